@@ -1,0 +1,1 @@
+"""Decisions and values of the protocol. Standard library only; no I/O."""

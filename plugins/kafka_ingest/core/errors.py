@@ -1,0 +1,201 @@
+"""Errors: the family says what to do, the class says what happened, the message says how to go on.
+
+Every message has the same four parts: what went wrong, what was expected, what was found, and the next command. The
+families are mapped to Airflow's outcomes and to exit codes in one place each (``operators/failure_policy.py``,
+``cli.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class IngestError(Exception):
+    """A fault that this package recognises.
+
+    Args:
+        what: One sentence without a full stop: what went wrong.
+        expected: What should have been there; empty when ``what`` says it all.
+        found: What was there instead.
+        next_command: The command or action that resolves it.
+        pipeline: Name of the pipeline, where known.
+        batch_id: Batch, where known.
+    """
+
+    family: ClassVar[str] = "IngestError"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: str = "",
+        found: str = "",
+        next_command: str = "",
+        pipeline: str | None = None,
+        batch_id: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.next_command = next_command
+        self.pipeline = pipeline
+        self.batch_id = batch_id
+
+    def __str__(self) -> str:
+        place = ", ".join(
+            part
+            for part in (
+                f"pipeline {self.pipeline}" if self.pipeline else "",
+                f"batch {self.batch_id}" if self.batch_id else "",
+            )
+            if part
+        )
+        lines = [f"{type(self).__name__}: {self.what}" + (f" ({place})" if place else "")]
+        lines += [
+            f"  {label}: {text}"
+            for label, text in (("expected", self.expected), ("found", self.found), ("next", self.next_command))
+            if text
+        ]
+        return "\n".join(lines)
+
+    def to_record(self) -> dict[str, str | None]:
+        """Gives the error as plain values, so that the Spark job can hand it to the process that submitted it."""
+        return {
+            "class": type(self).__name__,
+            "what": self.what,
+            "expected": self.expected,
+            "found": self.found,
+            "next_command": self.next_command,
+            "pipeline": self.pipeline,
+            "batch_id": self.batch_id,
+        }
+
+
+class RetryLater(IngestError):
+    """The same attempt may succeed later: Airflow retries."""
+
+    family = "RetryLater"
+
+
+class BrokerUnavailable(RetryLater):
+    """Kafka does not answer, or makes no progress within the time-out."""
+
+
+class DatabaseUnavailable(RetryLater):
+    """PostgreSQL cannot be reached, is going down, or ended the connection."""
+
+
+class LockTimeout(RetryLater):
+    """A lock was not granted within ``lock_timeout``."""
+
+
+class CommitStateUnknown(RetryLater):
+    """The answer to COMMIT was lost and the batch row could not be locked yet to learn the outcome."""
+
+
+class LedgerMoved(RetryLater):
+    """Another process changed the pipeline's ledger between reading it and recording the plan."""
+
+
+class Busy(IngestError):
+    """Another request holds the pipeline: come back later without using up a retry."""
+
+    family = "Busy"
+
+
+class StopAndCall(IngestError):
+    """Going on could lose or double records, or cannot succeed: stop at once, no retry, call a person."""
+
+    family = "StopAndCall"
+
+
+class ConfigError(StopAndCall):
+    """Configuration that cannot work. Lists every fault that was found, one a line, in ``found``."""
+
+
+class LedgerOutdated(StopAndCall):
+    """The ledger schema is missing, older or newer than this package."""
+
+
+class RequestChanged(StopAndCall):
+    """The same request came again with other parameters."""
+
+
+class TopicMissing(StopAndCall):
+    """A topic of the pipeline does not exist; topics are never created by reading."""
+
+
+class PartitionMissing(StopAndCall):
+    """Metadata lists fewer partitions than the ledger knows."""
+
+
+class LeaderMissing(StopAndCall):
+    """A partition has no leader."""
+
+
+class OffsetsExpired(StopAndCall):
+    """The log no longer holds an offset that is to be read."""
+
+
+class LogTruncated(StopAndCall):
+    """The log ends before the committed offset, or its history differs from what was read."""
+
+
+class TopicRecreated(StopAndCall):
+    """The topic's id is not the one that the position belongs to."""
+
+
+class ClusterChanged(StopAndCall):
+    """The cluster's id is not the one that the position belongs to."""
+
+
+class PartitionsFaulty(StopAndCall):
+    """Several partitions have faults of different kinds; ``found`` lists each."""
+
+
+class TooManyDeadLetters(StopAndCall):
+    """More records would become dead letters than the pipeline's limits allow."""
+
+
+class ReloadWouldLose(StopAndCall):
+    """A reload would delete rows whose records the log no longer holds."""
+
+
+class AccountingMismatch(StopAndCall):
+    """Counts that must be equal are not: nothing is published."""
+
+
+class TargetMismatch(StopAndCall):
+    """The target table does not fit the pipeline, or one of its constraints refused the batch."""
+
+
+class VersionSkew(StopAndCall):
+    """Planner and job follow different protocol versions."""
+
+
+class Fenced(IngestError):
+    """A newer claim owns the batch, or the batch was superseded: this attempt changes nothing."""
+
+    family = "Fenced"
+
+
+def _classes(root: type[IngestError]) -> dict[str, type[IngestError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found |= _classes(child)
+    return found
+
+
+def error_from_record(record: Mapping[str, str | None]) -> IngestError:
+    """Builds the error again that :meth:`IngestError.to_record` gave; an unknown class becomes ``IngestError``."""
+    cls = _classes(IngestError).get(record.get("class") or "", IngestError)
+    return cls(
+        record.get("what") or "unknown fault",
+        expected=record.get("expected") or "",
+        found=record.get("found") or "",
+        next_command=record.get("next_command") or "",
+        pipeline=record.get("pipeline"),
+        batch_id=record.get("batch_id"),
+    )

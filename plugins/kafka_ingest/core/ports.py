@@ -1,0 +1,221 @@
+"""Ports: what the steps need from the world. Adapters implement them; fakes in ``tests/fakes`` pass the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
+from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.outcome import BatchOutcome
+from kafka_ingest.core.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
+from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
+
+
+class Clock(Protocol):
+    """Time of the process that asks. Holds use the database's clock instead."""
+
+    def now(self) -> datetime:
+        """Gives the time, UTC, with a time zone."""
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+
+class Log(Protocol):
+    """Kafka as the planner and the publisher ask it. Reads metadata only; changes nothing."""
+
+    def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
+        """Describes the selected topics and the offsets of all their partitions.
+
+        A named topic that does not exist is missing from the snapshot, it is never created. Partition faults are
+        values (``PartitionState.has_leader``, ``fault``), not errors.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+            ConfigError: The broker refused the settings (authentication, authorization).
+        """
+
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Gives for each partition the first offset whose record time is at or after ``time_ms``.
+
+        Where there is none it gives the high watermark.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+        """
+
+    def identity(self, topics: Iterable[str]) -> LogIdentity:
+        """Asks again for cluster id and topic ids.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+        """
+
+
+class RunStates(Protocol):
+    """What the scheduler knows about other runs."""
+
+    def is_finished(self, request: Request) -> bool:
+        """Whether the run of ``request`` has ended; ``False`` where that cannot be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStanding:
+    """State and claim of a batch row."""
+
+    state: BatchState
+    claim: int
+
+
+class Ledger(Protocol):
+    """The ledger, one transaction a method. All times are the database's.
+
+    Every method raises ``DatabaseUnavailable`` when the server cannot be reached, ``LockTimeout`` when a lock is not
+    granted in time, and ``LedgerOutdated`` when the schema is not the one of this package.
+    """
+
+    def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
+        """Reads what a plan needs, in one read-only transaction."""
+
+    def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
+        """Records a plan, if the ledger still stands as it was ``seen``.
+
+        Locks pipeline, then batch, then positions. The batch is ``planned``, or ``committed`` when it has no ranges.
+
+        Raises:
+            LedgerMoved: Something decisive has changed since ``seen``; nothing was written.
+        """
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """Reads one batch."""
+
+    def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
+        """Takes the next claim of a planned batch and holds the pipeline for the time-out.
+
+        A committed batch is given back as it is, without a new claim.
+
+        Raises:
+            Fenced: The batch is superseded or rolled back.
+        """
+
+    def heartbeat(
+        self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
+    ) -> BatchStanding:
+        """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
+
+    def settle(self, batch_id: str) -> BatchStanding:
+        """Reads a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
+
+        This decides a COMMIT whose answer was lost: a plain read could still see ``planned`` while it is under way.
+
+        Raises:
+            CommitStateUnknown: The row could not be locked in time.
+        """
+
+    def hold(self, batch_id: str) -> Hold | None:
+        """Reads the hold of a batch."""
+
+    def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
+        """Gives committed batches that nobody has announced, and those that ``request`` has announced before."""
+
+    def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
+        """Stores that ``request`` announces these batches."""
+
+    def violations(self, pipeline: str) -> Sequence[Violation]:
+        """Runs every invariant (``sql/invariants``) for a pipeline; empty when all hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One row that an invariant query returned."""
+
+    invariant: str
+    row: str
+
+
+class Target(Protocol):
+    """The target table."""
+
+    def prepare(self, settings: BatchSettings) -> None:
+        """Creates the table where the settings say so, and checks it against the settings.
+
+        Raises:
+            TargetMismatch: Lists every mismatch at once.
+        """
+
+
+class Staging(Protocol):
+    """Staging tables of one attempt."""
+
+    def create(self, batch: Batch) -> None:
+        """Creates the tables of ``batch`` and its claim; running it twice is harmless."""
+
+    def progress(self, batch: Batch) -> StageProgress:
+        """Sums what running and finished tasks have staged so far."""
+
+    def drop(self, batch: Batch) -> None:
+        """Drops the tables with a short lock time-out; what stays is left to housekeeping."""
+
+
+class TaskRunner(Protocol):
+    """Runs staging tasks: on Spark, or in the driver's own process."""
+
+    def parallelism(self) -> int:
+        """How many tasks can run at once."""
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        """Stages all tasks and gives exactly one result, of the winning attempt, for each.
+
+        Raises:
+            IngestError: The fault of the first task that failed for good.
+        """
+
+    def cancel(self) -> None:
+        """Stops running tasks as soon as possible; called from another thread when the attempt is fenced."""
+
+
+class Publication(Protocol):
+    """The one transaction that makes a batch visible. Statements in the order of the methods."""
+
+    def lock_batch(self) -> BatchStanding:
+        """Locks the batch row without waiting.
+
+        Raises:
+            Busy: Another session has it locked.
+        """
+
+    def advance_positions(self, outcome: BatchOutcome) -> int:
+        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+
+    def insert_rows(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' staged rows into the target; gives their number.
+
+        Raises:
+            TargetMismatch: A constraint or trigger of the target refused them.
+        """
+
+    def insert_dead_letters(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' dead letters into the ledger; gives their number."""
+
+    def record_outcome(self, outcome: BatchOutcome) -> None:
+        """Stores counts per partition, and makes the batch ``committed`` with its counts and ``valid_through``."""
+
+    def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
+        """
+
+
+class Publisher(Protocol):
+    """Opens publications."""
+
+    def begin(self, batch: Batch) -> AbstractContextManager[Publication]:
+        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""

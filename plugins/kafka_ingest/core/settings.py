@@ -1,0 +1,276 @@
+"""Settings of a pipeline as the steps use them: plain frozen values, already validated.
+
+``adapters/pipeline_model.py`` is the model of the pipeline file and documents every key; it gives these values.
+:class:`BatchSettings` is what decides what is read, decoded and written: it is frozen into the ledger with each batch,
+and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
+#: new way; a batch planned under another version is planned anew.
+PROTOCOL_VERSION = 1
+
+
+class IsolationLevel(StrEnum):
+    """Which records of producer transactions are read."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Tombstones(StrEnum):
+    """What becomes of a record whose value is null."""
+
+    ROW = "row"
+    DEAD_LETTER = "dead_letter"
+    COUNT = "count"
+
+
+class PartitionFaultPolicy(StrEnum):
+    """Whether an expired or leaderless partition stops the others."""
+
+    STOP = "stop"
+    LEAVE_OUT = "leave_out"
+
+
+class TopicIdentity(StrEnum):
+    """Whether topic ids must be known: ``none`` is for brokers that tell no topic id."""
+
+    TOPIC_ID = "topic_id"
+    NONE = "none"
+
+
+class FirstRunKind(StrEnum):
+    """Where a pipeline without a position begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+    OFFSETS = "offsets"
+
+
+class ValueFormat(StrEnum):
+    """How a record's value becomes columns."""
+
+    JSON_COLUMNS = "json_columns"
+    JSON = "json"
+    RAW = "raw"
+    TEXT = "text"
+
+
+class KeyFormat(StrEnum):
+    """How a record's key becomes a column."""
+
+    RAW = "raw"
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSettings:
+    """One column of the target that is filled from the value.
+
+    Attributes:
+        name: Column name, unquoted.
+        type: PostgreSQL type in the canonical spelling of ``core/column_types.py``.
+        path: Keys from the root of the JSON value to the column's value; empty for a format that fills one column.
+        required: Whether a missing or null value makes the record a dead letter.
+    """
+
+    name: str
+    type: str
+    path: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """Format of the value and its columns: several for ``json_columns``, exactly one for the others."""
+
+    format: ValueFormat
+    columns: tuple[ColumnSettings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """Format of the key and its column. ``raw`` is bytea, ``text`` is text, ``json`` is jsonb."""
+
+    format: KeyFormat
+    column: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataColumns:
+    """Names of the columns that tell where a row came from.
+
+    ``timestamp_type`` (text: ``create``, ``log_append``; NULL when the record has no time) is kept only where a name
+    is given; the others are always there. Types: text, integer, integer, bigint, timestamptz, uuid.
+    """
+
+    topic: str = "kafka_topic"
+    generation: str = "kafka_generation"
+    partition: str = "kafka_partition"
+    offset: str = "kafka_offset"
+    timestamp: str = "kafka_timestamp"
+    batch_id: str = "batch_id"
+    timestamp_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """The table that the rows go to, in the database that also holds the ledger."""
+
+    schema: str
+    table: str
+    create_table: bool = False
+    unique_key: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimits:
+    """When a batch stops instead of turning more records into dead letters.
+
+    Attributes:
+        max_count: More dead letters than this in one batch stop it.
+        max_ratio: A greater share of the batch's readable records stops it, once ``ratio_from_count`` is passed.
+        ratio_from_count: Number of dead letters up to which the ratio is not looked at, so that one bad record in a
+            small batch never blocks a topic.
+        max_consecutive: A longer run of consecutive dead letters in one partition stops the batch.
+    """
+
+    max_count: int = 10_000
+    max_ratio: float = 0.05
+    ratio_from_count: int = 100
+    max_consecutive: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """Everything that decides what a batch reads, decodes and writes. Frozen into the ledger; no secrets."""
+
+    kafka_connection: str
+    target_connection: str
+    isolation_level: IsolationLevel
+    topic_identity: TopicIdentity
+    value: ValueSettings
+    key: KeySettings | None
+    headers_column: str | None
+    tombstones: Tombstones
+    metadata: MetadataColumns
+    target: TargetSettings
+    dead_letters: DeadLetterLimits
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """The topics of a pipeline: a list of names, or a regular expression that a whole name must match."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffset:
+    """An offset of one partition, as ``first_run: offsets`` lists them."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRun:
+    """Where a pipeline without a position begins: chosen by the owner, never by default."""
+
+    kind: FirstRunKind
+    timestamp_ms: int | None = None
+    offsets: tuple[PartitionOffset, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLimit:
+    """How many offsets one run may read: in all, and optionally from each partition."""
+
+    total_offsets: int = 2_000_000
+    per_partition_offsets: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSettings:
+    """How long a plan or a claim holds the pipeline without a sign of life.
+
+    30 minutes let a Spark job wait for its cluster; 60 seconds are six missed heartbeats.
+    """
+
+    start_timeout_seconds: int = 1_800
+    heartbeat_timeout_seconds: int = 60
+    heartbeat_interval_seconds: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """What decides which offsets a batch gets; not part of the settings hash."""
+
+    topics: TopicSelection
+    first_run: FirstRun
+    limit: OffsetLimit = field(default_factory=OffsetLimit)
+    on_partition_fault: PartitionFaultPolicy = PartitionFaultPolicy.STOP
+    hold: HoldSettings = field(default_factory=HoldSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """How the Spark job is run.
+
+    Attributes:
+        spark_connection: Airflow connection of type ``spark``: ``local[*]`` or ``spark://``.
+        conf: Spark configuration properties; never secrets, they stand on the command line.
+        driver_memory: Heap of the driver, in Spark's spelling (``1g``).
+        executor_memory: Heap of each executor.
+        executor_cores: Cores of each executor; ``None`` leaves it to the cluster.
+        tasks: Upper limit of parallel readers; ``None`` means the cluster's default parallelism.
+        no_progress_timeout_seconds: After this long without a record, an end-of-partition event or a moving position
+            the broker counts as unavailable.
+    """
+
+    spark_connection: str = "spark_default"
+    conf: tuple[tuple[str, str], ...] = ()
+    driver_memory: str = "1g"
+    executor_memory: str = "1g"
+    executor_cores: int | None = None
+    tasks: int | None = None
+    no_progress_timeout_seconds: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """When Airflow runs the pipeline and what its DAG shows."""
+
+    schedule: str | None
+    timezone: str = "UTC"
+    start_date: str = "2025-01-01"
+    owner: str = "data-platform"
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    retries: int = 3
+    retry_delay_seconds: int = 60
+    execution_timeout_seconds: int = 6 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """One pipeline file, validated."""
+
+    pipeline: str
+    batch: BatchSettings
+    plan: PlanSettings
+    job: JobSettings
+    schedule: ScheduleSettings

@@ -1,0 +1,1 @@
+"""The heavy lifting: reading, decoding and staging on Spark. Never imports Airflow."""
