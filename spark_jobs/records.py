@@ -12,7 +12,7 @@ from kafka_ingest.core.staging import Subrange
 #: Values of ``timestamp_type``, as Kafka's record batch format numbers them, with -1 for "no time".
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 
-#: One Kafka record a row. ``timestamp_ms`` is null exactly when ``timestamp_type`` is ``NO_TIMESTAMP``. ``headers`` keeps
+#: One Kafka record a row. ``timestamp_ms`` is null just when ``timestamp_type`` is ``NO_TIMESTAMP``. ``headers`` keeps
 #: order, repeated names and null values; it is null when the record has none, or when ``headers_readable`` is false.
 RECORD_SCHEMA = pa.schema(
     [
