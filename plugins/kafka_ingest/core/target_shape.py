@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafka_ingest.core.settings import BatchSettings, KeyFormat
+
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
@@ -28,3 +30,29 @@ class TargetShape:
 
     columns: tuple[TargetColumn, ...]
     checks: tuple[CheckConstraint, ...]
+
+
+_KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "jsonb"}
+
+
+def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
+    """Gives every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
+
+    ``is_not_null`` says what a created table gets; an existing table may be stricter (``TargetShape``).
+    """
+    metadata = settings.metadata
+    columns = [TargetColumn(c.name, c.type, c.required) for c in settings.value.columns]
+    if settings.key:
+        columns.append(TargetColumn(settings.key.column, _KEY_TYPES[settings.key.format], settings.key.required))
+    if settings.headers_column:
+        columns.append(TargetColumn(settings.headers_column, "jsonb", False))
+    columns += [
+        TargetColumn(metadata.topic, "text", True),
+        TargetColumn(metadata.generation, "integer", True),
+        TargetColumn(metadata.partition, "integer", True),
+        TargetColumn(metadata.offset, "bigint", True),
+        TargetColumn(metadata.timestamp, "timestamp with time zone", False),
+    ]
+    if metadata.timestamp_type:
+        columns.append(TargetColumn(metadata.timestamp_type, "text", False))
+    return (*columns, TargetColumn(metadata.batch_id, "uuid", True))
