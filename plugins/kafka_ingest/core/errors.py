@@ -95,6 +95,14 @@ class CommitStateUnknown(RetryLater):
     """The answer to COMMIT was lost and the batch row could not be locked yet to learn the outcome."""
 
 
+class CommitDidNotHappen(RetryLater):
+    """The connection broke during COMMIT, and the ledger says that it did not take place."""
+
+
+class StagingLost(RetryLater):
+    """Staged rows are gone, as after a crash of PostgreSQL: the batch is staged again."""
+
+
 class LedgerMoved(RetryLater):
     """Another process changed the pipeline's ledger between reading it and recording the plan."""
 
@@ -169,6 +177,10 @@ class AccountingMismatch(StopAndCall):
 
 class TargetMismatch(StopAndCall):
     """The target table does not fit the pipeline, or one of its constraints refused the batch."""
+
+
+class BatchNotCommitted(StopAndCall):
+    """The batch to audit is not committed, as when its load was marked successful by hand."""
 
 
 class VersionSkew(StopAndCall):

@@ -1,0 +1,69 @@
+"""Cutting the ranges of a batch into tasks: large partitions are split, small ones share a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+
+from kafka_ingest.core.offsets import OffsetRange
+from kafka_ingest.core.staging import StageTask, Subrange
+
+#: Below this many offsets another task costs more than it saves: a consumer and two database connections take some
+#: tenths of a second, in which one task reads about this much.
+MIN_TASK_OFFSETS = 25_000
+
+#: Above this many offsets a task is cut further, so that a lost executor costs seconds and not the whole batch.
+MAX_TASK_OFFSETS = 1_000_000
+
+
+def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[StageTask, ...]:
+    """Cuts ranges into disjoint subranges that cover them, grouped into tasks of about equal span.
+
+    Offsets are not records: compacted or aborted stretches make some tasks lighter than planned.
+
+    Args:
+        ranges: The batch's ranges.
+        parallelism: Tasks that can run at once, at least 1.
+
+    Returns:
+        Tasks numbered from 0. Within a task subranges stand in (topic, partition, start) order; their indexes number
+        the batch's subranges in that same order.
+    """
+    total = sum(r.span_offsets for r in ranges)
+    if not total:
+        return ()
+    count = _task_count(total, parallelism)
+    subranges = _cut(ranges, max_span=ceil(total / count))
+    return tuple(
+        StageTask(number, tuple(sorted(group, key=lambda s: s.index)))
+        for number, group in enumerate(_pack(subranges, count))
+    )
+
+
+def _task_count(total_offsets: int, parallelism: int) -> int:
+    useful = max(1, min(parallelism, total_offsets // MIN_TASK_OFFSETS))
+    rounds = ceil(total_offsets / (useful * MAX_TASK_OFFSETS))
+    return useful * rounds
+
+
+def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Subrange]:
+    subranges: list[Subrange] = []
+    for r in sorted(ranges, key=lambda r: (r.topic, r.partition)):
+        pieces = ceil(r.span_offsets / max_span)
+        edges = [r.start + r.span_offsets * i // pieces for i in range(pieces + 1)]
+        for start, end in pairwise(edges):
+            epoch = r.leader_epoch if start == r.committed_before else None
+            subranges.append(Subrange(len(subranges), r.topic, r.partition, r.generation, start, end, epoch))
+    return subranges
+
+
+def _pack(subranges: list[Subrange], count: int) -> list[list[Subrange]]:
+    """Longest first into the task with the least to do (Graham's LPT rule: at most 4/3 of the best packing)."""
+    groups: list[list[Subrange]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for subrange in sorted(subranges, key=lambda s: (-s.span_offsets, s.index)):
+        lightest = loads.index(min(loads))
+        groups[lightest].append(subrange)
+        loads[lightest] += subrange.span_offsets
+    return [group for group in groups if group]

@@ -1,0 +1,137 @@
+"""Step *plan*: freeze the offset ranges of one request in the ledger.
+
+Order: read the ledger in one short transaction; ask Kafka outside any transaction; choose the ranges; record them in
+one short transaction that first checks that the ledger still stands as it was read. Running it again for the same request
+gives the same batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_ingest.core.batch import Batch, BatchKind, Request
+from kafka_ingest.core.errors import LedgerMoved
+from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.log_state import LogSnapshot
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.partition_faults import fault_error
+from kafka_ingest.core.planning import PlanChoice, choose_ranges
+from kafka_ingest.core.ports import Ledger, Log, RunStates, Target
+from kafka_ingest.core.requests import require_bound_settings, standing_batch, superseded_batch
+from kafka_ingest.core.settings import FirstRunKind, PipelineSettings
+
+#: How often a plan starts over when the ledger moves under it. Each time somebody else got something recorded, so a
+#: handful is enough unless dozens of runs of one pipeline start at the same moment; Airflow's retry covers those.
+_PLAN_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPorts:
+    """What planning needs from the world."""
+
+    ledger: Ledger
+    log: Log
+    target: Target
+    runs: RunStates
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPreview:
+    """What a plan would record now: nothing was written.
+
+    ``outstanding`` is a batch of another request that a plan would have to wait for or supersede.
+    """
+
+    choice: PlanChoice
+    snapshot: LogSnapshot
+    view: PlanView
+
+    @property
+    def outstanding(self) -> Batch | None:
+        """The pipeline's planned batch, if there is one."""
+        return self.view.outstanding
+
+
+def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *, settings_hash: str) -> Batch:
+    """Gives the batch of a request, planning it if need be.
+
+    Durable on return: the batch with its ranges is in the ledger, ``planned``; or ``committed``, when it had been
+    loaded before or has nothing to read.
+
+    Args:
+        settings: The pipeline.
+        request: Who asks.
+        ports: The world.
+        settings_hash: Hash of ``settings.batch``.
+
+    Raises:
+        Busy: Another live request holds the pipeline.
+        LedgerMoved: The ledger moved again and again while planning.
+        StopAndCall: A fault of configuration, topics or positions; every one is listed.
+        RetryLater: Kafka or PostgreSQL cannot be reached.
+    """
+    for _ in range(_PLAN_ATTEMPTS - 1):
+        try:
+            return _plan_once(settings, request, ports, settings_hash)
+        except LedgerMoved:
+            continue
+    return _plan_once(settings, request, ports, settings_hash)
+
+
+def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
+    """Gives what a plan would choose now, with its faults as values; writes nothing."""
+    view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
+    snapshot, choice = _choose(settings, view, ports)
+    return PlanPreview(choice, snapshot, view)
+
+
+def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, settings_hash: str) -> Batch:
+    view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
+    if standing := standing_batch(view, request, settings_hash):
+        return standing
+    supersedes = superseded_batch(view, request, ports.runs.is_finished)
+    require_bound_settings(view, settings)
+    ports.target.prepare(settings.batch)
+    snapshot, choice = _choose(settings, view, ports)
+    if choice.faults:
+        raise fault_error(choice.faults, settings.pipeline)
+    plan = NewPlan(
+        pipeline=settings.pipeline,
+        request=request,
+        kind=BatchKind.LIVE,
+        settings=settings.batch,
+        settings_hash=settings_hash,
+        first_run=settings.plan.first_run,
+        hold=settings.plan.hold,
+        cluster_id=snapshot.cluster_id,
+        ranges=choice.ranges,
+        new_topics=choice.new_topics,
+        new_positions=choice.new_positions,
+        valid_through=choice.valid_through,
+        planned_at=snapshot.taken_at,
+        supersedes=supersedes,
+        left_out=tuple(str(fault) for fault in choice.left_out),
+    )
+    return ports.ledger.record_plan(plan, view)
+
+
+def _choose(settings: PipelineSettings, view: PlanView, ports: PlanPorts) -> tuple[LogSnapshot, PlanChoice]:
+    snapshot = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
+    at_first_run = _offsets_at_first_run(settings, view, snapshot, ports.log)
+    return snapshot, choose_ranges(settings, view, snapshot, offsets_at_first_run=at_first_run)
+
+
+def _offsets_at_first_run(
+    settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, log: Log
+) -> Mapping[TopicPartition, int]:
+    first_run = settings.plan.first_run
+    if view.pipeline is not None or first_run.kind is not FirstRunKind.TIMESTAMP or first_run.timestamp_ms is None:
+        return {}
+    readable = [
+        TopicPartition(topic, number)
+        for topic, state in snapshot.topics.items()
+        for number, partition in state.partitions.items()
+        if partition.has_leader
+    ]
+    return log.offsets_at(first_run.timestamp_ms, readable)
