@@ -1,0 +1,104 @@
+"""The job's code as one zip for ``spark-submit --py-files``: the only form in which it reaches executors.
+
+Not a wheel: Spark gives executors ``.py``, ``.zip`` and ``.egg`` files and leaves a ``.whl`` out without a word
+(``PYTHON_EXTENSIONS`` in Spark's ``python/pyspark/core/context.py``, 4.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import kafka_ingest
+
+#: Parts of the package that run on executors or in the driver; Airflow's side stays at home.
+_PARTS = ("core", "steps", "adapters")
+#: The earliest time that a zip can hold: the same sources always give the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def job_archive(folder: Path | None = None) -> Path:
+    """Gives the path of the zip with ``kafka_ingest`` (core, steps, adapters, sql) and ``spark_jobs``.
+
+    The name is that of the content, so another version of the code is another file, and a running job keeps the one
+    that it was started with. The file is written whole or not at all; one that is there with the same bytes is reused.
+
+    Args:
+        folder: Where to keep it; by default a folder of the user's own below the temporary folder.
+    """
+    content = _zip_bytes()
+    place = folder or _own_folder()
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"kafka_ingest_job_{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    if not path.is_file() or path.read_bytes() != content:
+        _write_whole(path, content)
+    return path
+
+
+def entry_script() -> Path:
+    """Gives the path of the script that spark-submit runs."""
+    return _spark_jobs() / "load_batch.py"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    # mkstemp gives 0600; a Spark worker under another user may have to read it.
+    Path(name).chmod(0o644)
+    Path(name).replace(path)
+
+
+def _own_folder() -> Path:
+    # Code that is run from a shared folder must not be writable for others: the folder is the user's alone.
+    folder = Path(tempfile.gettempdir()) / f"kafka-ingest-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
+        return Path(tempfile.mkdtemp(prefix="kafka-ingest-"))
+    return folder
+
+
+def _zip_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in sorted(_entries()):
+            entry = zipfile.ZipInfo(name, _TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    return buffer.getvalue()
+
+
+def _entries() -> Iterator[tuple[str, Path]]:
+    package = _package()
+    yield "kafka_ingest/__init__.py", package / "__init__.py"
+    for part in _PARTS:
+        yield from _sources(package / part, f"kafka_ingest/{part}", ".py")
+    yield from _sources(_sql(), "kafka_ingest/sql", ".sql")
+    yield from _sources(_spark_jobs(), "spark_jobs", ".py")
+
+
+def _sources(folder: Path, name: str, suffix: str) -> Iterator[tuple[str, Path]]:
+    for path in folder.rglob(f"*{suffix}"):
+        yield f"{name}/{path.relative_to(folder).as_posix()}", path
+
+
+def _package() -> Path:
+    return Path(kafka_ingest.__file__).resolve().parent
+
+
+def _sql() -> Path:
+    """``kafka_ingest/sql`` in an installed wheel, ``sql`` beside ``plugins`` in a checkout."""
+    installed = _package() / "sql"
+    return installed if installed.is_dir() else _package().parents[1] / "sql"
+
+
+def _spark_jobs() -> Path:
+    """Beside the package in an installed wheel, beside ``plugins`` in a checkout."""
+    installed = _package().parent / "spark_jobs"
+    return installed if installed.is_dir() else _package().parents[1] / "spark_jobs"

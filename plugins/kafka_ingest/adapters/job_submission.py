@@ -1,0 +1,174 @@
+"""How the Spark job of a batch is submitted: the same for the operator and for the command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_ingest.adapters.connections import (
+    ConnectionValues,
+    kafka_settings_of,
+    postgres_params_of,
+    spark_master_of,
+)
+from kafka_ingest.adapters.job_archive import entry_script, job_archive
+from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
+from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.settings import PipelineSettings
+
+_LOOPBACK = "127.0.0.1"
+#: A pipeline's own ``conf`` wins over these.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The task log belongs to the job's own lines.
+    "spark.log.level": "WARN",
+    # Spark's default, said here because it decides how often a lost executor is survived; local masters try once.
+    "spark.task.maxFailures": "4",
+    "spark.python.worker.reuse": "true",
+    # Where spark.cores.max is set, wait for most of the executors: their number decides how the ranges are split.
+    "spark.scheduler.minRegisteredResourcesRatio": "0.8",
+}
+#: A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
+_LOCAL_CONF = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class JobConnections:
+    """The three connections of a pipeline."""
+
+    kafka: ConnectionValues
+    postgres: ConnectionValues
+    spark: ConnectionValues
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmission:
+    """Everything that spark-submit needs. Secrets stand in ``env_vars`` and nowhere else.
+
+    Attributes:
+        master: Spark master.
+        application: The entry script.
+        py_files: The zip with the job's code.
+        application_args: Arguments of the entry script.
+        conf: Spark properties.
+        env_vars: Variables for spark-submit's process, on top of its environment.
+        name: Name of the Spark application.
+        driver_memory: Heap of the driver.
+        executor_memory: Heap of each executor.
+        executor_cores: Cores of each executor; ``None`` leaves it to the cluster.
+    """
+
+    master: str
+    application: str
+    py_files: str
+    application_args: tuple[str, ...]
+    conf: Mapping[str, str]
+    env_vars: Mapping[str, str] = field(repr=False)
+    name: str
+    driver_memory: str
+    executor_memory: str
+    executor_cores: int | None
+
+
+def job_submission(
+    settings: PipelineSettings, batch_id: str, connections: JobConnections, outcome_file: Path
+) -> JobSubmission:
+    """Puts together the submission of one batch.
+
+    Args:
+        settings: The pipeline.
+        batch_id: The planned batch.
+        connections: Kafka, target database and Spark.
+        outcome_file: A path, not there yet, on the machine of the driver (``adapters/job_outcome.py``).
+
+    Raises:
+        ConfigError: A connection that cannot be used, or a master that would show the environment.
+    """
+    master = spark_master_of(connections.spark)
+    is_local = master.startswith("local")
+    conf = _CONF | (_LOCAL_CONF if is_local else {}) | dict(settings.job.conf)
+    return JobSubmission(
+        master=master,
+        application=str(entry_script()),
+        py_files=str(job_archive()),
+        application_args=("--pipeline", settings.pipeline, "--batch-id", batch_id),
+        conf=conf,
+        env_vars={
+            **_interpreters(conf, is_local),
+            # Without it Spark warns about the machine's own name, which the driver does not use.
+            **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
+            **environment_variables(_environment(settings, connections), outcome_file),
+        },
+        name=f"kafka_ingest.{settings.pipeline}",
+        driver_memory=settings.job.driver_memory,
+        executor_memory=settings.job.executor_memory,
+        executor_cores=settings.job.executor_cores,
+    )
+
+
+def spark_submit_command(submission: JobSubmission) -> list[str]:
+    """Gives the command line of a submission, for callers without Airflow; its environment is ``env_vars``.
+
+    Raises:
+        ConfigError: spark-submit is neither beside this Python nor on PATH.
+    """
+    command = [_spark_submit(), "--master", submission.master, "--name", submission.name]
+    command += ["--driver-memory", submission.driver_memory, "--executor-memory", submission.executor_memory]
+    if submission.executor_cores is not None:
+        command += ["--executor-cores", str(submission.executor_cores)]
+    for key, value in submission.conf.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, "--py-files", submission.py_files, submission.application, *submission.application_args]
+
+
+def in_process_command(submission: JobSubmission) -> list[str]:
+    """Gives the command line that runs the same job without Spark, in one Python process.
+
+    Its environment is ``env_vars`` and the zip on ``PYTHONPATH`` (:func:`in_process_environment`).
+    """
+    return [sys.executable, submission.application, "--runner", "in-process", *submission.application_args]
+
+
+def in_process_environment(submission: JobSubmission) -> dict[str, str]:
+    """Gives the variables for :func:`in_process_command`, on top of the caller's environment."""
+    return {**submission.env_vars, "PYTHONPATH": submission.py_files}
+
+
+def _environment(settings: PipelineSettings, connections: JobConnections) -> JobEnvironment:
+    return JobEnvironment(
+        kafka=client_config(
+            kafka_settings_of(connections.kafka),
+            settings.batch.isolation_level,
+            client_id=f"kafka_ingest.{settings.pipeline}",
+        ),
+        postgres=postgres_params_of(connections.postgres),
+        job=settings.job,
+        hold=settings.plan.hold,
+    )
+
+
+def _interpreters(conf: Mapping[str, str], is_local: bool) -> dict[str, str]:
+    """The driver, and local workers, run on the Python that submits: it has the libraries, ``python3`` may not."""
+    if "spark.pyspark.python" in conf or "spark.pyspark.driver.python" in conf:
+        return {}
+    chosen = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    return chosen | ({"PYSPARK_PYTHON": sys.executable} if is_local else {})
+
+
+def _spark_submit() -> str:
+    beside = Path(sys.executable).parent
+    search: Sequence[str] = [str(beside), *os.environ.get("PATH", "").split(os.pathsep)]
+    found = shutil.which("spark-submit", path=os.pathsep.join(search))
+    if found is None:
+        raise ConfigError(
+            "spark-submit was not found",
+            expected=f"spark-submit in {beside} or on PATH",
+            next_command="pip install 'kafka-ingest[spark]', or --runner in-process for a small load",
+        )
+    return found

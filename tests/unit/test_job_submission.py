@@ -1,0 +1,162 @@
+"""What is handed to spark-submit, and that secrets are handed over in the environment alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.adapters.connections import ConnectionValues
+from kafka_ingest.adapters.job_environment import take_environment
+from kafka_ingest.adapters.job_submission import (
+    JobConnections,
+    JobSubmission,
+    in_process_command,
+    in_process_environment,
+    job_submission,
+    spark_submit_command,
+)
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.settings import (
+    BatchSettings,
+    ColumnSettings,
+    DeadLetterLimits,
+    FirstRun,
+    FirstRunKind,
+    HoldSettings,
+    IsolationLevel,
+    JobSettings,
+    MetadataColumns,
+    PipelineSettings,
+    PlanSettings,
+    ScheduleSettings,
+    TargetSettings,
+    Tombstones,
+    TopicIdentity,
+    TopicSelection,
+    ValueFormat,
+    ValueSettings,
+)
+
+BATCH_ID = "0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55"
+SECRETS = ("kafka-s3cret", "pg-s3cret")
+SETTINGS = PipelineSettings(
+    pipeline="orders",
+    batch=BatchSettings(
+        kafka_connection="kafka_default",
+        target_connection="postgres_default",
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        topic_identity=TopicIdentity.TOPIC_ID,
+        value=ValueSettings(ValueFormat.RAW, (ColumnSettings("value", "bytea"),)),
+        key=None,
+        headers_column=None,
+        tombstones=Tombstones.ROW,
+        metadata=MetadataColumns(),
+        target=TargetSettings("public", "orders"),
+        dead_letters=DeadLetterLimits(),
+    ),
+    plan=PlanSettings(TopicSelection(("orders",)), FirstRun(FirstRunKind.EARLIEST), hold=HoldSettings(1800, 30, 5)),
+    job=JobSettings(conf=(("spark.task.maxFailures", "7"),), driver_memory="2g", executor_cores=3, tasks=5),
+    schedule=ScheduleSettings(schedule="@hourly"),
+)
+
+
+def connections(master: str = "local[2]") -> JobConnections:
+    kafka = {
+        "bootstrap.servers": "broker:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "app",
+        "sasl.password": SECRETS[0],
+    }
+    return JobConnections(
+        kafka=ConnectionValues("kafka_default", "kafka", extra=kafka),
+        postgres=ConnectionValues(
+            "postgres_default", "postgres", host="db", port=5432, login="etl", password=SECRETS[1], schema="shop"
+        ),
+        spark=ConnectionValues("spark_default", "spark", host=master),
+    )
+
+
+def submission(master: str = "local[2]") -> JobSubmission:
+    return job_submission(SETTINGS, BATCH_ID, connections(master), Path("/tmp/outcome.json"))
+
+
+def test_secrets_stand_in_the_environment_and_nowhere_else() -> None:
+    submitted = submission()
+    environment = json.dumps(dict(submitted.env_vars))
+    shown = " ".join([repr(submitted), *spark_submit_command(submitted), *in_process_command(submitted)])
+    for secret in SECRETS:
+        assert secret in environment
+        assert secret not in shown
+
+
+def test_the_job_gets_back_what_was_submitted_and_its_children_do_not() -> None:
+    variables = dict(submission().env_vars)
+    environment, outcome_file = take_environment(variables)
+    assert environment.kafka["sasl.password"] == SECRETS[0]
+    assert environment.kafka["isolation.level"] == "read_committed"
+    assert environment.postgres["password"] == SECRETS[1]
+    assert environment.job == SETTINGS.job
+    assert environment.hold == SETTINGS.plan.hold
+    assert outcome_file == Path("/tmp/outcome.json")
+    assert not any(secret in json.dumps(variables) for secret in SECRETS)
+
+
+def test_a_job_without_its_environment_says_how_to_start_it() -> None:
+    with pytest.raises(ConfigError, match="was started without KAFKA_INGEST_JOB") as caught:
+        take_environment({})
+    assert "kafka_ingest run" in caught.value.next_command
+
+
+def test_an_environment_of_another_version_is_refused_without_repeating_it() -> None:
+    broken = {"KAFKA_INGEST_JOB": json.dumps({"password": SECRETS[0]}), "KAFKA_INGEST_OUTCOME_FILE": "/tmp/o"}
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        take_environment(broken)
+    assert SECRETS[0] not in str(caught.value)
+
+
+def test_the_command_names_master_memory_code_and_batch() -> None:
+    command = spark_submit_command(submission())
+    assert command[0].endswith("spark-submit")
+    assert command[command.index("--master") + 1] == "local[2]"
+    assert command[command.index("--name") + 1] == "kafka_ingest.orders"
+    assert command[command.index("--driver-memory") + 1] == "2g"
+    assert command[command.index("--executor-cores") + 1] == "3"
+    assert command[command.index("--py-files") + 1].endswith(".zip")
+    assert command[-5:] == [submission().application, "--pipeline", "orders", "--batch-id", BATCH_ID]
+
+
+def test_a_pipelines_conf_wins_over_the_defaults() -> None:
+    assert submission().conf["spark.task.maxFailures"] == "7"
+    assert submission().conf["spark.ui.enabled"] == "false"
+
+
+def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> None:
+    local, cluster = submission(), submission("spark://master:7077")
+    assert local.conf["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in cluster.conf
+    assert local.env_vars["PYSPARK_PYTHON"] == sys.executable
+    assert "PYSPARK_PYTHON" not in cluster.env_vars
+    assert cluster.env_vars["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_a_pipeline_may_name_the_python_of_its_cluster() -> None:
+    job = replace(SETTINGS.job, conf=(("spark.pyspark.python", "/opt/python"),))
+    submitted = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), Path("/tmp/o"))
+    assert "PYSPARK_DRIVER_PYTHON" not in submitted.env_vars
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://cluster:443"])
+def test_a_master_that_would_show_the_environment_is_refused(master: str) -> None:
+    with pytest.raises(ConfigError):
+        submission(master)
+
+
+def test_without_spark_the_code_comes_from_the_same_zip() -> None:
+    submitted = submission()
+    assert in_process_command(submitted)[0] == sys.executable
+    assert in_process_environment(submitted)["PYTHONPATH"] == submitted.py_files
