@@ -1,0 +1,40 @@
+"""Java on this machine: Kafka and Spark need version 17 or newer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+
+LOWEST_VERSION = 17
+_HOW_TO_INSTALL = (
+    "install Java 17 or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17; Fedora: dnf install java-17-openjdk-headless) or set JAVA_HOME to it"
+)
+
+
+def java() -> str:
+    """Gives the path of a Java that runs Kafka and Spark: that of ``JAVA_HOME``, else that of ``PATH``.
+
+    Raises:
+        SandboxError: There is none, or it is too old; the message says how to install one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidate = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if candidate is None or not Path(candidate).exists():
+        raise SandboxError("Java is missing", found=f"JAVA_HOME={home or ''}", next_step=_HOW_TO_INSTALL)
+    version = java_version(candidate)
+    if version < LOWEST_VERSION:
+        raise SandboxError(f"Java {version} is too old", found=candidate, next_step=_HOW_TO_INSTALL)
+    return candidate
+
+
+def java_version(path: str) -> int:
+    """Gives the major version that a Java says of itself; 0 when it does not run."""
+    answer = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match.group(1)) if match else 0

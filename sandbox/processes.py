@@ -1,0 +1,148 @@
+"""Processes of the sandbox: each in a group of its own, found again by a pid file, stopped as a group.
+
+A pid file holds the process's start time and the machine's boot beside the pid, so a number that the system gave to
+another program in the meantime is never taken for ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from sandbox.errors import SandboxError
+from sandbox.paths import log_tail, private_folder
+from sandbox.process_table import ProcessMark, boot_id, mark_of, process_table
+
+# Children of this process are kept until they are reaped: a dead child that nobody waits for stays in its group.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+class ManagedProcess:
+    """A background process with a pid file and a log in one folder.
+
+    Args:
+        name: Name of the part, used for its files and in messages.
+        folder: Folder of pid file and log; made if needed.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.pid_file = folder / f"{name}.pid"
+        self.log = folder / f"{name}.log"
+
+    def start(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+        """Starts the command in a new session; output is appended to the log. Does nothing when it runs already."""
+        if self.is_running():
+            return
+        self.stop()
+        private_folder(self.log.parent)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        _children[process.pid] = process
+        mark = mark_of(process.pid)
+        if mark is not None:
+            self.pid_file.write_text(json.dumps(asdict(mark)), encoding="utf-8")
+
+    def pid(self) -> int | None:
+        """Gives the pid of the running process, or None."""
+        mark = self._mark()
+        return mark.pid if mark is not None and self.is_running() else None
+
+    def is_running(self) -> bool:
+        """Says whether the process itself lives (not merely children that it left behind)."""
+        mark = self._mark()
+        if mark is None:
+            return False
+        _reap(mark.pid)
+        return mark_of(mark.pid) == mark
+
+    def stop(self, *, grace_seconds: float = 30.0) -> None:
+        """Stops the whole group: TERM, and KILL for what is still there after the grace. Idempotent."""
+        if not self._signal_group(signal.SIGTERM):
+            self._forget()
+            return
+        if not self._wait_until_gone(grace_seconds):
+            self.kill()
+        self._forget()
+
+    def kill(self) -> None:
+        """Kills the whole group at once, as a crash would, and waits until it is gone. Idempotent."""
+        if self._signal_group(signal.SIGKILL) and not self._wait_until_gone(20.0):
+            raise SandboxError(f"{self.name} does not die", next_step=f"look at process group {self._mark()}")
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout_seconds: float) -> None:
+        """Waits until ``ready()`` is true.
+
+        Raises:
+            SandboxError: The process died, or the time-out passed; the end of the log is in the message.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not ready():
+            if not self.is_running():
+                raise SandboxError(f"{self.name} ended while it was starting", found=log_tail(self.log))
+            if time.monotonic() > deadline:
+                raise SandboxError(f"{self.name} was not ready after {timeout_seconds:.0f} s", found=log_tail(self.log))
+            time.sleep(0.2)
+
+    def _mark(self) -> ProcessMark | None:
+        try:
+            return ProcessMark(**json.loads(self.pid_file.read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def _members(self) -> list[int]:
+        mark = self._mark()
+        if mark is None or mark.boot != boot_id():
+            return []
+        _reap(mark.pid)
+        entries = [entry for entry in process_table() if entry.group == mark.pid]
+        leader_changed = any(entry.pid == mark.pid and entry.started != mark.started for entry in entries)
+        return [] if leader_changed else [entry.pid for entry in entries if not entry.is_dead]
+
+    def _signal_group(self, number: signal.Signals) -> bool:
+        mark = self._mark()
+        if mark is None or not self._members():
+            return False
+        try:
+            os.killpg(mark.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _wait_until_gone(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._members():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        self._reap_leader()
+        return True
+
+    def _reap_leader(self) -> None:
+        mark = self._mark()
+        child = _children.pop(mark.pid, None) if mark is not None else None
+        if child is not None:
+            child.wait()  # a leader with threads looks dead a moment before its files and ports are released
+
+    def _forget(self) -> None:
+        self.pid_file.unlink(missing_ok=True)
+
+
+def _reap(pid: int) -> None:
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
