@@ -1,0 +1,1 @@
+"""Airflow connections as values for the adapters."""

@@ -1,0 +1,66 @@
+"""Task *audit_batch*: checks the invariants and announces what was loaded as an asset event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from kafka_ingest.core.errors import BatchNotCommitted
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.assets import event_extra, target_asset
+from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.request import request_of
+from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class AuditBatchOperator(BaseOperator):
+    """Audits the batch of this run and announces it.
+
+    Airflow sends asset events of successful tasks only. So this task succeeds when partitions were left out too, and
+    ``ReportLeftOutOperator`` after it makes the run end red.
+
+    Returns:
+        ``core.summary.batch_summary`` of the audited batch.
+
+    Args:
+        pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+    """
+
+    ui_color = "#dcefdc"
+
+    def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
+        self.asset = target_asset(pipeline.batch)
+        super().__init__(**{"outlets": [self.asset], **kwargs})
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Audits and announces.
+
+        Raises:
+            AirflowException: As ``operators/failure_policy.py`` says.
+        """
+        with airflow_outcome(self.log):
+            report = self._audited(context)
+            extra = event_extra(report)
+            context["outlet_events"][self.asset].extra.update(extra)
+            self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+            return batch_summary(report.batch)
+
+    def _audited(self, context: Context) -> AuditReport:
+        request, settings = request_of(context), self.pipeline
+        ledger = wiring.ledger(settings)
+        own = ledger.plan_view(settings.pipeline, request, settings.batch.target).own
+        if own is None:
+            raise BatchNotCommitted(
+                "this run has no batch to audit",
+                expected="a batch planned by plan_batch or load_batch of the same run and task group",
+                next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
+                pipeline=settings.pipeline,
+            )
+        return audit_batch(own.batch_id, request, ledger)

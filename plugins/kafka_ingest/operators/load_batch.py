@@ -1,0 +1,126 @@
+"""Task *load_batch*: submits the Spark job of the batch, then asks the ledger what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException
+
+from kafka_ingest.adapters.job_outcome import read_outcome
+from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.errors import ConfigError, RetryLater
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.plan_step import run_plan_step
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_ingest.adapters.job_submission import JobSubmission
+
+#: Lines of spark-submit's output that go into an error when the job left no outcome.
+_LAST_LINES = 20
+
+
+class LoadBatchOperator(SparkSubmitOperator):
+    """Loads the batch of this run with Spark, in client mode on ``local[...]`` or ``spark://``.
+
+    It begins with the plan step, so a plan that was superseded in the meantime is no special case. Without anything to
+    read, or when the batch is committed already, it starts no Spark and succeeds. Whether a job has succeeded is what
+    the ledger says: neither its exit code nor its log.
+
+    Application, arguments, configuration and environment are set while the task runs. They are no template fields, so
+    that nothing of them can be rendered, and secrets go through the environment alone.
+
+    Returns:
+        ``core.summary.batch_summary`` of the committed batch.
+
+    Args:
+        pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#fbe3d0"
+
+    def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
+        job = pipeline.job
+        super().__init__(
+            conn_id=job.spark_connection,
+            driver_memory=job.driver_memory,
+            executor_memory=job.executor_memory,
+            executor_cores=job.executor_cores,
+            **kwargs,
+        )
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Loads.
+
+        Raises:
+            AirflowException: As ``operators/failure_policy.py`` says.
+        """
+        with airflow_outcome(self.log):
+            batch = run_plan_step(self.pipeline, context, self.log)
+            if batch.state is not BatchState.COMMITTED:
+                batch = self._load(batch, context)
+            return batch_summary(batch)
+
+    def _load(self, batch: Batch, context: Context) -> Batch:
+        with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
+            outcome_file = Path(folder) / "outcome.json"
+            self._prepare(wiring.submission(self.pipeline, batch, outcome_file))
+            try:
+                last_words = self._submit(context)
+            finally:
+                self.env_vars = None
+            return self._settled(batch, outcome_file, last_words)
+
+    def _prepare(self, submission: JobSubmission) -> None:
+        self.application = submission.application
+        self.py_files = submission.py_files
+        self.application_args = list(submission.application_args)
+        self.conf = dict(submission.conf)
+        # The provider's hook looks for spark-submit on PATH: the one of this Python comes first.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        self.env_vars = {"PATH": path, **submission.env_vars}
+        self.name = submission.name
+
+    def _submit(self, context: Context) -> str:
+        """Runs spark-submit to its end; gives its last words when it failed, else an empty text."""
+        try:
+            super().execute(context)
+        except FileNotFoundError as fault:
+            raise ConfigError(
+                "spark-submit cannot be started",
+                expected="spark-submit on the PATH of the Airflow worker",
+                found=str(fault),
+                next_command="pip install pyspark in the worker's environment, or put Spark's bin folder on its PATH",
+                pipeline=self.pipeline.pipeline,
+            ) from None
+        except AirflowException as fault:
+            return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
+        return ""
+
+    def _settled(self, batch: Batch, outcome_file: Path, last_words: str) -> Batch:
+        # A COMMIT may still be under way when the job was killed: this waits for it, a plain read would not.
+        ledger = wiring.ledger(self.pipeline)
+        if ledger.settle(batch.batch_id).state is BatchState.COMMITTED and (done := ledger.batch(batch.batch_id)):
+            self.log.info("Batch %s is committed: %s", batch.batch_id, done.counts)
+            return done
+        read_outcome(outcome_file)
+        raise RetryLater(
+            "the Spark job ended without having committed the batch, and left no error",
+            expected="the batch committed, or an error written by the job",
+            found=last_words or "exit code 0",
+            next_command="nothing: the retry loads the same batch; the lines above this message are the job's log",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )

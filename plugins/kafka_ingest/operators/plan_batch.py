@@ -1,0 +1,41 @@
+"""Task *plan_batch*: freezes the offset ranges of this run in the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.plan_step import run_plan_step
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PlanBatchOperator(BaseOperator):
+    """Plans the batch of this run; run again, it gives the same batch.
+
+    Returns:
+        ``core.summary.batch_summary``: the batch's id, ranges and state, JSON-safe.
+
+    Args:
+        pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+    """
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plans.
+
+        Raises:
+            AirflowException: As ``operators/failure_policy.py`` says.
+        """
+        with airflow_outcome(self.log):
+            return batch_summary(run_plan_step(self.pipeline, context, self.log))

@@ -1,0 +1,113 @@
+"""Builds the ports of a pipeline from Airflow connections. Called while a task runs, never while a DAG is parsed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from kafka_ingest.adapters.connections import kafka_settings_of, postgres_params_of
+from kafka_ingest.core.batch import Batch, Request
+from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.hooks.connections import kafka_connection, postgres_connection, spark_connection
+from kafka_ingest.steps.plan_batch import PlanPorts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from kafka_ingest.adapters.job_submission import JobSubmission
+
+log = logging.getLogger(__name__)
+
+#: States in which a DAG run does nothing more (Airflow's ``DagRunState``).
+FINISHED_STATES = frozenset({"success", "failed"})
+
+
+class _AsksRunState(Protocol):
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowRunStates:
+    """Port ``RunStates``: asks Airflow's API server through the task instance.
+
+    A run that Airflow does not know (started from the command line, or deleted) counts as not finished: its hold ends
+    by itself when it gives no sign of life.
+    """
+
+    task_instance: _AsksRunState
+
+    def is_finished(self, request: Request) -> bool:
+        """Whether the DAG run has ended."""
+        try:
+            return str(self.task_instance.get_dagrun_state(request.dag_id, request.run_id)) in FINISHED_STATES
+        except AirflowRuntimeError as fault:
+            log.info("Airflow does not tell the state of %s: %s", request, fault)
+            return False
+
+
+def ledger(pipeline: PipelineSettings) -> Ledger:
+    """Gives the ledger in the pipeline's target database.
+
+    Raises:
+        ConfigError: The connection is missing or unusable.
+    """
+    from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+
+    return PostgresLedger(_postgres_params(pipeline))
+
+
+def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
+    """Gives what planning needs: ledger, log, target table and the states of other runs.
+
+    Raises:
+        ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
+    """
+    from kafka_ingest.adapters.kafka_config import client_config
+    from kafka_ingest.adapters.kafka_log import KafkaLog
+    from kafka_ingest.adapters.postgres_target import PostgresTarget
+
+    kafka = client_config(
+        kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),
+        pipeline.batch.isolation_level,
+        client_id=f"kafka_ingest.{pipeline.pipeline}",
+    )
+    params = _postgres_params(pipeline)
+    return PlanPorts(
+        ledger=ledger(pipeline),
+        log=KafkaLog(kafka),
+        target=PostgresTarget(params),
+        runs=AirflowRunStates(context["ti"]),
+    )
+
+
+def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> JobSubmission:
+    """Gives everything that spark-submit needs for a planned batch; secrets stand in ``env_vars`` alone.
+
+    Raises:
+        ConfigError: A connection is missing or unusable, or its Spark master would put secrets on a command line.
+    """
+    from kafka_ingest.adapters.job_submission import JobConnections, job_submission
+
+    connections = JobConnections(
+        kafka=kafka_connection(pipeline.batch.kafka_connection),
+        postgres=postgres_connection(pipeline.batch.target_connection),
+        spark=spark_connection(pipeline.job.spark_connection),
+    )
+    return job_submission(pipeline, batch.batch_id, connections, outcome_file)
+
+
+def settings_hash_of(pipeline: PipelineSettings) -> str:
+    """Gives the hash of everything that decides what a batch reads, decodes and writes."""
+    from kafka_ingest.adapters.settings_json import settings_hash
+
+    return settings_hash(pipeline.batch)
+
+
+def _postgres_params(pipeline: PipelineSettings) -> dict[str, str]:
+    return postgres_params_of(postgres_connection(pipeline.batch.target_connection))
