@@ -114,7 +114,7 @@ def _time(milliseconds: int | None) -> datetime | None:
 
 
 def _require_equal(batch: Batch, rule: str, expected: Iterable[int], found: Iterable[int]) -> None:
-    wanted, given = Counter(expected), Counter(found)
+    wanted, given = Counter(iter(expected)), Counter(iter(found))
     if wanted != given:
         raise _mismatch(
             batch,

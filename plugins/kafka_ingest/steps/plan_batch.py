@@ -1,8 +1,8 @@
 """Step *plan*: freeze the offset ranges of one request in the ledger.
 
 Order: read the ledger in one short transaction; ask Kafka outside any transaction; choose the ranges; record them in
-one short transaction that first checks that the ledger still stands as it was read. Running it again for the same request
-gives the same batch.
+one short transaction that first checks that the ledger still stands as it was read. Running it again for the same
+request gives the same batch.
 """
 
 from __future__ import annotations

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from kafka_ingest.core.accounting import account_for
+from kafka_ingest.core.batch import RecordCounts
+from kafka_ingest.core.errors import AccountingMismatch, TooManyDeadLetters
+from kafka_ingest.core.settings import DeadLetterLimits
+from kafka_ingest.core.staging import (
+    DeadLetterRun,
+    DeadLetterSample,
+    StageResult,
+    StageTask,
+    Subrange,
+    SubrangeResult,
+)
+from tests.builders import NOON, offset_range, planned_batch
+
+TASKS = (
+    StageTask(0, (Subrange(0, "orders", 0, 0, 0, 60),)),
+    StageTask(1, (Subrange(1, "orders", 0, 0, 60, 100), Subrange(2, "orders", 1, 0, 5, 10))),
+)
+BATCH = planned_batch(offset_range(0, 0, 100), offset_range(1, 5, 10, reaches_high_watermark=True))
+
+
+def result(index: int, *, rows: int, dead: int = 0, invisible: int = 0) -> SubrangeResult:
+    return SubrangeResult(
+        index,
+        RecordCounts(rows=rows, dead_letters=dead, invisible=invisible),
+        record_time_min_ms=1_000 * (index + 1),
+        record_time_max_ms=2_000 * (index + 1),
+        last_record_time_ms=1_500 * (index + 1),
+        end_leader_epoch=index,
+        dead_letter_run=DeadLetterRun(records=rows + dead),
+    )
+
+
+RESULTS = (
+    StageResult(0, 70, (result(0, rows=57, dead=3),)),
+    StageResult(1, 71, (result(1, rows=39, invisible=1), result(2, rows=5))),
+)
+
+
+def test_results_add_up_to_ranges_with_winners_times_and_epochs() -> None:
+    outcome = account_for(BATCH, TASKS, RESULTS)
+    first, second = outcome.partitions
+    assert first.counts == RecordCounts(rows=96, dead_letters=3, invisible=1)
+    assert second.counts == RecordCounts(rows=5)
+    assert outcome.winners == {0: 70, 1: 71}
+    assert outcome.counts == RecordCounts(rows=101, dead_letters=3, invisible=1)
+    assert (first.record_time_min, first.record_time_max) == (
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC),
+    )
+    assert first.end_leader_epoch == 1
+
+
+def test_valid_through_is_the_plan_at_the_high_watermark_and_else_the_last_record_read() -> None:
+    first, second = account_for(BATCH, TASKS, RESULTS).partitions
+    assert first.valid_through == datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
+    assert second.valid_through == NOON
+
+
+def test_a_record_time_beyond_the_year_9999_gives_no_time_for_the_batch() -> None:
+    far = replace(RESULTS[0].subranges[0], record_time_max_ms=2**62, last_record_time_ms=2**62)
+    outcome = account_for(BATCH, TASKS, (replace(RESULTS[0], subranges=(far,)), RESULTS[1]))
+    assert outcome.partitions[0].record_time_max is None
+
+
+def test_a_count_that_does_not_add_up_to_the_span_stops() -> None:
+    short = replace(RESULTS[0], subranges=(result(0, rows=59),))
+    with pytest.raises(AccountingMismatch, match=r"orders\[0\] \[0, 60\) do not add up"):
+        account_for(BATCH, TASKS, (short, RESULTS[1]))
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        RESULTS[:1],
+        (*RESULTS, RESULTS[0]),
+        (RESULTS[0], replace(RESULTS[1], subranges=RESULTS[1].subranges[:1])),
+        (RESULTS[0], replace(RESULTS[1], subranges=RESULTS[1].subranges * 2)),
+    ],
+    ids=["task missing", "task twice", "subrange missing", "subrange twice"],
+)
+def test_every_task_and_subrange_counts_exactly_once(results: tuple[StageResult, ...]) -> None:
+    with pytest.raises(AccountingMismatch):
+        account_for(BATCH, TASKS, results)
+
+
+def test_subranges_that_do_not_cover_the_range_stop() -> None:
+    gap = (StageTask(0, (Subrange(0, "orders", 0, 0, 0, 50),)), TASKS[1])
+    with pytest.raises(AccountingMismatch, match="do not cover"):
+        account_for(BATCH, gap, (StageResult(0, 70, (result(0, rows=50),)), RESULTS[1]))
+
+
+def limited(limits: DeadLetterLimits, *subranges: SubrangeResult) -> None:
+    total = sum(s.counts.offsets for s in subranges)
+    batch = planned_batch(offset_range(0, 0, total))
+    edges = [sum(s.counts.offsets for s in subranges[:i]) for i in range(len(subranges) + 1)]
+    cut = tuple(Subrange(i, "orders", 0, 0, edges[i], edges[i + 1]) for i in range(len(subranges)))
+    batch = replace(batch, settings=replace(batch.settings, dead_letters=limits))
+    account_for(batch, (StageTask(0, cut),), (StageResult(0, 1, subranges),))
+
+
+def test_one_bad_record_alone_in_a_batch_never_blocks_a_topic() -> None:
+    limited(DeadLetterLimits(), result(0, rows=0, dead=1))
+
+
+def test_a_share_above_max_ratio_stops_once_the_floor_is_passed() -> None:
+    limited(DeadLetterLimits(max_ratio=0.5, ratio_from_count=10), result(0, rows=0, dead=10))
+    with pytest.raises(TooManyDeadLetters, match="max_ratio"):
+        limited(DeadLetterLimits(max_ratio=0.5, ratio_from_count=10), result(0, rows=0, dead=11))
+
+
+def test_more_than_max_count_stops_and_names_the_first_offsets() -> None:
+    sample = DeadLetterSample("orders", 0, 17, "malformed", "not JSON")
+    bad = replace(result(0, rows=1000, dead=6), samples=(sample,))
+    with pytest.raises(TooManyDeadLetters) as stopped:
+        limited(DeadLetterLimits(max_count=5), bad)
+    assert "orders[0] offset 17: malformed: not JSON" in stopped.value.found
+
+
+def test_a_run_of_bad_records_counts_across_the_seam_of_two_tasks() -> None:
+    first = replace(
+        result(0, rows=100, dead=6), dead_letter_run=DeadLetterRun(106, 0, 6, 6, longest_start=100, trailing_start=100)
+    )
+    second = replace(
+        result(1, rows=100, dead=5), dead_letter_run=DeadLetterRun(105, 5, 0, 5, longest_start=106, trailing_start=-1)
+    )
+    limited(DeadLetterLimits(max_consecutive=11), first, second)
+    with pytest.raises(TooManyDeadLetters, match="max_consecutive"):
+        limited(DeadLetterLimits(max_consecutive=10), first, second)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.core.errors import PartitionsFaulty, TopicRecreated
+from kafka_ingest.core.ledger_view import PlanView, ServedTopic
+from kafka_ingest.core.log_state import LogSnapshot, PartitionState
+from kafka_ingest.core.offsets import OffsetRange, TopicPartition
+from kafka_ingest.core.partition_faults import fault_error
+from kafka_ingest.core.planning import PlanChoice, choose_ranges
+from kafka_ingest.core.settings import (
+    FirstRun,
+    FirstRunKind,
+    OffsetLimit,
+    PartitionFaultPolicy,
+    PartitionOffset,
+    PipelineSettings,
+    TopicIdentity,
+    TopicSelection,
+)
+from tests.builders import (
+    EMPTY_VIEW,
+    NOON,
+    TOPIC_ID,
+    batch_settings,
+    partition_state,
+    pipeline_settings,
+    position,
+    snapshot,
+    view_of,
+)
+
+
+def choose(settings: PipelineSettings, view: PlanView, log: LogSnapshot) -> PlanChoice:
+    return choose_ranges(settings, view, log, offsets_at_first_run={})
+
+
+def spans(choice: PlanChoice) -> list[tuple[str, int, int, int]]:
+    return [(r.topic, r.partition, r.start, r.end) for r in choice.ranges]
+
+
+def fault_names(choice: PlanChoice) -> list[str]:
+    return [fault.error.__name__ for fault in choice.faults]
+
+
+def test_a_live_run_reads_from_the_committed_offset_to_the_end_offset() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 120), partition_state(1, 5, 70)]})
+    choice = choose(pipeline_settings(), view_of(position(0, 100), position(1, 70)), log)
+    assert spans(choice) == [("orders", 0, 100, 120)]
+    assert choice.ranges[0].reaches_high_watermark
+    assert choice.faults == ()
+
+
+def test_a_partition_with_nothing_to_read_is_valid_through_the_time_of_the_plan() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 120), partition_state(1, 0, 70)]})
+    choice = choose(pipeline_settings(), view_of(position(0, 100), position(1, 70)), log)
+    assert choice.valid_through == {TopicPartition("orders", 1): NOON}
+
+
+def test_an_open_transaction_ends_the_range_at_the_last_stable_offset() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 1663, end=300)]})
+    choice = choose(pipeline_settings(), view_of(position(0, 200)), log)
+    assert spans(choice) == [("orders", 0, 200, 300)]
+    assert not choice.ranges[0].reaches_high_watermark
+
+
+def test_a_last_stable_offset_below_the_position_is_an_empty_range_and_no_fault() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 300, end=150)]})
+    choice = choose(pipeline_settings(), view_of(position(0, 200)), log)
+    assert (spans(choice), choice.faults, choice.valid_through) == ([], (), {})
+
+
+@pytest.mark.parametrize(
+    ("first_run", "start"),
+    [
+        (FirstRun(FirstRunKind.EARLIEST), 40),
+        (FirstRun(FirstRunKind.LATEST), 90),
+        (FirstRun(FirstRunKind.OFFSETS, offsets=(PartitionOffset("orders", 0, 55),)), 55),
+    ],
+)
+def test_the_first_plan_begins_where_first_run_says(first_run: FirstRun, start: int) -> None:
+    log = snapshot({"orders": [partition_state(0, 40, 100, end=90)]})
+    choice = choose(pipeline_settings(first_run=first_run), EMPTY_VIEW, log)
+    [new] = choice.new_positions
+    assert (new.committed_offset, new.loaded_to, new.line, new.generation) == (start, start, 0, 0)
+    assert new.topic_id == TOPIC_ID
+    assert choice.new_topics == ("orders",)
+
+
+def test_first_run_by_time_begins_at_the_first_offset_at_or_after_it() -> None:
+    settings = pipeline_settings(first_run=FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=1))
+    log = snapshot({"orders": [partition_state(0, 40, 100), partition_state(1, 0, 10)]})
+    tp0, tp1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    choice = choose_ranges(settings, EMPTY_VIEW, log, offsets_at_first_run={tp0: 77, tp1: 10})
+    assert [p.committed_offset for p in choice.new_positions] == [77, 10]
+    assert spans(choice) == [("orders", 0, 77, 100)]
+
+
+def test_first_run_by_offsets_lists_every_partition_without_one() -> None:
+    first_run = FirstRun(FirstRunKind.OFFSETS, offsets=(PartitionOffset("orders", 0, 500),))
+    log = snapshot({"orders": [partition_state(0, 40, 100), partition_state(1, 0, 10)]})
+    choice = choose(pipeline_settings(first_run=first_run), EMPTY_VIEW, log)
+    assert [(f.where, f.found) for f in choice.faults] == [
+        ("first_run.offsets for orders[0]", "500"),
+        ("first_run.offsets for orders[1]", "none listed"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [FirstRunKind.LATEST, FirstRunKind.EARLIEST])
+def test_a_partition_that_joins_later_starts_at_its_log_start_whatever_first_run_says(kind: FirstRunKind) -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 100), partition_state(1, 3, 10)]})
+    choice = choose(pipeline_settings(first_run=FirstRun(kind)), view_of(position(0, 100)), log)
+    assert spans(choice) == [("orders", 1, 3, 10)]
+    assert [p.partition for p in choice.new_positions] == [1]
+
+
+def test_a_topic_that_joins_later_starts_at_its_log_start() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 100)], "returns": [partition_state(0, 7, 9)]})
+    settings = pipeline_settings("orders", "returns", first_run=FirstRun(FirstRunKind.LATEST))
+    choice = choose(settings, view_of(position(0, 100)), log)
+    assert choice.new_topics == ("returns",)
+    assert spans(choice) == [("returns", 0, 7, 9)]
+
+
+def test_an_empty_topic_gets_its_position_recorded_on_the_first_plan() -> None:
+    choice = choose(pipeline_settings(), EMPTY_VIEW, snapshot({"orders": [partition_state(0, 0, 0)]}))
+    assert choice.ranges == ()
+    assert [p.committed_offset for p in choice.new_positions] == [0]
+
+
+def test_a_committed_offset_below_the_log_start_stops_and_says_how_much_is_gone() -> None:
+    choice = choose(
+        pipeline_settings(), view_of(position(0, 100)), snapshot({"orders": [partition_state(0, 150, 200)]})
+    )
+    [fault] = choice.faults
+    assert fault.error.__name__ == "OffsetsExpired"
+    assert "committed offset 100" in fault.expected
+    assert "150" in fault.found
+    assert "50 offsets" in fault.found
+
+
+def test_an_expired_partition_is_left_out_when_the_pipeline_says_so() -> None:
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, on_partition_fault=PartitionFaultPolicy.LEAVE_OUT))
+    log = snapshot({"orders": [partition_state(0, 150, 200), partition_state(1, 0, 10)]})
+    choice = choose(settings, view_of(position(0, 100), position(1, 4)), log)
+    assert (choice.faults, spans(choice)) == ((), [("orders", 1, 4, 10)])
+    assert [f.where for f in choice.left_out] == ["orders[0]"]
+
+
+def test_a_truncated_log_is_never_left_out() -> None:
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, on_partition_fault=PartitionFaultPolicy.LEAVE_OUT))
+    choice = choose(settings, view_of(position(0, 100)), snapshot({"orders": [partition_state(0, 0, 90)]}))
+    assert fault_names(choice) == ["LogTruncated"]
+
+
+def test_a_leaderless_partition_of_the_first_plan_is_left_out_only_with_earliest() -> None:
+    log = snapshot({"orders": [PartitionState(0, has_leader=False), partition_state(1, 0, 10)]})
+
+    def faults_with(kind: FirstRunKind) -> list[str]:
+        settings = pipeline_settings(first_run=FirstRun(kind))
+        plan = replace(settings.plan, on_partition_fault=PartitionFaultPolicy.LEAVE_OUT)
+        return fault_names(choose(replace(settings, plan=plan), EMPTY_VIEW, log))
+
+    assert faults_with(FirstRunKind.EARLIEST) == []
+    assert faults_with(FirstRunKind.LATEST) == ["LeaderMissing"]
+
+
+@pytest.mark.parametrize("high_watermark", [300, 700])
+def test_a_recreated_topic_stops_whether_it_is_shorter_or_longer_than_before(high_watermark: int) -> None:
+    log = snapshot({"orders": [partition_state(0, 0, high_watermark)]}, topic_id="topic-id-2")
+    choice = choose(pipeline_settings(), view_of(position(0, 500)), log)
+    error = fault_error(choice.faults, "orders")
+    assert isinstance(error, TopicRecreated)
+    assert "topic-id-1" in error.expected
+    assert "[0] 500" in error.expected
+    assert "topic-id-2" in error.found
+    assert choice.ranges == ()
+
+
+def test_another_cluster_stops_without_looking_at_its_offsets() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 10)]}, cluster_id="cluster-2", topic_id="other")
+    choice = choose(pipeline_settings(), view_of(position(0, 500)), log)
+    assert fault_names(choice) == ["ClusterChanged"]
+
+
+def test_a_broker_without_topic_ids_needs_the_explicit_choice() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 10)]}, topic_id=None)
+    assert fault_names(choose(pipeline_settings(), EMPTY_VIEW, log)) == ["ConfigError"]
+    settings = pipeline_settings(batch=replace(batch_settings(), topic_identity=TopicIdentity.NONE))
+    choice = choose(settings, EMPTY_VIEW, log)
+    assert choice.faults == ()
+    assert choice.new_positions[0].topic_id is None
+
+
+def test_metadata_that_lists_fewer_partitions_than_known_stops() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 10)]})
+    choice = choose(pipeline_settings(), view_of(position(0, 10), position(1, 99)), log)
+    assert [(f.error.__name__, f.where) for f in choice.faults] == [("PartitionMissing", "orders[1]")]
+
+
+def test_a_named_topic_that_does_not_exist_stops() -> None:
+    assert fault_names(choose(pipeline_settings("orders", "nowhere"), EMPTY_VIEW, snapshot({}))) == [
+        "TopicMissing",
+        "TopicMissing",
+    ]
+
+
+def test_a_topic_read_before_by_pattern_that_is_gone_stops() -> None:
+    settings = pipeline_settings()
+    plan = replace(settings.plan, topics=TopicSelection(pattern="ord.*"))
+    log = snapshot({"orders_eu": [partition_state(0, 0, 10)]})
+    choice = choose(replace(settings, plan=plan), view_of(position(0, 5)), log)
+    assert [(f.error.__name__, f.where) for f in choice.faults] == [("TopicMissing", "topic orders")]
+
+
+def test_a_topic_that_another_pipeline_loads_into_the_same_table_stops() -> None:
+    view = replace(EMPTY_VIEW, served=(ServedTopic("first_orders", "cluster-1", "orders"),))
+    choice = choose(pipeline_settings(), view, snapshot({"orders": [partition_state(0, 0, 10)]}))
+    [fault] = choice.faults
+    assert "first_orders" in fault.expected
+
+
+def test_every_fault_is_reported_at_once() -> None:
+    log = snapshot({"orders": [partition_state(0, 150, 200), partition_state(1, 0, 90)]})
+    choice = choose(pipeline_settings("orders", "nowhere"), view_of(position(0, 100), position(1, 100)), log)
+    error = fault_error(choice.faults, "orders")
+    assert isinstance(error, PartitionsFaulty)
+    text = str(error)
+    for part in ("topic nowhere", "orders[0]", "OffsetsExpired", "orders[1]", "LogTruncated"):
+        assert part in text
+
+
+def test_the_limit_completes_small_partitions_and_shares_the_rest_evenly() -> None:
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, limit=OffsetLimit(total_offsets=100)))
+    log = snapshot({"orders": [partition_state(0, 0, 10), partition_state(1, 0, 1000), partition_state(2, 0, 500)]})
+    choice = choose(settings, view_of(position(0, 0), position(1, 0), position(2, 0)), log)
+    assert spans(choice) == [("orders", 0, 0, 10), ("orders", 1, 0, 45), ("orders", 2, 0, 45)]
+    assert [r.reaches_high_watermark for r in choice.ranges] == [True, False, False]
+    assert choice.backlog_offsets == 1510
+
+
+def test_a_range_never_starts_above_its_position() -> None:
+    with pytest.raises(ValueError, match="gap"):
+        OffsetRange("orders", 0, 0, None, 0, start=11, end=20, committed_before=10)
+    with pytest.raises(ValueError, match="start < end"):
+        OffsetRange("orders", 0, 0, None, 0, start=10, end=10, committed_before=10)
