@@ -1,0 +1,10 @@
+-- Purpose: how far each running task of one attempt is; every task writes its own row.
+-- Identifiers: progress (the staging table).
+-- Locks: a new object only. Safe to run twice: an existing table stays as it is.
+CREATE UNLOGGED TABLE IF NOT EXISTS {progress} (
+    stage_task integer NOT NULL,
+    stage_attempt bigint NOT NULL,
+    records bigint NOT NULL,
+    offsets bigint NOT NULL,
+    PRIMARY KEY (stage_task, stage_attempt)
+)

@@ -1,0 +1,11 @@
+-- Purpose: the CHECK constraints of the target that are enforced (PostgreSQL 18 has some that are not: the column
+--   conenforced, which older servers lack and which is therefore read through jsonb).
+-- Parameters: relation (oid).
+-- Locks: none. Safe to run twice: it only reads the catalog.
+SELECT k.conname::text,
+       pg_get_expr(k.conbin, k.conrelid)
+  FROM pg_catalog.pg_constraint AS k
+ WHERE k.conrelid = %(relation)s
+   AND k.contype = 'c'
+   AND coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
+ ORDER BY k.conname
