@@ -1,0 +1,101 @@
+"""Runs staging tasks on Spark: one partition a task, one result a partition."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from pyspark import SparkContext, TaskContext
+
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
+from kafka_ingest.core.staging import StageResult, StageTask
+from spark_jobs.scrubbing import Scrubber, secret_values
+from spark_jobs.stage_context import StageContext
+from spark_jobs.stage_results import StageFault, one_result_per_task
+from spark_jobs.stage_task import stage_task
+
+
+class TaskCrashed(Exception):
+    """An unexpected error in a task; its text is the task's trace without secrets."""
+
+
+class SparkTaskRunner:
+    """Port ``TaskRunner`` over an RDD of tasks.
+
+    Spark retries a task that loses its executor or meets a passing fault, and may run copies of a slow one. The action
+    gives exactly one result a partition, that of the attempt which won; only its rows are published.
+
+    Args:
+        context_of: Gives the context of an attempt.
+        tasks: How many tasks to cut a batch into; ``None`` takes Spark's default parallelism.
+    """
+
+    def __init__(self, context_of: Callable[[Batch], StageContext], *, tasks: int | None = None) -> None:
+        self._context_of = context_of
+        self._tasks = tasks
+        self._spark: SparkContext | None = None
+        self._cancelled = threading.Event()
+
+    def parallelism(self) -> int:
+        """How many tasks can run at once; starts Spark."""
+        spark = self._started()
+        return self._tasks or int(spark.defaultParallelism)
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        """Stages all tasks, each in a Spark partition of its own."""
+        spark = self._started()
+        # A second fault of a kind that can pass is handed back as a value in the last attempt that Spark allows.
+        last_attempt = 0 if str(spark.master).startswith("local") else _max_failures(spark) - 1
+        stage = partial(_stage_partition, self._context_of(batch), last_attempt)
+        spark.setJobGroup(batch.batch_id, f"stage batch {batch.batch_id}", interruptOnCancel=True)
+        if self._cancelled.is_set():
+            raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)
+        answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
+        return one_result_per_task(batch, tasks, answers)
+
+    def cancel(self) -> None:
+        """Cancels running tasks; safe from any thread, and before they have begun."""
+        self._cancelled.set()
+        if self._spark is not None:
+            self._spark.cancelAllJobs()
+
+    def close(self) -> None:
+        """Stops Spark, if it was started."""
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _started(self) -> SparkContext:
+        if self._spark is None:
+            self._spark = SparkContext.getOrCreate()
+        return self._spark
+
+
+def _max_failures(spark: SparkContext) -> int:
+    return int(spark.getConf().get("spark.task.maxFailures", "4") or 4)
+
+
+def _stage_partition(
+    context: StageContext, last_attempt: int, _index: int, tasks: Iterable[StageTask]
+) -> Iterator[StageResult | StageFault]:
+    """Runs on an executor: everything it needs travels in its arguments, nothing comes from its environment."""
+    spark_task = TaskContext.get()
+    if spark_task is None:
+        raise RuntimeError("a staging task runs inside a Spark task only")
+    for task in tasks:
+        yield _stage(task, context, spark_task.taskAttemptId(), is_last=spark_task.attemptNumber() >= last_attempt)
+
+
+def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
+    try:
+        return stage_task(task, context, attempt_id)
+    except IngestError as error:
+        if isinstance(error, RetryLater) and not is_last:
+            raise TaskCrashed(str(error)) from None
+        return StageFault(task.task_index, error.to_record())
+    except Exception:  # noqa: BLE001 (it is raised again, as text)
+        # Spark prints the exception with its trace in the logs of driver and executor: secrets go first.
+        scrub = Scrubber(secret_values(context.kafka, context.postgres))
+        raise TaskCrashed(scrub(traceback.format_exc())) from None
