@@ -1,0 +1,111 @@
+"""Fixtures that every rung shares. A service is started by the first test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from sandbox.kafka import KafkaBroker
+    from sandbox.postgres import PostgresServer
+    from tests.services import ProducerFactory, TestServices, TopicFactory
+
+RUNGS = {
+    "unit": "no I/O beyond a temporary folder",
+    "properties": "no I/O, generated cases",
+    "dags": "every DAG is loaded, without services",
+    "contracts": "fakes and real adapters pass the same tests",
+    "integration": "real Kafka, PostgreSQL or Spark",
+    "crash": "real processes are killed",
+    "e2e": "a running Airflow",
+    "browser": "a running Airflow, seen with a browser",
+}
+_HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in RUNGS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning} (set by the folder)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        rung = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
+        if rung in RUNGS:
+            item.add_marker(rung)
+
+
+@pytest.fixture(scope="session")
+def services() -> Iterator[TestServices]:
+    """Where this run's services live; nothing is started by asking for it."""
+    from tests.services import remove_left_overs, services_of_this_run
+
+    found = services_of_this_run()
+    if found.shared:
+        yield found
+        return
+    remove_left_overs()
+    try:
+        yield found
+    finally:
+        found.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(services: TestServices) -> PostgresServer:
+    """A running PostgreSQL server; tests that stop or kill it use ``own_services``."""
+    server = services.postgres
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(services: TestServices) -> KafkaBroker:
+    """A running Kafka broker; tests that stop or kill it use ``own_services``."""
+    broker = services.kafka
+    broker.start()
+    return broker
+
+
+@pytest.fixture
+def own_services() -> Iterator[TestServices]:
+    """A pair of one test's own, not started: ``own_services.postgres`` and ``own_services.kafka``."""
+    from tests.services import services_of_one_test
+
+    found = services_of_one_test()
+    try:
+        yield found
+    finally:
+        found.remove()
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[dict[str, Any]]:
+    """Parameters for ``psycopg2.connect`` of a new database with the current ledger."""
+    from tests.services import fresh_database
+
+    with fresh_database(postgres_server) as params:
+        yield params
+
+
+@pytest.fixture
+def topic(kafka_broker: KafkaBroker) -> Iterator[TopicFactory]:
+    """Makes topics: ``topic(partitions=1, config=None) -> name``."""
+    from tests.services import FreshTopics
+
+    topics = FreshTopics(kafka_broker.bootstrap)
+    yield topics.create
+    topics.delete_all()
+
+
+@pytest.fixture
+def producer(kafka_broker: KafkaBroker) -> Iterator[ProducerFactory]:
+    """Makes producers: ``producer(transactional_id="t") -> confluent_kafka.Producer``, idempotent, acks=all."""
+    from tests.services import Producers
+
+    producers = Producers(kafka_broker.bootstrap)
+    yield producers.create
+    producers.flush_all()

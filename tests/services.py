@@ -1,0 +1,239 @@
+"""The PostgreSQL server and the Kafka broker that the tests share, and fresh databases and topics in them.
+
+By default a pytest run starts its own pair in ``.sandbox/test-<pid>`` on first use and deletes it at the end. With
+``KAFKA_INGEST_TEST_SERVICES`` naming an env file with a line ``KAFKA_INGEST_TEST_STATE=<folder>`` it uses the pair that
+runs in that folder and leaves it running; ``python -m tests.services <folder>`` starts such a pair, prints that line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg2
+from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg2 import sql
+
+from sandbox.kafka import KafkaBroker
+from sandbox.paths import CHECKOUT
+from sandbox.postgres import PostgresServer
+
+KAFKA_SECONDS = 30.0
+
+
+class TopicFactory(Protocol):
+    """Makes a topic with a unique name and gives the name back when all its partitions have leaders."""
+
+    def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+class ProducerFactory(Protocol):
+    """Makes a producer (idempotent, acks=all); keyword arguments are more settings, ``_`` standing for ``.``."""
+
+    def __call__(self, **settings: Any) -> Producer: ...
+
+
+@dataclass(frozen=True)
+class TestServices:
+    """Where the services of this run live.
+
+    Attributes:
+        folder: State folder; the servers are its ``postgres`` and ``kafka``.
+        shared: They belong to somebody else, who also stops them.
+    """
+
+    __test__ = False
+
+    folder: Path
+    shared: bool
+
+    @property
+    def postgres(self) -> PostgresServer:
+        return PostgresServer(self.folder / "postgres", fsync=False)
+
+    @property
+    def kafka(self) -> KafkaBroker:
+        return KafkaBroker(self.folder / "kafka", for_tests=True)
+
+    def remove(self) -> None:
+        """Stops both and deletes what they wrote."""
+        self.postgres.destroy()
+        self.kafka.destroy()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def services_of_this_run() -> TestServices:
+    env_file = os.environ.get("KAFKA_INGEST_TEST_SERVICES")
+    if not env_file:
+        return TestServices(CHECKOUT / ".sandbox" / f"test-{os.getpid()}", shared=False)
+    found = re.search(r"^(?:export )?KAFKA_INGEST_TEST_STATE=(.+)$", Path(env_file).read_text(encoding="utf-8"), re.M)
+    if found is None:
+        raise ValueError(f"{env_file} has no line KAFKA_INGEST_TEST_STATE=<folder>")
+    return TestServices(Path(found.group(1).strip("'\"")), shared=True)
+
+
+def services_of_one_test() -> TestServices:
+    """Gives a pair, not started, that one test may stop and kill as it likes, and removes."""
+    return TestServices(CHECKOUT / ".sandbox" / f"test-{os.getpid()}-{uuid.uuid4().hex[:8]}", shared=False)
+
+
+def remove_left_overs() -> None:
+    """Removes the services of pytest runs that were killed before they could do it."""
+    for folder in (CHECKOUT / ".sandbox").glob("test-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and not _lives(int(pid)):
+            TestServices(folder, shared=False).remove()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def fresh_database(server: PostgresServer) -> Iterator[dict[str, Any]]:
+    """Gives connection parameters of a new database with the current ledger; drops it afterwards."""
+    name = f"test_{uuid.uuid4().hex[:16]}"
+    template = _ledger_template(server)
+    _administer(server, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    try:
+        yield server.params(name)
+    finally:
+        _administer(server, "DROP DATABASE {} WITH (FORCE)", name)
+
+
+def _ledger_template(server: PostgresServer) -> str:
+    """Gives the name of a database with every migration applied, making it once for each state of ``sql/``."""
+    name = f"ledger_{_ledger_hash()}"
+    with closing(_connect(server)) as connection, connection.cursor() as cursor:
+        # Several pytest runs may share the server: one of them makes the template, the others wait here.
+        cursor.execute("SELECT pg_advisory_lock(hashtext(%s))", (name,))
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,))
+        if cursor.fetchone() is None:
+            draft = f"{name}_draft"
+            _administer(server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", draft)
+            _administer(server, "CREATE DATABASE {}", draft)
+            _migrate(server.params(draft))
+            _administer(server, "ALTER DATABASE {} RENAME TO {}", draft, name)
+    return name
+
+
+def _ledger_hash() -> str:
+    files = [*sorted((CHECKOUT / "sql" / "migrations").glob("*")), *_migrations_module()]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _migrations_module() -> list[Path]:
+    spec = find_spec("kafka_ingest.adapters.postgres_migrations")
+    return [Path(spec.origin)] if spec is not None and spec.origin else []
+
+
+def _migrate(params: dict[str, Any]) -> None:
+    if _migrations_module():
+        importlib.import_module("kafka_ingest.adapters.postgres_migrations").migrate(params)
+
+
+def _administer(server: PostgresServer, statement: str, *names: str) -> None:
+    with closing(_connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def _connect(server: PostgresServer) -> Any:
+    connection = psycopg2.connect(**server.params())
+    connection.autocommit = True
+    return connection
+
+
+class FreshTopics:
+    """Makes topics with unique names and deletes them at the end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._names: list[str] = []
+
+    def create(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"test-{uuid.uuid4().hex[:16]}"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        self._admin.create_topics([topic])[name].result(KAFKA_SECONDS)
+        self._names.append(name)
+        _wait_for_leaders(self._admin, name)
+        return name
+
+    def delete_all(self) -> None:
+        if not self._names:
+            return
+        for deleted in self._admin.delete_topics(self._names).values():
+            _ignore_missing(deleted)
+
+
+def _wait_for_leaders(admin: AdminClient, name: str) -> None:
+    # A topic that was just created may be unknown to the next request for a moment.
+    for attempt in range(100):
+        try:
+            description = admin.describe_topics(TopicCollection([name]))[name].result(KAFKA_SECONDS)
+        except KafkaException:
+            if attempt == 99:
+                raise
+            continue
+        if all(partition.leader is not None for partition in description.partitions):
+            return
+    raise TimeoutError(f"topic {name} has a partition without a leader")
+
+
+def _ignore_missing(deleted: Any) -> None:
+    try:
+        deleted.result(KAFKA_SECONDS)
+    except KafkaException as error:
+        if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # a test that deletes its own topic is welcome to
+            raise
+
+
+class Producers:
+    """Makes producers; at the end everything they hold must have been delivered."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producers: list[Producer] = []
+
+    def create(self, **settings: Any) -> Producer:
+        config = {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all"}
+        producer = Producer({**config, **{key.replace("_", "."): value for key, value in settings.items()}})
+        self._producers.append(producer)
+        return producer
+
+    def flush_all(self) -> None:
+        for producer in self._producers:
+            assert producer.flush(KAFKA_SECONDS) == 0, "records were not delivered"
+
+
+def main() -> None:
+    """Starts a pair for several pytest runs and prints the line for their env file."""
+    services = TestServices(Path(sys.argv[1]).resolve(), shared=True)
+    services.postgres.start()
+    services.kafka.start()
+    sys.stdout.write(f"KAFKA_INGEST_TEST_STATE={services.folder}\n")
+
+
+if __name__ == "__main__":
+    main()
