@@ -1,0 +1,176 @@
+"""Questions to Kafka's admin API with one deadline, and answers per topic and partition instead of exceptions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any
+
+from confluent_kafka import IsolationLevel as KafkaIsolation
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+
+from kafka_ingest.adapters.kafka_config import CONSUMER_ONLY
+from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.offsets import TopicPartition
+
+#: A new topic is unknown to some brokers for a moment: 0.2 s were seen on one broker, so ask for ten times as long.
+NEW_TOPIC_GRACE_SECONDS = 2.0
+
+_POLL_SECONDS = 0.1
+
+#: What Kafka said about one partition: an offset, or the broker's words.
+OffsetAnswer = int | str
+
+
+class KafkaAdmin:
+    """One admin client. Every method asks in one batch and answers within ``timeout_seconds`` or raises.
+
+    Raises (every method):
+        BrokerUnavailable: No answer in time.
+        ConfigError: The broker refuses this client.
+    """
+
+    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float) -> None:
+        self._events = ClientEvents()
+        self._bootstrap = config.get("bootstrap.servers", "")
+        self._timeout_seconds = timeout_seconds
+        known = {key: value for key, value in config.items() if key not in CONSUMER_ONLY}
+        self._client: AdminClient | None = AdminClient({**known, "error_cb": self._events}, logger=LIBRDKAFKA_LOG)
+
+    def close(self) -> None:
+        """Ends the client's threads; idempotent."""
+        self._client = None
+
+    def cluster_id(self) -> str:
+        """Gives the cluster's id."""
+        future = self._open().describe_cluster(request_timeout=self._timeout_seconds)
+        (answer,) = self._answers({"": future}, "asking for the cluster id").values()
+        if isinstance(answer, KafkaError):
+            raise self._unavailable("asking for the cluster id", answer)
+        return str(answer.cluster_id)
+
+    def topic_names(self) -> list[str]:
+        """Gives the names of all topics that this client may see, sorted."""
+        self.cluster_id()  # a refused login shows as an event here, and not at all in list_topics
+        try:
+            return sorted(self._open().list_topics(timeout=self._timeout_seconds).topics)
+        except KafkaException as error:
+            raise self._unavailable("listing topics", error.args[0]) from error
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        """Describes topics; one that does not exist is missing from the answer. Creates nothing.
+
+        Raises:
+            ConfigError: This client may not see one of them, or a name cannot be a topic's name.
+        """
+        wanted = sorted(set(topics))
+        found: dict[str, TopicDescription] = {}
+        grace = time.monotonic() + min(NEW_TOPIC_GRACE_SECONDS, self._timeout_seconds)
+        while missing := [topic for topic in wanted if topic not in found]:
+            answers = self._described(missing)
+            found |= {topic: answer for topic, answer in answers.items() if isinstance(answer, TopicDescription)}
+            if time.monotonic() > grace:
+                _require_absence({topic: answers[topic] for topic in missing if topic not in found}, self._unavailable)
+                break
+            if len(found) < len(wanted):
+                time.sleep(_POLL_SECONDS)
+        return found
+
+    def _described(self, topics: list[str]) -> dict[str, Any]:
+        futures = self._open().describe_topics(TopicCollection(topics), request_timeout=self._timeout_seconds)
+        answers = self._answers(futures, "describing topics")
+        _refuse_forbidden(answers)
+        return answers
+
+    def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        isolation: KafkaIsolation = KafkaIsolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetAnswer]:
+        """Asks for one offset of every partition, in one request to each leader.
+
+        The answer is the offset (-1 when no record is that late), or the broker's words for that partition.
+        """
+        asked = {KafkaTopicPartition(item.topic, item.partition): spec for item in partitions}
+        if not asked:
+            return {}
+        futures = self._open().list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_seconds)
+        answers = self._answers(futures, "listing offsets")
+        return {
+            TopicPartition(key.topic, key.partition): answer.str() if isinstance(answer, KafkaError) else answer.offset
+            for key, answer in answers.items()
+        }
+
+    def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
+        """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
+        deadline = time.monotonic() + self._timeout_seconds + _POLL_SECONDS
+        while wait(futures.values(), timeout=_POLL_SECONDS).not_done:
+            self._open().poll(0)
+            if self._events.refused_for_good or time.monotonic() > deadline:
+                raise self._unavailable(tried)
+        answers = {key: _answer(future) for key, future in futures.items()}
+        if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
+            self._open().poll(0)
+            raise self._unavailable(tried, next(iter(answers.values())))
+        return answers
+
+    def _unavailable(self, tried: str, error: KafkaError | None = None) -> Exception:
+        if error is not None and not self._events.last_words:
+            self._events(error)
+        return self._events.unavailable(self._bootstrap, tried=tried, seconds=self._timeout_seconds)
+
+    def _open(self) -> AdminClient:
+        if self._client is None:
+            raise ValueError("the Kafka client is closed")
+        return self._client
+
+
+#: Codes of a request that no broker has answered.
+_NO_ANSWER = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+
+
+def _answer(future: Future[Any]) -> Any:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, KafkaException):
+        return error.args[0]
+    raise error
+
+
+def _refuse_forbidden(answers: Mapping[str, Any]) -> None:
+    wrong = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
+    faults = [
+        f"{topic}: {answer.str()}"
+        for topic, answer in answers.items()
+        if isinstance(answer, KafkaError) and answer.code() in wrong
+    ]
+    if faults:
+        raise ConfigError(
+            "Kafka does not let this client see all topics of the pipeline",
+            expected="valid topic names, and the right to describe and read them",
+            found="; ".join(faults),
+            next_command="correct topics in the pipeline file, or grant READ and DESCRIBE to the connection's user",
+        )
+
+
+def _require_absence(answers: Mapping[str, Any], unavailable: Callable[[str, KafkaError], Exception]) -> None:
+    """Lets pass only topics that Kafka says do not exist; any other error is not a missing topic."""
+    for topic, answer in answers.items():
+        if answer.code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
+            raise unavailable(f"describing topic {topic}", answer)

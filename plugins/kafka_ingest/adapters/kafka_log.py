@@ -1,0 +1,154 @@
+"""Kafka as the planner and the publisher see it: ids, partitions, leaders and offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+
+from confluent_kafka import IsolationLevel as KafkaIsolation
+from confluent_kafka.admin import OffsetSpec, TopicDescription
+
+from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer
+from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TopicState
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.settings import IsolationLevel, TopicSelection
+
+#: What a broker without topic ids answers (before Kafka 2.8, KIP-516): sixteen zero bytes in base64.
+ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class KafkaLog:
+    """The port ``Log`` on a real cluster.
+
+    The number of requests does not grow with the number of partitions: offsets are asked for in one request to each
+    leader and each kind of offset. It opens no consumer and joins no group. Not safe for several threads.
+
+    Args:
+        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        timeout_seconds: Longest wait for one answer.
+    """
+
+    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float = 30) -> None:
+        self._admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
+
+    def __enter__(self) -> KafkaLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves Kafka and ends the client's threads; idempotent."""
+        self._admin.close()
+
+    def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
+        """Describes the selected topics; see the port."""
+        taken_at = datetime.now(UTC)
+        cluster_id = self._admin.cluster_id()
+        described = self._select(topics)
+        with_leader = [
+            TopicPartition(topic, info.id)
+            for topic, description in described.items()
+            for info in description.partitions
+            if _has_leader(info.leader)
+        ]
+        offsets = _PartitionOffsets(self._admin, with_leader, isolation_level)
+        states = {
+            topic: TopicState(
+                topic,
+                _topic_id(description),
+                {info.id: offsets.state(TopicPartition(topic, info.id)) for info in description.partitions},
+            )
+            for topic, description in described.items()
+        }
+        return LogSnapshot(cluster_id, states, taken_at)
+
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Gives the first offset at or after a time; see the port.
+
+        A time before 1970 gives the log start: in the protocol negative times are names of offsets (-1 is "latest").
+        """
+        wanted = list(partitions)
+        spec = OffsetSpec.for_timestamp(time_ms) if time_ms >= 0 else OffsetSpec.earliest()
+        found = _all_known(self._admin.offsets(wanted, spec))
+        too_late = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **_all_known(self._admin.offsets(too_late, OffsetSpec.latest()))}
+
+    def identity(self, topics: Iterable[str]) -> LogIdentity:
+        """Asks again for cluster id and topic ids; see the port."""
+        cluster_id = self._admin.cluster_id()
+        described = self._admin.describe(topics)
+        return LogIdentity(cluster_id, {topic: _topic_id(found) for topic, found in described.items()})
+
+    def _select(self, topics: TopicSelection) -> dict[str, TopicDescription]:
+        if topics.pattern is None:
+            return self._admin.describe(topics.names)
+        matches = _full_match(topics.pattern)
+        names = [name for name in self._admin.topic_names() if matches.fullmatch(name)]
+        described = self._admin.describe(names)
+        return {topic: found for topic, found in described.items() if not found.is_internal}
+
+
+class _PartitionOffsets:
+    """Log start, end and high watermark of many partitions, asked for in this order so that start <= end <= HW."""
+
+    def __init__(self, admin: KafkaAdmin, partitions: list[TopicPartition], isolation_level: IsolationLevel) -> None:
+        committed = isolation_level is IsolationLevel.READ_COMMITTED
+        self._known = set(partitions)
+        self._start = admin.offsets(partitions, OffsetSpec.earliest())
+        stable = admin.offsets(partitions, OffsetSpec.latest(), KafkaIsolation.READ_COMMITTED) if committed else None
+        self._high = admin.offsets(partitions, OffsetSpec.latest())
+        self._end = self._high if stable is None else stable
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Puts the answers for one partition together; the first fault among them makes all offsets unknown."""
+        if partition not in self._known:
+            return PartitionState(partition.partition, has_leader=False)
+        answers = (self._start[partition], self._high[partition], self._end[partition])
+        fault = next((answer for answer in answers if isinstance(answer, str)), "")
+        if fault:
+            return PartitionState(partition.partition, has_leader=True, fault=fault)
+        start, high, end = (int(answer) for answer in answers)
+        return PartitionState(
+            partition.partition, has_leader=True, log_start_offset=start, high_watermark=high, end_offset=end
+        )
+
+
+def _has_leader(leader: object) -> bool:
+    """A missing leader is no node, or a node with a negative id."""
+    return leader is not None and int(getattr(leader, "id", -1)) >= 0
+
+
+def _topic_id(description: TopicDescription) -> str | None:
+    """Gives the id as Kafka's own tools print it (base64 for URLs); librdkafka uses the other alphabet."""
+    text = str(description.topic_id or ZERO_TOPIC_ID).rstrip("=").replace("+", "-").replace("/", "_")
+    return None if text == ZERO_TOPIC_ID else text
+
+
+def _full_match(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(
+            "The topic pattern is not a regular expression",
+            expected="a regular expression that a whole topic name matches",
+            found=f"{pattern!r}: {error}",
+            next_command="correct topics.pattern in the pipeline file",
+        ) from error
+
+
+def _all_known(answers: Mapping[TopicPartition, OffsetAnswer]) -> dict[TopicPartition, int]:
+    faults = [f"{partition}: {answer}" for partition, answer in answers.items() if isinstance(answer, str)]
+    if faults:
+        raise BrokerUnavailable(
+            "Kafka did not tell the offsets of all partitions",
+            expected="an offset for every partition",
+            found="; ".join(faults),
+            next_command='run "python -m kafka_ingest plan --dry-run" to see the state of every partition',
+        )
+    return {partition: int(answer) for partition, answer in answers.items()}
