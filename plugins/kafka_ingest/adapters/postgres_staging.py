@@ -1,0 +1,145 @@
+"""Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+
+from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect, database_faults, transaction
+from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.adapters.target_catalog import CatalogColumn, read_table
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.errors import TargetMismatch
+from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.core.staging import StageProgress, staging_name
+from kafka_ingest.core.target_shape import written_columns
+
+_LOG = logging.getLogger(__name__)
+
+STAGING_SCHEMA = "kafka_ingest_staging"
+
+#: A running or hanging attempt still uses its tables: housekeeping drops them later. 2 s outlast a COPY's start.
+_DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
+_STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}
+
+
+def staging_table(stem: str, part: str) -> sql.Identifier:
+    """Names a staging table.
+
+    Args:
+        stem: As :func:`kafka_ingest.core.staging.staging_name` gives it.
+        part: ``rows``, ``dead_letters`` or ``progress``.
+    """
+    return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
+
+
+class PostgresStaging:
+    """The port ``Staging`` on PostgreSQL.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+
+    def create(self, batch: Batch) -> None:
+        """Creates the tables of the batch's claim, after dropping those of older claims as far as nobody uses them.
+
+        Tables that exist keep what is in them. Durable on return, until the server crashes: they are unlogged.
+
+        Raises:
+            TargetMismatch: The target is gone.
+            DatabaseUnavailable: The server cannot be reached.
+        """
+        stem, target = staging_name(batch.batch_id, batch.claim), batch.settings.target
+        with closing(self._connect()) as connection, _faults(f"create staging tables for {target}", batch):
+            _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
+            with transaction(connection) as cursor:
+                columns = _target_columns(cursor, target)
+                for part in ("dead_letters", "progress"):
+                    _execute(cursor, f"create_staging_{part}", **{part: staging_table(stem, part)})
+                _create_rows(cursor, stem, batch, columns)
+
+    def progress(self, batch: Batch) -> StageProgress:
+        """Sums what the tasks of the batch's claim have staged so far; zero while there are no tables."""
+        stem = staging_name(batch.batch_id, batch.claim)
+        with closing(self._connect()) as connection, _faults("read the progress of staging", batch):
+            try:
+                with transaction(connection) as cursor:
+                    _execute(cursor, "staging_progress", progress=staging_table(stem, "progress"))
+                    return StageProgress(*cursor.fetchall()[0])
+            except psycopg2.Error as error:
+                if error.pgcode != errorcodes.UNDEFINED_TABLE:
+                    raise
+                return StageProgress()
+
+    def drop(self, batch: Batch) -> None:
+        """Drops the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
+        with closing(self._connect()) as connection, _faults("drop staging tables", batch):
+            _drop_tables(connection, batch, up_to_claim=batch.claim)
+
+    def _connect(self) -> Any:
+        return connect(self._params, application_name="kafka_ingest staging")
+
+
+def _faults(doing: str, batch: Batch) -> Any:
+    return database_faults(doing, pipeline=batch.pipeline, batch_id=batch.batch_id)
+
+
+def _execute(cursor: Any, query: str, **names: sql.Composable) -> None:
+    cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
+
+
+def _target_columns(cursor: Any, target: TargetSettings) -> Sequence[CatalogColumn]:
+    table = read_table(cursor, target)
+    if table is None:
+        raise TargetMismatch(
+            f"the table {target} is gone since the batch was planned",
+            expected="the table",
+            found="no such table",
+            next_command="clear plan_batch: it creates the table, or says what must be there",
+        )
+    return table.columns
+
+
+def _create_rows(cursor: Any, stem: str, batch: Batch, columns: Sequence[CatalogColumn]) -> None:
+    rows, target = staging_table(stem, "rows"), batch.settings.target
+    _execute(cursor, "create_staging_rows", rows=rows, target=sql.Identifier(target.schema, target.table))
+    written = {column.name for column in written_columns(batch.settings)}
+    for column in columns:
+        if column.name in written or column.is_generated:
+            continue
+        name = sql.Identifier(column.name)
+        _execute(cursor, "free_staging_column", rows=rows, column=name)
+        if column.default is not None and "nextval(" in column.default:
+            _execute(cursor, "drop_staging_default", rows=rows, column=name)
+
+
+def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:
+    pattern = f"^{staging_name(batch.batch_id, 0).removesuffix('0')}([0-9]+)_"
+    with transaction(connection) as cursor:
+        cursor.execute(sql_text("queries/staging_tables_of_batch"), {"pattern": pattern, "claim": up_to_claim})
+        names = [name for (name,) in cursor.fetchall()]
+    for name in names:
+        _drop_table(connection, name)
+
+
+def _drop_table(connection: Any, name: str) -> None:
+    try:
+        with transaction(connection, _DROP_LIMITS) as cursor:
+            _execute(cursor, "drop_staging_table", staging_table=sql.Identifier(STAGING_SCHEMA, name))
+    except psycopg2.Error as error:
+        if error.pgcode not in _STAYS:
+            raise
+        _LOG.warning(
+            "Staging table %s.%s stays until housekeeping drops it: %s",
+            STAGING_SCHEMA,
+            name,
+            error.diag.message_primary,
+        )

@@ -1,0 +1,181 @@
+"""The target table: created where the pipeline says so, and checked against the settings before anything is loaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+
+from kafka_ingest.adapters.postgres_connection import connect, database_faults, transaction
+from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.adapters.target_catalog import CatalogTable, read_table
+from kafka_ingest.adapters.target_checks import (
+    Mismatch,
+    has_index_for_replacing,
+    mismatches,
+    quoted,
+    quoted_table,
+    unique_key_columns,
+)
+from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.core.errors import TargetMismatch
+from kafka_ingest.core.settings import BatchSettings, TargetSettings
+from kafka_ingest.core.target_shape import TargetColumn, TargetShape, written_columns
+
+_LOG = logging.getLogger(__name__)
+
+#: What a concurrent CREATE can end in; the table is then there, and is checked like any other.
+_CREATED_BY_ANOTHER = {
+    errorcodes.DUPLICATE_SCHEMA,
+    errorcodes.DUPLICATE_TABLE,
+    errorcodes.DUPLICATE_OBJECT,
+    errorcodes.UNIQUE_VIOLATION,
+}
+
+
+class PostgresTarget:
+    """The port ``Target`` on PostgreSQL.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+
+    def prepare(self, settings: BatchSettings) -> None:
+        """Creates the table where the settings say so, and checks it.
+
+        Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
+        identity with ``unique_key``. Running it twice, or two at once, gives the same table. An existing table is
+        never altered.
+
+        Raises:
+            TargetMismatch: Every mismatch at once, each with the statement that removes it.
+            DatabaseUnavailable: The server cannot be reached.
+            ConfigError: The role may not create the schema or the table.
+        """
+        target = settings.target
+        with closing(self._connect("prepare target")) as connection, database_faults(f"prepare the table {target}"):
+            table = _read(connection, target)
+            if table is None and target.create_table:
+                _create(connection, settings)
+                table = _read(connection, target)
+        _require_match(settings, table)
+
+    def shape(self, settings: BatchSettings) -> TargetShape:
+        """Describes the target as staging must know it.
+
+        Columns carry the types that the pipeline writes, which the table's types can hold, and the table's own NOT
+        NULLs. CHECKs name everything outside ``pg_catalog`` with its schema.
+
+        Raises:
+            TargetMismatch: The table does not fit the settings (any more).
+        """
+        target = settings.target
+        with closing(self._connect("read target")) as connection, database_faults(f"read the table {target}"):
+            table = _read(connection, target)
+        return _shape(settings, _require_match(settings, table))
+
+    def _connect(self, doing: str) -> Any:
+        return connect(self._params, application_name=f"kafka_ingest {doing}")
+
+
+def _read(connection: Any, target: TargetSettings) -> CatalogTable | None:
+    with transaction(connection) as cursor:
+        return read_table(cursor, target)
+
+
+def _create(connection: Any, settings: BatchSettings) -> None:
+    try:
+        with transaction(connection) as cursor:
+            cursor.execute(sql_text("queries/lock_table_creation"))
+            _create_schema(cursor, settings.target.schema)
+            cursor.execute(_create_table_statement(settings))
+            if not settings.target.unique_key:
+                cursor.execute(_create_index_statement(settings))
+    except psycopg2.Error as error:
+        if error.pgcode not in _CREATED_BY_ANOTHER:
+            raise
+        _LOG.info("Table %s was created by another session meanwhile", settings.target)
+    else:
+        _LOG.info("Created table %s", settings.target)
+
+
+def _create_schema(cursor: Any, schema: str) -> None:
+    cursor.execute(sql_text("queries/schema_exists"), {"schema": schema})
+    if not cursor.fetchone()[0]:
+        cursor.execute(sql.SQL(sql_text("queries/create_target_schema")).format(schema=sql.Identifier(schema)))
+
+
+def _create_table_statement(settings: BatchSettings) -> sql.Composed:
+    definitions = [_definition(column) for column in written_columns(settings)]
+    if settings.target.unique_key:
+        key = sql.SQL(", ").join(map(sql.Identifier, unique_key_columns(settings)))
+        definitions.append(sql.SQL("PRIMARY KEY ({key})").format(key=key))
+    return sql.SQL(sql_text("queries/create_target_table")).format(
+        table=sql.Identifier(settings.target.schema, settings.target.table),
+        columns=sql.SQL(",\n    ").join(definitions),
+    )
+
+
+def _definition(column: TargetColumn) -> sql.Composed:
+    # The type is one of a closed list in its canonical spelling, never text of the pipeline file.
+    type_ = sql.SQL(parse_column_type(column.type).sql)
+    null = sql.SQL(" NOT NULL" if column.is_not_null else "")
+    return sql.SQL("{name} {type}{null}").format(name=sql.Identifier(column.name), type=type_, null=null)
+
+
+def _create_index_statement(settings: BatchSettings) -> sql.Composed:
+    return sql.SQL(sql_text("queries/create_target_range_index")).format(
+        table=sql.Identifier(settings.target.schema, settings.target.table),
+        partition=sql.Identifier(settings.metadata.partition),
+        offset=sql.Identifier(settings.metadata.offset),
+    )
+
+
+def _require_match(settings: BatchSettings, table: CatalogTable | None) -> CatalogTable:
+    found = mismatches(settings, table) if table else (_missing(settings),)
+    if table is None or found:
+        raise TargetMismatch(
+            f"the table {settings.target} does not fit the pipeline",
+            expected="the columns, types and rights that the pipeline needs",
+            found="".join(f"\n    {mismatch}" for mismatch in found),
+            next_command="run the statements above or correct the pipeline file, then run the task again",
+        )
+    _warn(settings, table)
+    return table
+
+
+def _missing(settings: BatchSettings) -> Mismatch:
+    columns = ", ".join(
+        f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
+        for column in written_columns(settings)
+    )
+    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
+    return Mismatch(str(settings.target), "a table", "no such table", fix)
+
+
+def _warn(settings: BatchSettings, table: CatalogTable) -> None:
+    metadata = settings.metadata
+    if not has_index_for_replacing(settings, table):
+        columns = f"{quoted(metadata.partition)}, {quoted(metadata.offset)}"
+        statement = f"CREATE INDEX ON {quoted_table(settings.target)} USING brin ({columns});"
+        _LOG.warning(
+            "Table %s has no index that finds an offset range; a reload is slow: %s", settings.target, statement
+        )
+    if not table.rights.delete:
+        statement = f"GRANT DELETE ON {quoted_table(settings.target)} TO {quoted(table.rights.role)};"
+        _LOG.warning(
+            "Role %s may not delete from %s; a reload fails: %s", table.rights.role, settings.target, statement
+        )
+
+
+def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
+    not_null = {column.name for column in table.columns if column.is_not_null}
+    columns = tuple(TargetColumn(c.name, c.type, c.name in not_null) for c in written_columns(settings))
+    return TargetShape(columns, table.checks)

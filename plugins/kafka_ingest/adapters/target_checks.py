@@ -1,0 +1,174 @@
+"""Compares an existing target table with what the pipeline writes. Pure: every difference is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafka_ingest.adapters.target_catalog import KIND_NAMES, TABLE_KINDS, CatalogColumn, CatalogTable
+from kafka_ingest.core.column_types import ColumnType, parse_column_type
+from kafka_ingest.core.settings import BatchSettings, TargetSettings
+from kafka_ingest.core.target_shape import TargetColumn, written_columns
+
+#: Columns that staging adds to the target's own.
+STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
+
+_INTEGERS = ("smallint", "integer", "bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One difference: where it is, what was expected, what is there, and the statement that removes it."""
+
+    subject: str
+    expected: str
+    found: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: expected {self.expected}; found {self.found}; {self.fix}"
+
+
+def quoted(name: str) -> str:
+    """Quotes an identifier for a message."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(target: TargetSettings) -> str:
+    """Quotes the target's name for a message."""
+    return f"{quoted(target.schema)}.{quoted(target.table)}"
+
+
+def mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, ...]:
+    """Gives every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
+    if table.kind not in TABLE_KINDS:
+        kind = KIND_NAMES.get(table.kind, f"a relation of kind {table.kind}")
+        advice = "name the table itself under target.table, or drop the relation"
+        return (Mismatch(str(settings.target), "a table or a partitioned table", kind, advice),)
+    return (
+        *_table_mismatches(settings, table),
+        *_column_mismatches(settings, table),
+        *_other_column_mismatches(settings, table),
+        *_unique_key_mismatches(settings, table),
+        *_right_mismatches(settings, table),
+    )
+
+
+def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
+    """Whether some index finds the rows of an offset range: its key holds partition and offset."""
+    wanted = {settings.metadata.partition, settings.metadata.offset}
+    return any(wanted <= set(index.columns) for index in table.indexes)
+
+
+def can_hold(found: str, written: str) -> bool:
+    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
+
+    Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
+    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end without a word.
+    """
+    if found == written:
+        return True
+    try:
+        column, value = parse_column_type(found), parse_column_type(written)
+    except ValueError:
+        return False
+    return column.is_array == value.is_array and _element_can_hold(column.element, value.element)
+
+
+def _element_can_hold(column: ColumnType, value: ColumnType) -> bool:
+    if column.name in _INTEGERS and value.name in _INTEGERS:
+        return _INTEGERS.index(column.name) >= _INTEGERS.index(value.name)
+    if column.name == value.name == "numeric":
+        return _numeric_can_hold(column, value)
+    texts = ("text", "character varying")
+    if column.name in texts and value.name in texts:
+        return column.length is None or (value.length is not None and column.length >= value.length)
+    return column == value
+
+
+def _numeric_can_hold(column: ColumnType, value: ColumnType) -> bool:
+    if column.precision is None or column.scale is None:
+        return True
+    if value.precision is None or value.scale is None:
+        return False
+    return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale
+
+
+def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    if table.persistence != "p":
+        fix = f"ALTER TABLE {quoted_table(settings.target)} SET LOGGED;"
+        yield Mismatch(str(settings.target), "a logged table", "an unlogged table, which a crash empties", fix)
+    reserved = sorted(STAGING_COLUMNS & {column.name for column in table.columns})
+    for name in reserved:
+        fix = f"ALTER TABLE {quoted_table(settings.target)} RENAME COLUMN {quoted(name)} TO {quoted(name + '_')};"
+        yield Mismatch(f"column {name}", "no column of this name, staging uses it", "it is there", fix)
+
+
+def _column_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    alter = f"ALTER TABLE {quoted_table(settings.target)}"
+    for written in written_columns(settings):
+        column = table.column(written.name)
+        if column is None:
+            fix = f"{alter} ADD COLUMN {quoted(written.name)} {written.type};"
+            yield Mismatch(f"column {written.name}", written.type, "no such column", fix)
+            continue
+        yield from _written_column_mismatches(alter, written, column)
+
+
+def _written_column_mismatches(alter: str, written: TargetColumn, column: CatalogColumn) -> Iterator[Mismatch]:
+    subject, name = f"column {written.name}", quoted(written.name)
+    if not can_hold(column.type, written.type):
+        domain = f"{column.type}, a domain over {column.domain_over}" if column.domain_over else column.type
+        fix = f"{alter} ALTER COLUMN {name} TYPE {written.type} USING {name}::{written.type};"
+        yield Mismatch(subject, written.type, domain, fix)
+    if column.is_generated:
+        fix = f"{alter} ALTER COLUMN {name} DROP EXPRESSION;"
+        yield Mismatch(subject, "a column that can be written", "a generated column", fix)
+    if column.identity == "a":
+        fix = f"{alter} ALTER COLUMN {name} SET GENERATED BY DEFAULT;"
+        yield Mismatch(subject, "a column that can be written", "GENERATED ALWAYS AS IDENTITY", fix)
+
+
+def _other_column_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    written = {column.name for column in written_columns(settings)}
+    for column in table.columns:
+        if column.name not in written and not column.is_filled_by_postgres:
+            fix = f"ALTER TABLE {quoted_table(settings.target)} ALTER COLUMN {quoted(column.name)} DROP NOT NULL;"
+            expected = "NULL allowed, or a default: the pipeline does not fill it"
+            yield Mismatch(f"column {column.name}", expected, f"{column.type} NOT NULL without a default", fix)
+
+
+def unique_key_columns(settings: BatchSettings) -> tuple[str, str, str, str]:
+    """Gives the columns of a record's identity in the order of the unique key."""
+    metadata = settings.metadata
+    return (metadata.topic, metadata.generation, metadata.partition, metadata.offset)
+
+
+def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    key = unique_key_columns(settings)
+    is_there = any(
+        index.is_unique and index.key_count == len(key) and set(index.columns) == set(key) for index in table.indexes
+    )
+    if settings.target.unique_key and not is_there:
+        names = ", ".join(quoted(name) for name in key)
+        fix = f"ALTER TABLE {quoted_table(settings.target)} ADD UNIQUE ({names});"
+        yield Mismatch("unique key", f"a unique index on ({names})", "none", fix)
+
+
+def _right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
+    schema = quoted(settings.target.schema)
+    wanted = (
+        (rights.use_schema, "USAGE", f"SCHEMA {schema}"),
+        (rights.select, "SELECT", name),
+        (rights.insert, "INSERT", name),
+        (rights.make_temporary_tables, "TEMPORARY", f"DATABASE {quoted(rights.database)}"),
+        (rights.use_staging_schema, "USAGE, CREATE", "SCHEMA kafka_ingest_staging"),
+    )
+    for is_granted, right, thing in wanted:
+        if not is_granted:
+            fix = f"GRANT {right} ON {thing} TO {role};"
+            yield Mismatch(f"role {rights.role}", f"{right} on {thing}", "not granted", fix)
+    if rights.row_security_applies:
+        found = "row-level security applies to it and can hide rows that must be replaced"
+        yield Mismatch(f"role {rights.role}", "every row visible", found, f"ALTER ROLE {role} BYPASSRLS;")
