@@ -48,10 +48,12 @@ class PortBook:
 
     Args:
         folder: State folder of the sandbox.
+        release_seconds: How long to wait for a remembered port that something still holds.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, release_seconds: float = RELEASE_SECONDS) -> None:
         self._folder = folder
+        self._release_seconds = release_seconds
 
     def known(self, name: str) -> int | None:
         """Gives the remembered port of a part, or None."""
@@ -64,7 +66,7 @@ class PortBook:
         It is the remembered one if that is free (it waits a few seconds for it), else a new one, which is remembered.
         """
         remembered = self.known(name)
-        if remembered is not None and _wait_until_free(remembered):
+        if remembered is not None and _wait_until_free(remembered, self._release_seconds):
             return remembered
         with self._book() as book:
             book[name] = _choose(set(book.values()))
@@ -101,8 +103,8 @@ def _choose(taken: set[int]) -> int:
     )
 
 
-def _wait_until_free(port: int) -> bool:
-    deadline = time.monotonic() + RELEASE_SECONDS
+def _wait_until_free(port: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
     while not is_free(port):
         if time.monotonic() > deadline:
             return False

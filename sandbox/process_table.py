@@ -19,10 +19,10 @@ class ProcessMark:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """A line of the process table."""
+    """A line of the process table. A session holds the groups of all that a started program started in turn."""
 
     pid: int
-    group: int
+    session: int
     state: str
     started: str
 
@@ -61,18 +61,18 @@ def process_table() -> Iterable[ProcessEntry]:
 
 
 def _entry_of_proc(path: Path) -> ProcessEntry | None:
-    # proc(5): pid (comm) state ppid pgrp ...; field 22 is the start time in clock ticks since boot. The name in
+    # proc(5): pid (comm) state ppid pgrp session ...; field 22 is the start time in clock ticks since boot. The name in
     # parentheses may hold spaces and parentheses, so the fields are counted from the last one.
     try:
         pid, _, rest = path.read_text(encoding="utf-8", errors="replace").partition(" ")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = rest.rpartition(")")[2].split()
-    return ProcessEntry(int(pid), int(fields[2]), fields[0], fields[19])
+    return ProcessEntry(int(pid), int(fields[3]), fields[0], fields[19])
 
 
 def _table_of_ps() -> Iterable[ProcessEntry]:
-    # Systems without /proc (macOS): lstart is the start time in full.
+    # Systems without /proc (macOS): lstart is the start time in full; ps shows no session there, the group comes near.
     command = ["ps", "-A", "-o", "pid=,pgid=,stat=,lstart="]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     fields = (line.split(maxsplit=3) for line in lines)

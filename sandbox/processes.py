@@ -1,4 +1,4 @@
-"""Processes of the sandbox: each in a group of its own, found again by a pid file, stopped as a group.
+"""Processes of the sandbox: each in a session of its own, found again by a pid file, stopped with all it started.
 
 A pid file holds the process's start time and the machine's boot beside the pid, so a number that the system gave to
 another program in the meantime is never taken for ours.
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -71,18 +72,23 @@ class ManagedProcess:
         return mark_of(mark.pid) == mark
 
     def stop(self, *, grace_seconds: float = 30.0) -> None:
-        """Stops the whole group: TERM, and KILL for what is still there after the grace. Idempotent."""
-        if not self._signal_group(signal.SIGTERM):
-            self._forget()
-            return
-        if not self._wait_until_gone(grace_seconds):
-            self.kill()
-        self._forget()
+        """Stops it and all that it started: TERM to its group, and KILL for what is left after the grace. Idempotent.
+
+        Airflow's tasks and Spark's Python workers make groups of their own, and stay in the session.
+        """
+        if self._members():
+            self._terminate()
+            if not self._wait_until_gone(grace_seconds):
+                self.kill()
+        self.pid_file.unlink(missing_ok=True)
 
     def kill(self) -> None:
-        """Kills the whole group at once, as a crash would, and waits until it is gone. Idempotent."""
-        if self._signal_group(signal.SIGKILL) and not self._wait_until_gone(20.0):
-            raise SandboxError(f"{self.name} does not die", next_step=f"look at process group {self._mark()}")
+        """Kills it and all that it started at once, as a crash would, and waits until they are gone. Idempotent."""
+        for pid in self._members():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not self._wait_until_gone(20.0):
+            raise SandboxError(f"{self.name} does not die", found=f"processes {self._members()}")
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_seconds: float) -> None:
         """Waits until ``ready()`` is true.
@@ -109,19 +115,15 @@ class ManagedProcess:
         if mark is None or mark.boot != boot_id():
             return []
         _reap(mark.pid)
-        entries = [entry for entry in process_table() if entry.group == mark.pid]
+        entries = [entry for entry in process_table() if entry.session == mark.pid]
         leader_changed = any(entry.pid == mark.pid and entry.started != mark.started for entry in entries)
         return [] if leader_changed else [entry.pid for entry in entries if not entry.is_dead]
 
-    def _signal_group(self, number: signal.Signals) -> bool:
+    def _terminate(self) -> None:
         mark = self._mark()
-        if mark is None or not self._members():
-            return False
-        try:
-            os.killpg(mark.pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+        with suppress(ProcessLookupError):
+            if mark is not None:
+                os.killpg(mark.pid, signal.SIGTERM)
 
     def _wait_until_gone(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -137,9 +139,6 @@ class ManagedProcess:
         child = _children.pop(mark.pid, None) if mark is not None else None
         if child is not None:
             child.wait()  # a leader with threads looks dead a moment before its files and ports are released
-
-    def _forget(self) -> None:
-        self.pid_file.unlink(missing_ok=True)
 
 
 def _reap(pid: int) -> None:

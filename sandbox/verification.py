@@ -1,0 +1,159 @@
+"""An independent check of a load: a plain consumer reads the topic, and every record is looked for in the database.
+
+Nothing of the product's reading or decoding is used. Records are compared as a multiset of (partition, offset, payload):
+the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import psycopg2
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from psycopg2 import sql
+from psycopg2.extras import register_default_jsonb
+
+#: What tells one record from another: partition, offset, digest of the payload.
+Identity = tuple[int, int, bytes]
+
+_FETCH_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is in the topic against what is in the database."""
+
+    produced: int
+    rows: int
+    dead_letters: int
+    missing: int
+    duplicates: int
+    unexpected: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every record is there exactly once, and nothing else."""
+        return not (self.missing or self.duplicates or self.unexpected)
+
+
+def compare_orders(bootstrap: str, topic: str, postgres: Mapping[str, str], table: tuple[str, str]) -> Comparison:
+    """Compares a topic of orders with the table that they were loaded into, and with the dead letters.
+
+    Args:
+        bootstrap: Kafka's address.
+        topic: The topic; read whole, up to its end now.
+        postgres: Keyword arguments for ``psycopg2.connect``.
+        table: Schema and name of the target.
+    """
+    produced = Counter(_produced(bootstrap, topic))
+    rows = Counter(_rows(postgres, topic, table))
+    dead_letters = Counter(_dead_letters(postgres, topic))
+    loaded = rows + dead_letters
+    return Comparison(
+        produced=produced.total(),
+        rows=rows.total(),
+        dead_letters=dead_letters.total(),
+        missing=(produced - loaded).total(),
+        duplicates=loaded.total() - len(loaded),
+        unexpected=len(loaded.keys() - produced.keys()),
+    )
+
+
+def _produced(bootstrap: str, topic: str) -> Iterator[Identity]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "verification",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        open_partitions = set(partitions)
+        while open_partitions:
+            for message in consumer.consume(_FETCH_ROWS, timeout=30):
+                error = message.error()
+                if error is None:
+                    yield message.partition(), message.offset(), _digest_of_value(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> Iterator[Identity]:
+    statement = sql.SQL(
+        "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines, tags"
+        " FROM {} WHERE kafka_topic = {}"
+    ).format(sql.Identifier(*table), sql.Literal(topic))
+    for partition, offset, order_id, customer, status, amount, currency, ordered_at, note, lines, tags in _fetched(
+        postgres, statement
+    ):
+        payload = {
+            "order_id": order_id,
+            "customer": customer,
+            "status": status,
+            "amount": amount,
+            "currency": currency,
+            "ordered_at": ordered_at,
+            "note": note,
+            "lines": lines,
+            "tags": tags,
+        }
+        yield partition, offset, _digest(payload)
+
+
+def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]:
+    statement = sql.SQL('SELECT partition, "offset", value FROM kafka_ingest.dead_letter WHERE topic = {}').format(
+        sql.Literal(topic)
+    )
+    for partition, offset, value in _fetched(postgres, statement):
+        yield partition, offset, _digest_of_value(bytes(value))
+
+
+def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
+    connection = psycopg2.connect(**postgres)
+    try:
+        register_default_jsonb(connection, loads=partial(json.loads, parse_float=Decimal))
+        # A cursor of the server's, so that a large table is not held in memory.
+        with connection.cursor(name="verification") as cursor:
+            cursor.itersize = _FETCH_ROWS
+            cursor.execute(statement)
+            yield from cursor
+    finally:
+        connection.close()
+
+
+def _digest_of_value(value: bytes) -> bytes:
+    """Digest of an order's content, or of the bytes where they are no order."""
+    try:
+        order = json.loads(value, parse_float=Decimal)
+        order["amount"] = Decimal(order["amount"])
+        order["ordered_at"] = datetime.fromisoformat(order["ordered_at"])
+    except (ValueError, KeyError, TypeError, ArithmeticError):
+        return hashlib.sha256(value).digest()
+    return _digest(order)
+
+
+def _digest(order: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(json.dumps(order, sort_keys=True, default=_plain).encode()).digest()
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Decimal):
+        return str(value.normalize())
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    raise TypeError(type(value).__name__)
