@@ -8,7 +8,12 @@ families are mapped to Airflow's outcomes and to exit codes in one place each (`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import indent
 from typing import ClassVar
+
+
+def _after_label(text: str) -> str:
+    return f"\n{indent(text, '    ')}" if "\n" in text else f" {text}"
 
 
 class IngestError(Exception):
@@ -54,7 +59,7 @@ class IngestError(Exception):
         )
         lines = [f"{type(self).__name__}: {self.what}" + (f" ({place})" if place else "")]
         lines += [
-            f"  {label}: {text}"
+            f"  {label}:{_after_label(text)}"
             for label, text in (("expected", self.expected), ("found", self.found), ("next", self.next_command))
             if text
         ]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 SUPPORTED_PATHS = (
-    "a JSON path of members only: $, $.name (letters, digits and _), or $['any key'] with \\' and \\\\ for ' and \\; "
-    "no *, .., [0] or filters (take the array into a jsonb column instead)"
+    "a JSON path of members only: $, $.name (letters, digits, _) or $['any key']; "
+    "no *, .., [0] or filters (take an array as a whole, into a jsonb column)"
 )
 
 _SHORT_NAME = r"[^\W\d]\w*"

@@ -1,0 +1,232 @@
+"""The kinds of text that keys of a pipeline file hold. A validator's message is what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from kafka_ingest.adapters.pipeline_faults import may_be_secret
+from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.core.json_path import parse_json_path
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_IDENTIFIER_BYTES = 63  # NAMEDATALEN - 1; PostgreSQL would cut a longer name, and two names could become one.
+_IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
+
+# Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html) and those of staging tables.
+_RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
+_RESERVED_SCHEMAS = frozenset({"kafka_ingest", "kafka_ingest_staging", "information_schema"})
+
+# The presets for which Airflow knows a cron expression (airflow/utils/dates.py, 3.3).
+_SCHEDULE_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+# Jenkins' H and croniter's R: H needs an id that nobody gives, R is another time whenever the file is read.
+_RANDOM_CRON = re.compile(r"(?i)(?<![a-z])[hr](?![a-z])")
+
+# Keys of Spark's configuration that have a key of their own here, or that the job's submission fixes.
+_OWN_SPARK_KEYS = {
+    "spark.master": "the host of the Airflow connection spark.connection",
+    "spark.submit.deployMode": "client mode, which is fixed",
+    "spark.submit.pyFiles": "the code that the job brings itself",
+    "spark.app.name": "the name that the job gives itself",
+    "spark.driver.memory": "the key spark.driver_memory",
+    "spark.executor.memory": "the key spark.executor_memory",
+    "spark.executor.cores": "the key spark.executor_cores",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the reference page calls a kind of value."""
+
+    text: str
+
+
+def _matching(pattern: str, expected: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(expected)
+        return text
+
+    return check
+
+
+def _identifier(text: str) -> str:
+    if not _IDENTIFIER.fullmatch(text) or len(text.encode()) > _MAX_IDENTIFIER_BYTES:
+        raise ValueError("a PostgreSQL name: letters, digits, _ and $, not a digit first, at most 63 bytes in UTF-8")
+    return text
+
+
+def _column_name(text: str) -> str:
+    if _identifier(text) in _RESERVED_COLUMNS:
+        raise ValueError(f"a column name that is not reserved ({', '.join(sorted(_RESERVED_COLUMNS))})")
+    return text
+
+
+def _table_name(text: str) -> str:
+    schema, dot, table = text.partition(".")
+    if not dot:
+        raise ValueError("a table name with its schema, such as shop.orders")
+    if _identifier(schema) in _RESERVED_SCHEMAS or schema.startswith("pg_"):
+        raise ValueError(f"a schema of your own (not pg_*, {', '.join(sorted(_RESERVED_SCHEMAS))})")
+    _identifier(table)
+    return text
+
+
+def _topic_name(text: str) -> str:
+    # org.apache.kafka.common.internals.Topic, Kafka 4.2
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
+        raise ValueError("a topic name: letters, digits, dot, _ and -, at most 249 of them")
+    return text
+
+
+def _topic_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from error
+    if not text:
+        raise ValueError("a regular expression that a whole topic name can match")
+    return text
+
+
+def _schedule(text: str) -> str:
+    if text in _SCHEDULE_PRESETS:
+        return text
+    expected = f"a cron expression of five fields, one of {', '.join(_SCHEDULE_PRESETS)}, or null for manual runs only"
+    # A sixth field would be seconds: no batch runs every second, and other crons read it as something else.
+    if len(text.split()) != 5 or _RANDOM_CRON.search(text):
+        raise ValueError(expected)
+    # Airflow brings croniter; it has no type information. Only a file with a cron expression pays for its import.
+    from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+    try:
+        croniter(text, _EPOCH).get_next()
+    except CroniterError as error:
+        raise ValueError(f"{expected} ({error})") from error
+    return text
+
+
+def _timezone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (ValueError, OSError, KeyError) as error:  # a malformed name, a folder of zones, an unknown name
+        raise ValueError("a time zone of the IANA database, such as UTC or Europe/Vienna") from error
+    return text
+
+
+def _date(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError("a date such as 2025-01-01") from error
+    return text
+
+
+def _record_time_ms(value: object) -> int:
+    expected = "a time with its offset from UTC, at most milliseconds, from 1970 on, such as 2026-01-01T00:00:00Z"
+    try:
+        time = datetime.fromisoformat(str(value)) if isinstance(value, str) else None
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None or time < _EPOCH or time.microsecond % 1_000:
+        raise ValueError(expected)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _json_path(value: object) -> tuple[str, ...]:
+    return parse_json_path(value if isinstance(value, str) else "")
+
+
+def _first_run_word(value: object) -> object:
+    if value not in ("earliest", "latest"):
+        raise ValueError("earliest, latest, a mapping {timestamp: ...}, or a mapping {offsets: ...}")
+    return value
+
+
+def _spark_key(text: str) -> str:
+    if text in _OWN_SPARK_KEYS:
+        raise ValueError(f"{_OWN_SPARK_KEYS[text]} to decide it, not spark.conf")
+    if may_be_secret(text):
+        raise ValueError("no secrets in the file: it belongs into the cluster's own configuration")
+    if not re.fullmatch(r"spark\.[^\s=]+", text):
+        raise ValueError("a Spark property, which begins with spark. (spark-submit ignores any other)")
+    return text
+
+
+def _spark_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise ValueError("a text, a number, true or false")
+    if may_be_secret(str(value)):
+        raise ValueError("no secrets here: properties stand on the command line, which others on the machine can read")
+    return str(value)
+
+
+_PIPELINE = r"[a-z][a-z0-9_]{0,40}"
+_CONNECTION = r"[A-Za-z0-9_.-]{1,200}"
+_MEMORY = r"[1-9][0-9]*[kKmMgGtT][bB]?"
+
+
+def _schema(pattern: str | None = None, **keywords: str) -> WithJsonSchema:
+    """What editors are told of a text; the check beside it decides."""
+    return WithJsonSchema({"type": "string", **({"pattern": f"^{pattern}$"} if pattern else {}), **keywords})
+
+
+PipelineName = Annotated[
+    str,
+    AfterValidator(_matching(_PIPELINE, "a name of a-z, 0-9 and _, a letter first, at most 41 characters")),
+    _schema(_PIPELINE),
+    Words("name"),
+]
+ConnectionId = Annotated[
+    str,
+    AfterValidator(_matching(_CONNECTION, "the id of an Airflow connection: letters, digits, _, . and -")),
+    _schema(_CONNECTION),
+    Words("id of an Airflow connection"),
+]
+ColumnName = Annotated[str, AfterValidator(_column_name), _schema(r"[^\d\s].*"), Words("column name")]
+ColumnTypeText = Annotated[
+    str, AfterValidator(lambda text: parse_column_type(text).sql), _schema(), Words("column type")
+]
+TableName = Annotated[str, AfterValidator(_table_name), _schema(r"[^.]+\..+"), Words("schema.table")]
+TopicName = Annotated[str, AfterValidator(_topic_name), _schema(r"[A-Za-z0-9._-]{1,249}"), Words("topic name")]
+TopicPattern = Annotated[str, AfterValidator(_topic_pattern), _schema(format="regex"), Words("regular expression")]
+Schedule = Annotated[str, AfterValidator(_schedule), _schema(), Words("cron expression or preset")]
+TimezoneName = Annotated[str, AfterValidator(_timezone), _schema(), Words("time zone")]
+DateText = Annotated[str, AfterValidator(_date), _schema(format="date"), Words("date")]
+RecordTimeMs = Annotated[int, BeforeValidator(_record_time_ms), _schema(format="date-time"), Words("time with offset")]
+JsonPath = Annotated[tuple[str, ...], BeforeValidator(_json_path), _schema(r"\$.*"), Words("JSON path")]
+FirstRunWord = Annotated[
+    str,
+    BeforeValidator(_first_run_word),
+    WithJsonSchema({"enum": ["earliest", "latest"]}),
+    Words("`earliest` or `latest`"),
+]
+SparkKey = Annotated[str, AfterValidator(_spark_key), _schema(r"spark\..+"), Words("Spark property")]
+SparkValue = Annotated[
+    str,
+    BeforeValidator(_spark_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+    Words("text, number or boolean"),
+]
+Memory = Annotated[
+    str,
+    AfterValidator(_matching(_MEMORY, "an amount of memory with its unit, such as 512m or 2g")),
+    _schema(_MEMORY),
+    Words("memory"),
+]
+Tag = Annotated[str, Field(min_length=1, max_length=100), Words("text")]
+Seconds = Annotated[int, Field(ge=1), Words("seconds")]
+Count = Annotated[int, Field(ge=0), Words("whole number, at least 0")]
+PositiveCount = Annotated[int, Field(ge=1), Words("whole number, at least 1")]
+PartitionNumber = Annotated[int, Field(ge=0, le=2**31 - 1), Words("partition")]
+Offset = Annotated[int, Field(ge=0, le=2**63 - 1), Words("offset")]

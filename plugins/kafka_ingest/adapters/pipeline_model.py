@@ -1,0 +1,149 @@
+"""The model of a pipeline file: its top-level keys, and the sections about how and when it runs.
+
+Each key is checked by itself; what keys say about each other is in ``pipeline_rules.py``. The reference page
+``docs/configuration.md`` and the schema for editors are generated from here, so the descriptions are their prose.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field
+from pydantic import Tag as Branch
+
+from kafka_ingest.adapters.pipeline_fields import (
+    ConnectionId,
+    Count,
+    DateText,
+    FirstRunWord,
+    Memory,
+    PipelineName,
+    PositiveCount,
+    Schedule,
+    Seconds,
+    SparkKey,
+    SparkValue,
+    Tag,
+    TimezoneName,
+)
+from kafka_ingest.adapters.pipeline_sections import (
+    DeadLettersSection,
+    FirstRunSection,
+    HeadersSection,
+    HoldSection,
+    KafkaSection,
+    KeySection,
+    LimitSection,
+    MetadataSection,
+    Section,
+    TargetSection,
+    ValueSection,
+)
+from kafka_ingest.core.settings import JobSettings, ScheduleSettings
+
+# The defaults have one home, the settings that the steps use.
+_JOB, _SCHEDULE = JobSettings(), ScheduleSettings(schedule=None)
+
+
+class SparkSection(Section):
+    """How the Spark job runs."""
+
+    connection: ConnectionId = Field(
+        default=_JOB.spark_connection,
+        description="Airflow connection of type `spark`: `local[*]` or `spark://host:port`.",
+    )
+    conf: dict[SparkKey, SparkValue] = Field(
+        default_factory=dict,
+        description="Spark properties. They stand on the command line, so secrets are refused.",
+        examples=[{"spark.network.timeout": "300s"}],
+    )
+    driver_memory: Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
+    executor_memory: Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
+    executor_cores: PositiveCount | None = Field(
+        default=_JOB.executor_cores, description="Cores of each executor; `null` leaves it to the cluster."
+    )
+    tasks: PositiveCount | None = Field(
+        default=_JOB.tasks,
+        description="Greatest number of parallel readers, each with one Kafka consumer and one database connection; "
+        "`null`: Spark's default parallelism.",
+    )
+    no_progress_timeout_seconds: Seconds = Field(
+        default=_JOB.no_progress_timeout_seconds,
+        description="After this long without a record or a moving position the broker counts as unavailable.",
+    )
+
+
+class AirflowSection(Section):
+    """What Airflow shows and how it retries."""
+
+    owner: Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
+    tags: list[Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
+    retries: Count = Field(
+        default=_SCHEDULE.retries, description="Retries of each task. Faults that no retry can mend do not use them up."
+    )
+    retry_delay_seconds: Count = Field(default=_SCHEDULE.retry_delay_seconds, description="Seconds between two tries.")
+    execution_timeout_seconds: Seconds = Field(
+        default=_SCHEDULE.execution_timeout_seconds, description="A task that runs longer is stopped, and retried."
+    )
+
+
+def _branch(value: object) -> str:
+    return "<section>" if isinstance(value, dict) else "<word>"
+
+
+class PipelineFile(Section):
+    """One pipeline: what is read from Kafka, which columns it becomes, and where and when it goes."""
+
+    pipeline: PipelineName = Field(
+        description="Name of the pipeline and of its DAG, unique over all files. The ledger knows the pipeline by it: "
+        "a renamed pipeline is a new one."
+    )
+    description: str = Field(default=_SCHEDULE.description, description="A sentence for the people who see the DAG.")
+    schedule: Schedule | None = Field(
+        description="When it runs: a cron expression of five fields, `@hourly`, `@daily`, `@weekly`, `@monthly`, "
+        "`@quarterly` or `@yearly`; `null`: only when triggered.",
+        examples=["@hourly", "*/15 * * * *"],
+    )
+    timezone: TimezoneName = Field(
+        default=_SCHEDULE.timezone, description="Time zone of the schedule and the start date."
+    )
+    start_date: DateText = Field(
+        default=_SCHEDULE.start_date, description="No scheduled run before this day. Past intervals are not caught up."
+    )
+    kafka: KafkaSection = Field(description="What is read.")
+    first_run: Annotated[
+        Annotated[FirstRunWord, Branch("<word>")] | Annotated[FirstRunSection, Branch("<section>")],
+        Discriminator(_branch),
+    ] = Field(
+        description="Where a pipeline without a position begins: `earliest` (all that the log holds), `latest` (only "
+        "what comes after the first plan), a time, or offsets. It has no default, since a wrong one loses or repeats "
+        "records. It is stored with the first plan; a topic or partition that joins later is read from its log start.",
+        examples=["earliest", {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"orders": {0: 100, 1: 5}}}],
+    )
+    limit: LimitSection = Field(default_factory=LimitSection, description="How much one run reads.")
+    value: ValueSection = Field(description="How the value of a record becomes columns.")
+    key: KeySection | None = Field(default=None, description="How the key becomes a column.")
+    headers: HeadersSection | None = Field(default=None, description="Where the headers go.")
+    tombstones: Literal["row", "dead_letter", "count"] | None = Field(
+        default=None,
+        description="What becomes of a record whose value is null: `row` stores it with NULL in the columns of the "
+        "value, `dead_letter` keeps it aside, `count` only counts it. `null`: `row` if every column of the value "
+        "allows NULL, else the key is required.",
+    )
+    target: TargetSection = Field(description="Where the rows go.")
+    metadata_columns: MetadataSection = Field(
+        default_factory=MetadataSection, description="Names of the columns that say where a row came from."
+    )
+    dead_letters: DeadLettersSection = Field(
+        default_factory=DeadLettersSection, description="When a batch stops instead of making more dead letters."
+    )
+    on_partition_fault: Literal["stop", "leave_out"] = Field(
+        default="stop",
+        description="Whether a partition whose offsets expired or that has no leader stops the others. `leave_out`: "
+        "the others are loaded, and the run ends red.",
+    )
+    hold: HoldSection = Field(default_factory=HoldSection, description="How long a silent run holds the pipeline.")
+    spark: SparkSection = Field(default_factory=SparkSection, description="How the Spark job runs.")
+    airflow: AirflowSection = Field(
+        default_factory=AirflowSection, description="What Airflow shows and how it retries."
+    )
