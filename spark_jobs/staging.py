@@ -1,0 +1,184 @@
+"""Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
+
+A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What PostgreSQL then says decides:
+
+* NOT NULL or CHECK violated: the chunk goes into a table without constraints, one SELECT names the rows that violate
+  them, the others are moved on;
+* another error of the data (SQLSTATE class 22 or 23): the chunk is halved until single records remain;
+* everything else is a fault of the database, never a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import errorcodes, sql
+
+from kafka_ingest.adapters.postgres_staging import staging_table
+from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.core.staging import Subrange
+from spark_jobs.copy_format import COPY_OPTIONS, encode
+from spark_jobs.decode.decoded import DeadRow, DecodedBatch
+from spark_jobs.stage_context import StageContext
+from spark_jobs.staged_dead_letters import dead_letter_rows
+from spark_jobs.violations import Violations, refused_row
+
+#: https://www.postgresql.org/docs/18/errcodes-appendix.html: 22 data exception, 23 integrity constraint violation.
+_CLASSES_OF_BAD_DATA = ("22", "23")
+#: Only a wrong encoding of COPY itself says this, never a record.
+_NEVER_BAD_DATA = {errorcodes.BAD_COPY_FILE_FORMAT}
+_FOUND_BY_SELECT = {errorcodes.NOT_NULL_VIOLATION, errorcodes.CHECK_VIOLATION}
+
+_COPY_BUFFER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows with all columns of the staging table, and for each its index in the reader's chunk."""
+
+    rows: pa.RecordBatch
+    row_index: Sequence[int]
+
+    def halves(self) -> tuple[_Chunk, _Chunk]:
+        middle = len(self.row_index) // 2
+        return (
+            _Chunk(self.rows.slice(0, middle), self.row_index[:middle]),
+            _Chunk(self.rows.slice(middle), self.row_index[middle:]),
+        )
+
+
+class StagingWriter:
+    """Writes one task attempt's rows and dead letters. Nothing is durable before the caller commits.
+
+    psycopg2's errors pass through when they are faults of the database; wrap calls with ``database_faults``.
+
+    Args:
+        connection: Connection with the task's transaction open.
+        stem: Stem of the names of the attempt's staging tables.
+        context: The attempt's settings and the target's shape.
+        stage_task: Index of the Spark task.
+        stage_attempt: Spark's id of the task attempt.
+    """
+
+    def __init__(self, connection: Any, stem: str, context: StageContext, stage_task: int, stage_attempt: int) -> None:
+        self._cursor = connection.cursor()
+        self._rows = staging_table(stem, "rows")
+        self._dead_letters = staging_table(stem, "dead_letters")
+        self._tag = (stage_task, stage_attempt)
+        self._shape = context.target
+        self._offset = context.settings.metadata.offset
+        self._violations = Violations(context.target, self._offset)
+        self._has_chunk_table = False
+
+    def write(self, decoded: DecodedBatch) -> Sequence[DeadRow]:
+        """Stages the rows of one chunk of one partition, with rising offsets.
+
+        Returns:
+            The rows that the target's constraints or PostgreSQL itself refuse, by rising index; they are not staged.
+        """
+        if not decoded.columns.num_rows:
+            return ()
+        return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index)))
+
+    def write_dead_letters(self, records: pa.RecordBatch, dead: Sequence[DeadRow], subrange: Subrange) -> None:
+        """Stages dead letters with their original bytes.
+
+        Args:
+            records: The chunk as the reader gave it.
+            dead: Which of its records, and why.
+            subrange: Where the chunk comes from.
+        """
+        if dead:
+            self._copy(self._dead_letters, self._tagged(dead_letter_rows(records, dead, subrange)))
+
+    def _tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        task, attempt = self._tag
+        return pa.RecordBatch.from_arrays(
+            [
+                *rows.columns,
+                pa.array([task] * rows.num_rows, pa.int32()),
+                pa.array([attempt] * rows.num_rows, pa.int64()),
+            ],
+            names=[*rows.schema.names, "stage_task", "stage_attempt"],
+        )
+
+    def _stage(self, chunk: _Chunk) -> Iterator[DeadRow]:
+        refusal = self._refusal(lambda: self._copy(self._rows, chunk.rows))
+        if refusal is None:
+            return
+        if len(chunk.row_index) == 1:
+            yield refused_row(refusal, chunk.row_index[0], self._shape)
+            return
+        if refusal.pgcode in _FOUND_BY_SELECT:
+            violating = self._stage_all_but_violating(chunk)
+            if violating is not None:
+                yield from violating
+                return
+        for half in chunk.halves():
+            yield from self._stage(half)
+
+    def _stage_all_but_violating(self, chunk: _Chunk) -> Sequence[DeadRow] | None:
+        """Stages what violates nothing and gives the rest; ``None`` when the data also has another fault."""
+        self._empty_chunk_table()
+        found: list[DeadRow] = []
+
+        def move() -> None:
+            self._copy(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
+            index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
+            violating = self._violations.find(self._cursor)
+            found.extend(DeadRow(index_of[v.offset], v.reason, v.detail) for v in violating)
+            self._execute(
+                "stage_valid_rows",
+                rows=self._rows,
+                columns=_names(chunk.rows),
+                offset=sql.Identifier(self._offset),
+                refused=sql.Literal([v.offset for v in violating]),
+            )
+
+        return found if self._refusal(move) is None else None
+
+    def _empty_chunk_table(self) -> None:
+        if self._has_chunk_table:
+            self._execute("empty_chunk_table")
+            return
+        self._execute("create_chunk_table", rows=self._rows)
+        for column in self._shape.columns:
+            if column.is_not_null:
+                self._execute("allow_chunk_nulls", column=sql.Identifier(column.name))
+        self._has_chunk_table = True
+
+    def _copy(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
+        statement = sql.SQL(sql_text("queries/copy_into_staging")).format(
+            staging_table=table, columns=_names(rows), options=sql.SQL(COPY_OPTIONS)
+        )
+        self._cursor.copy_expert(statement, encode(rows), size=_COPY_BUFFER_BYTES)
+
+    def _execute(self, query: str, **names: sql.Composable) -> None:
+        self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
+
+    def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
+        """Runs an action in a savepoint; gives the error, the action undone, when it says that the data is bad."""
+        self._cursor.execute("SAVEPOINT chunk")
+        try:
+            action()
+        except psycopg2.Error as error:
+            if not _is_bad_data(error):
+                raise
+            self._cursor.execute("ROLLBACK TO SAVEPOINT chunk")
+            self._cursor.execute("RELEASE SAVEPOINT chunk")
+            return error
+        self._cursor.execute("RELEASE SAVEPOINT chunk")
+        return None
+
+
+def _names(rows: pa.RecordBatch) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))
+
+
+def _is_bad_data(error: psycopg2.Error) -> bool:
+    code = error.pgcode or ""
+    return code.startswith(_CLASSES_OF_BAD_DATA) and code not in _NEVER_BAD_DATA
