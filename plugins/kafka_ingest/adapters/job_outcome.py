@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.core.errors import IngestError, error_from_record
+from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.errors import IngestError, RetryLater, error_from_record
+from kafka_ingest.core.ports import Ledger
 
 
 def write_batch(path: Path, summary: Mapping[str, Any]) -> None:
@@ -42,6 +44,32 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
         raise error_from_record(document["error"])
     summary: dict[str, Any] = document["batch"]
     return summary
+
+
+def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: str) -> Batch:
+    """Gives the batch committed, once its job has ended; the ledger decides, not the job's exit code.
+
+    Args:
+        batch: The batch that the job was submitted for.
+        ledger: The ledger. It is asked with a lock: a COMMIT of a job that was killed may still be under way.
+        outcome_file: What the job was told to write.
+        last_words: How the job ended, for a job that left no outcome.
+
+    Raises:
+        IngestError: The job's own error.
+        RetryLater: The batch is not committed, and the job left no error.
+    """
+    if ledger.settle(batch.batch_id).state is BatchState.COMMITTED and (committed := ledger.batch(batch.batch_id)):
+        return committed
+    read_outcome(outcome_file)
+    raise RetryLater(
+        "the job ended without having committed the batch, and left no error",
+        expected="the batch committed, or an error written by the job",
+        found=last_words,
+        next_command="the same run again: it loads the same batch; the lines above this message are the job's log",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
 
 
 def _write_whole(path: Path, document: Mapping[str, Any]) -> None:

@@ -1,0 +1,118 @@
+"""What commands print: aligned text for people, one JSON document for scripts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TextIO
+
+from kafka_ingest.core.errors import IngestError
+
+Row = Mapping[str, Any]
+
+
+class Output:
+    """Prints results to standard output, notes to standard error.
+
+    Args:
+        as_json: Print JSON instead of text. Notes then still go to standard error, so that the document stays whole.
+    """
+
+    def __init__(self, *, as_json: bool, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+        self.as_json = as_json
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+
+    def rows(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str) -> None:
+        """Prints a list: in text the named columns, in JSON whole rows.
+
+        Args:
+            rows: The rows, in order.
+            columns: Keys to show in text; they are the headings, too.
+            empty: What to say in text when there is no row.
+        """
+        if self.as_json:
+            self._json(list(rows))
+        else:
+            self._write(table(rows, columns) if rows else empty)
+
+    def record(self, row: Row) -> None:
+        """Prints one result: in text a line for each key."""
+        if self.as_json:
+            self._json(row)
+        else:
+            width = max(len(key) for key in row)
+            self._write("\n".join(f"{key.ljust(width)}  {cell(value)}" for key, value in row.items()))
+
+    def note(self, text: str) -> None:
+        """Tells a person what is going on."""
+        self._stderr.write(f"{text}\n")
+        self._stderr.flush()
+
+    def fault(self, error: IngestError) -> None:
+        """Prints the four-part message of an expected fault, in JSON with the same parts."""
+        if self.as_json:
+            self._stderr.write(json.dumps({"error": error.to_record()}) + "\n")
+        else:
+            self._stderr.write(f"{error}\n")
+
+    def _json(self, document: Any) -> None:
+        self._write(json.dumps(document, indent=2, default=_json_value))
+
+    def _write(self, text: str) -> None:
+        self._stdout.write(f"{text}\n")
+
+
+def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Gives aligned text with a heading; numbers stand to the right, a missing value is ``-``."""
+    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    headings = [column.replace("_", " ") for column in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    is_number = [all(isinstance(row.get(c), int | float | None) for row in rows) for c in columns]
+
+    def line(values: Sequence[str]) -> str:
+        parts = zip(values, widths, is_number, strict=True)
+        return "  ".join(v.rjust(w) if right else v.ljust(w) for v, w, right in parts).rstrip()
+
+    return "\n".join([line(headings), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def cell(value: Any) -> str:
+    """Gives one value as text on one line."""
+    match value:
+        case None | "" | []:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%SZ")
+        case bytes():
+            return _readable(value)
+        case list() | tuple():
+            return ", ".join(cell(item) for item in value)
+        case _:
+            return " ".join(str(value).split())
+
+
+def _readable(value: bytes) -> str:
+    """Text where it is printable text; else PostgreSQL's hex spelling, which ``decode`` and ``bytea`` take back."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "\\x" + value.hex()
+    return text if text.isprintable() and text else "\\x" + value.hex()
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,118 @@
+"""Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kafka_ingest.adapters.kafka_log import KafkaLog
+from kafka_ingest.adapters.pipeline_files import find_pipeline, load_pipeline, pipeline_paths
+from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_reports import PostgresReports
+from kafka_ingest.adapters.system_clock import SystemClock
+from kafka_ingest.commands.output import Output
+from kafka_ingest.commands.wiring import kafka_config, postgres_params, target_params
+from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.report_lag import LagPorts, report_lag
+
+_STATUS_COLUMNS = (
+    "pipeline",
+    "target",
+    "standing",
+    "last_committed_at",
+    "last_rows",
+    "last_dead_letters",
+    "valid_through",
+    "unresolved_dead_letters",
+)
+_LAG_COLUMNS = (
+    "pipeline",
+    "topic",
+    "partition",
+    "committed_offset",
+    "end_offset",
+    "lag_offsets",
+    "lag_seconds",
+    "headroom_offsets",
+    "open_transaction_offsets",
+    "fault",
+)
+_BATCH_COLUMNS = ("batch_id", "state", "run_id", "planned_at", "committed_at", "offsets", "rows", "dead_letters")
+_DEAD_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason", "detail", "batch_id")
+_PAYLOAD = ("key", "value", "header_names", "header_values")
+
+
+def run_status(options: argparse.Namespace, output: Output) -> int:
+    """Says where each pipeline stands."""
+    by_connection: dict[str, list[str]] = {}
+    for settings in _pipelines(options.pipeline):
+        by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
+    rows = [
+        {**row, "standing": _standing(row)}
+        for conn_id, names in by_connection.items()
+        for row in PostgresReports(postgres_params(conn_id)).status(names)
+    ]
+    output.rows(rows, _STATUS_COLUMNS, empty="no pipeline files found")
+    return OK
+
+
+def run_lag(options: argparse.Namespace, output: Output) -> int:
+    """Says how far each partition is behind its log."""
+    rows = [
+        {"pipeline": settings.pipeline, **asdict(partition)}
+        for settings in _pipelines(options.pipeline)
+        for partition in report_lag(settings, _lag_ports(settings))
+    ]
+    output.rows(rows, _LAG_COLUMNS, empty="no partitions: the topics are missing or have not been planned")
+    return OK
+
+
+def run_batches(options: argparse.Namespace, output: Output) -> int:
+    """Lists a pipeline's newest batches."""
+    settings = find_pipeline(options.pipeline)
+    rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
+    output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
+    return OK
+
+
+def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
+    """Lists a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
+    settings = find_pipeline(options.pipeline)
+    batch_id = str(options.batch) if options.batch else None
+    rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
+    columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
+    if options.show_values:
+        columns = (*columns, *_PAYLOAD)
+    else:
+        rows = [{key: value for key, value in row.items() if key not in _PAYLOAD} for row in rows]
+    output.rows(rows, columns, empty=f"pipeline {settings.pipeline} has no dead letters here")
+    return OK
+
+
+def run_audit(options: argparse.Namespace, output: Output) -> int:
+    """Runs every invariant of a pipeline."""
+    settings = find_pipeline(options.pipeline)
+    violations = PostgresLedger(target_params(settings)).violations(settings.pipeline)
+    output.rows([asdict(v) for v in violations], ("invariant", "row"), empty="every invariant holds")
+    return AUDIT_FOUND if violations else OK
+
+
+def _pipelines(name: str | None) -> Sequence[PipelineSettings]:
+    return [find_pipeline(name)] if name else [load_pipeline(path) for path in pipeline_paths()]
+
+
+def _lag_ports(settings: PipelineSettings) -> LagPorts:
+    return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
+
+
+def _standing(row: Mapping[str, Any]) -> str:
+    if row["target"] is None:
+        return "never planned"
+    if row["outstanding_batch_id"] is None:
+        return "idle"
+    if row["step"] is None:
+        return f"outstanding, not held: {row['outstanding_request']}"
+    return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"

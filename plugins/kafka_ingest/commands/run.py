@@ -1,0 +1,179 @@
+"""Commands ``run`` and ``plan --dry-run``: the steps of the DAG, one after another, without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kafka_ingest.adapters.connections import ConnectionValues
+from kafka_ingest.adapters.job_outcome import loaded_batch
+from kafka_ingest.adapters.job_submission import (
+    JobConnections,
+    JobSubmission,
+    in_process_command,
+    in_process_environment,
+    job_submission,
+    spark_submit_command,
+)
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.settings_json import settings_hash
+from kafka_ingest.commands.output import Output, table
+from kafka_ingest.commands.wiring import connection, plan_ports
+from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.errors import AccountingMismatch
+from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK, STOP_AND_CALL
+from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
+
+DAG_ID = "cli"
+_STDERR = 2
+_RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_to", "log_start_offset")
+
+
+def run_pipeline(options: argparse.Namespace, output: Output) -> int:
+    """Plans, loads and audits one batch. The same run id always means the same batch."""
+    settings = _limited(find_pipeline(options.pipeline), options.limit)
+    request = _request(options)
+    output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
+    ports = plan_ports(settings)
+    batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
+    output.note(_planned(batch))
+    if batch.state is not BatchState.COMMITTED:
+        batch = _load(settings, batch, ports.ledger, runner=options.runner)
+    try:
+        audit_batch(batch.batch_id, request, ports.ledger)
+    except AccountingMismatch as violations:
+        output.fault(violations)
+        return AUDIT_FOUND
+    output.record(batch_summary(batch) if output.as_json else _result(batch))
+    for fault in batch.left_out:
+        output.note(f"left out: {fault}")
+    return STOP_AND_CALL if batch.left_out else OK
+
+
+def run_plan(options: argparse.Namespace, output: Output) -> int:
+    """Shows what a run would read now, and every fault that would stop it; writes nothing."""
+    settings = _limited(find_pipeline(options.pipeline), options.limit)
+    preview = preview_plan(settings, Request(DAG_ID, "plan preview"), plan_ports(settings))
+    choice, outstanding = preview.choice, preview.outstanding
+    ranges = list(_range_rows(preview))
+    if output.as_json:
+        output.record(
+            {
+                "pipeline": settings.pipeline,
+                "ranges": ranges,
+                "backlog_offsets": choice.backlog_offsets,
+                "outstanding_batch_id": outstanding.batch_id if outstanding else None,
+                "faults": [str(fault) for fault in choice.faults],
+                "left_out": [str(fault) for fault in choice.left_out],
+            }
+        )
+    else:
+        output.rows(ranges, _RANGE_COLUMNS, empty="nothing to read: a run would succeed without starting Spark")
+        for line in _remarks(preview):
+            output.note(line)
+    return STOP_AND_CALL if choice.faults else OK
+
+
+def _request(options: argparse.Namespace) -> Request:
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    run_id = options.run_id or f"cli__{moment}__{secrets.token_hex(3)}"
+    parameters = {} if options.limit is None else {"limit": options.limit}
+    return Request(DAG_ID, run_id, parameters=json.dumps(parameters, sort_keys=True, separators=(",", ":")))
+
+
+def _limited(settings: PipelineSettings, limit: int | None) -> PipelineSettings:
+    if limit is None:
+        return settings
+    plan = replace(settings.plan, limit=replace(settings.plan.limit, total_offsets=limit))
+    return replace(settings, plan=plan)
+
+
+def _load(settings: PipelineSettings, batch: Batch, ledger: Ledger, *, runner: str) -> Batch:
+    with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
+        outcome_file = Path(folder) / "outcome.json"
+        submission = job_submission(settings, batch.batch_id, _connections(settings, runner), outcome_file)
+        code = _run_job(submission, runner)
+        return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
+
+
+def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
+    spark = ConnectionValues("in_process", "spark", host="local[1]")
+    return JobConnections(
+        kafka=connection(settings.batch.kafka_connection, "kafka"),
+        postgres=connection(settings.batch.target_connection, "postgres"),
+        spark=spark if runner == "in-process" else connection(settings.job.spark_connection, "spark"),
+    )
+
+
+def _run_job(submission: JobSubmission, runner: str) -> int:
+    """Runs the job with its log on standard error: standard output is for the result."""
+    is_spark = runner == "spark"
+    command = spark_submit_command(submission) if is_spark else in_process_command(submission)
+    variables = submission.env_vars if is_spark else in_process_environment(submission)
+    # The command is made of our own script and of validated settings; no shell is involved.
+    return subprocess.run(command, env={**os.environ, **variables}, stdout=_STDERR, check=False).returncode  # noqa: S603
+
+
+def _planned(batch: Batch) -> str:
+    if batch.state is BatchState.COMMITTED:
+        what = "was loaded before" if batch.ranges else "has nothing to read"
+        return f"batch {batch.batch_id} {what}: Spark is not started"
+    ranges = [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in batch.ranges]
+    head = f"batch {batch.batch_id}: {batch.span_offsets:,} offsets into {batch.settings.target}"
+    return f"{head}\n{table(ranges, ('topic', 'partition', 'start', 'end'))}"
+
+
+def _result(batch: Batch) -> dict[str, Any]:
+    counts = batch.counts
+    return {
+        "batch": batch.batch_id,
+        "target": str(batch.settings.target),
+        "rows": counts.rows if counts else 0,
+        "dead letters": counts.dead_letters if counts else 0,
+        "tombstones counted": counts.tombstones if counts else 0,
+        "offsets without a record": counts.invisible if counts else 0,
+        "record times": [time for time in (batch.record_time_min, batch.record_time_max) if time],
+        "valid through": batch.valid_through,
+        "audit": "every invariant holds",
+    }
+
+
+def _range_rows(preview: PlanPreview) -> Iterator[dict[str, Any]]:
+    valid_through = {p.topic_partition: p.valid_through for p in preview.view.positions}
+    for r in preview.choice.ranges:
+        state = preview.snapshot.topics[r.topic].partitions[r.partition]
+        yield {
+            "topic": r.topic,
+            "partition": r.partition,
+            "start": r.start,
+            "end": r.end,
+            "offsets": r.span_offsets,
+            "complete_up_to": valid_through.get(r.topic_partition),
+            "log_start_offset": state.log_start_offset,
+        }
+
+
+def _remarks(preview: PlanPreview) -> Iterator[str]:
+    choice, outstanding = preview.choice, preview.outstanding
+    planned = sum(r.span_offsets for r in choice.ranges)
+    left = choice.backlog_offsets - planned
+    if left > 0:
+        yield f"the limit leaves {left:,} of {choice.backlog_offsets:,} offsets for later runs"
+    if outstanding:
+        who = f"batch {outstanding.batch_id} of {outstanding.request}"
+        yield f"{who} is outstanding: a run waits for it or replaces it"
+    yield from (f"left out: {fault}" for fault in choice.left_out)
+    yield from (f"fault: {fault}\n  next: {fault.next_command}" for fault in choice.faults)

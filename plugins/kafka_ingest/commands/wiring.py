@@ -1,0 +1,92 @@
+"""Builds the ports of a pipeline without Airflow: connections come from the environment, else from Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from kafka_ingest.adapters.connections import (
+    ConnectionValues,
+    connection_from_environment,
+    environment_variable,
+    kafka_settings_of,
+    postgres_params_of,
+)
+from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.adapters.kafka_log import KafkaLog
+from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_target import PostgresTarget
+from kafka_ingest.core.batch import Request
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.plan_batch import PlanPorts
+
+
+class UnknownRunStates:
+    """Port ``RunStates`` where no scheduler can be asked: a hold ends by its time-out only."""
+
+    def is_finished(self, request: Request) -> bool:
+        """``False``: it cannot be known."""
+        return False
+
+
+def connection(conn_id: str, conn_type: str) -> ConnectionValues:
+    """Looks a connection up in ``AIRFLOW_CONN_<ID>``, then in Airflow.
+
+    Args:
+        conn_id: Connection id.
+        conn_type: ``kafka``, ``postgres`` or ``spark``.
+
+    Raises:
+        ConfigError: It is in neither place, or cannot be read.
+    """
+    found = connection_from_environment(conn_id)
+    if found is not None:
+        return found
+    if find_spec("airflow") is None:
+        raise ConfigError(
+            f"there is no connection {conn_id}",
+            expected=f"a connection of type {conn_type} in {environment_variable(conn_id)}",
+            found="the variable is not set, and Airflow is not installed here",
+            next_command=f'export {environment_variable(conn_id)}=\'{{"conn_type": "{conn_type}", ...}}\'',
+        )
+    return _from_airflow(conn_id, conn_type)
+
+
+def postgres_params(conn_id: str) -> dict[str, str]:
+    """Gives libpq's parameters of a connection of type ``postgres``."""
+    return postgres_params_of(connection(conn_id, "postgres"))
+
+
+def target_params(settings: PipelineSettings) -> dict[str, str]:
+    """Gives libpq's parameters of the pipeline's target database, which holds the ledger, too."""
+    return postgres_params(settings.batch.target_connection)
+
+
+def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:
+    """Gives the complete librdkafka configuration of the pipeline."""
+    extra = kafka_settings_of(connection(settings.batch.kafka_connection, "kafka"))
+    return client_config(extra, settings.batch.isolation_level, client_id=f"kafka_ingest.{settings.pipeline}")
+
+
+def plan_ports(settings: PipelineSettings) -> PlanPorts:
+    """Gives what planning needs."""
+    params = target_params(settings)
+    return PlanPorts(
+        ledger=PostgresLedger(params),
+        log=KafkaLog(kafka_config(settings)),
+        target=PostgresTarget(params),
+        runs=UnknownRunStates(),
+    )
+
+
+def _from_airflow(conn_id: str, conn_type: str) -> ConnectionValues:
+    # Airflow takes seconds to import: only when the environment has no answer.
+    from kafka_ingest.hooks import connections as airflow
+
+    lookup = {
+        "kafka": airflow.kafka_connection,
+        "postgres": airflow.postgres_connection,
+        "spark": airflow.spark_connection,
+    }
+    return lookup[conn_type](conn_id)
