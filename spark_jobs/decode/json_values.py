@@ -1,0 +1,56 @@
+"""One JSON value as text: what kind it is, and the string or the array that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.decode.misfits import excerpt, wrong_type
+
+#: JSON's own white space (RFC 8259, section 2).
+WHITE_SPACE = " \t\r\n"
+
+_KINDS = {"{": "an object", "[": "an array", '"': "the string", "t": "the boolean", "f": "the boolean", "n": "null"}
+_STRING = msgspec.json.Decoder(str)
+
+
+def described(raw: str) -> str:
+    """Names the kind of a JSON value and quotes its beginning, for the ``found`` of a detail."""
+    return f"{_KINDS.get(raw[0], 'the number')} {excerpt(raw)}"
+
+
+def number_text(raw: str, expected: str) -> str:
+    """Gives a JSON number's own text.
+
+    Raises:
+        Misfit: The value is no number.
+    """
+    if raw[0] not in "-0123456789":
+        raise wrong_type(expected, described(raw))
+    return raw
+
+
+def string_value(raw: str, expected: str) -> str:
+    """Gives the characters that a JSON string stands for.
+
+    Raises:
+        Misfit: The value is no string.
+    """
+    if raw[0] != '"':
+        raise wrong_type(expected, described(raw))
+    return _STRING.decode(raw)
+
+
+def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
+    """Gives JSON values as a string array; missing and JSON null become null."""
+    texts = pa.array([None if value is None else str(value, "utf-8") for value in values], pa.string())
+    return pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
+
+
+def positions(mask: pa.Array) -> list[int]:
+    """Gives the positions at which a boolean array is true; null counts as false."""
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
