@@ -1,0 +1,102 @@
+"""What an audit asks the ledger: unannounced batches, and the invariants of ``sql/invariants``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.adapters.postgres_connection import Cursor
+from kafka_ingest.adapters.postgres_rows import (
+    Row,
+    announcer,
+    fetch_row,
+    fetch_rows,
+    load_batch,
+    load_batches,
+    query_with_identifiers,
+    request_parameters,
+    rows_of,
+    run_query,
+)
+from kafka_ingest.adapters.sql_files import sql_names, sql_text
+from kafka_ingest.core.batch import Batch, Request
+from kafka_ingest.core.errors import TargetMismatch
+from kafka_ingest.core.ports import Violation
+
+#: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
+#: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
+_NEWEST_BATCHES = 1_000
+
+#: One fault breaks many rows: so many of an invariant are enough to see which.
+_ROWS_PER_INVARIANT = 100
+
+#: The invariant that looks into the target itself.
+_TARGET_INVARIANT = "target_rows"
+
+
+def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequence[Batch]:
+    """Gives committed batches that nobody announced, those that ``request`` announced, and its own; oldest first."""
+    rows = fetch_rows(
+        cursor,
+        "find_unannounced_batches",
+        pipeline=pipeline,
+        announced_by=announcer(request),
+        **request_parameters(request),
+    )
+    return load_batches(cursor, [row["batch_id"] for row in rows])
+
+
+def mark_announced(cursor: Cursor, batch_ids: Sequence[str], request: Request) -> None:
+    """Stores that ``request`` announces these batches; one that is announced already stays with its announcer."""
+    run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
+
+
+def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
+    """Runs every invariant for a pipeline; the cursor's transaction should be a snapshot.
+
+    Raises:
+        TargetMismatch: The target table, or one of its metadata columns, is no longer there.
+    """
+    found: list[Violation] = []
+    for name in sql_names("invariants"):
+        if name != _TARGET_INVARIANT:
+            cursor.execute(sql_text(f"invariants/{name}"), {"pipeline": pipeline, "newest_batches": _NEWEST_BATCHES})
+            found += _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
+    return found + _target_violations(cursor, pipeline)
+
+
+def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
+    newest = fetch_row(cursor, "newest_committed_batch", pipeline=pipeline)
+    batch = load_batch(cursor, newest["batch_id"]) if newest else None
+    if batch is None or not batch.ranges:
+        return []
+    try:
+        cursor.execute(_target_query(batch), {"pipeline": pipeline, "batch_id": batch.batch_id})
+    except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
+        raise TargetMismatch(
+            "the target table no longer fits the batch that was loaded into it",
+            expected=f"table {batch.settings.target} with its metadata columns",
+            found=error.diag.message_primary or "",
+            next_command="restore the table or the column, then run python -m kafka_ingest audit",
+            pipeline=pipeline,
+            batch_id=batch.batch_id,
+        ) from error
+    return _violations(_TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
+
+
+def _target_query(batch: Batch) -> sql.Composed:
+    metadata, target = batch.settings.metadata, batch.settings.target
+    return query_with_identifiers(
+        f"invariants/{_TARGET_INVARIANT}",
+        target=sql.Identifier(target.schema, target.table),
+        topic=sql.Identifier(metadata.topic),
+        generation=sql.Identifier(metadata.generation),
+        partition=sql.Identifier(metadata.partition),
+        offset_column=sql.Identifier(metadata.offset),
+    )
+
+
+def _violations(invariant: str, rows: Sequence[Row]) -> list[Violation]:
+    return [Violation(invariant, ", ".join(f"{name} {value}" for name, value in row.items())) for row in rows]

@@ -1,0 +1,218 @@
+"""Turns rows of the ledger into values, and values into parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg2 import sql
+
+from kafka_ingest.adapters.postgres_connection import Cursor
+from kafka_ingest.adapters.settings_json import first_run_from_json, settings_from_json
+from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.core.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.core.ledger_view import PipelineRecord
+from kafka_ingest.core.offsets import OffsetRange, Position
+from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.settings import IsolationLevel
+
+Row = dict[str, Any]
+
+
+def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
+    """Runs ``sql/queries/<name>.sql``; gives the number of rows that it touched or returned."""
+    cursor.execute(sql_text(f"queries/{name}"), parameters)
+    return int(cursor.rowcount)
+
+
+def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
+    """Runs ``sql/queries/<name>.sql``; gives its rows by column name."""
+    run_query(cursor, name, **parameters)
+    return rows_of(cursor)
+
+
+def fetch_row(cursor: Cursor, name: str, **parameters: object) -> Row | None:
+    """Runs ``sql/queries/<name>.sql``; gives its first row, or ``None``."""
+    rows = fetch_rows(cursor, name, **parameters)
+    return rows[0] if rows else None
+
+
+def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
+    """Gives the rows that the last statement returned, by column name."""
+    names = [column.name for column in cursor.description or ()]
+    rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
+    """Gives the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
+    return sql.SQL(sql_text(name)).format(**identifiers)
+
+
+def is_batch_id(text: str) -> bool:
+    """Whether a text can be a batch id at all, so that PostgreSQL need not refuse it."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def request_parameters(request: Request) -> dict[str, object]:
+    """Gives the columns that identify a request."""
+    return {
+        "dag_id": request.dag_id,
+        "run_id": request.run_id,
+        "task_group": request.task_group,
+        "map_index": request.map_index,
+        "request_number": request.number,
+    }
+
+
+def announcer(request: Request) -> str:
+    """Gives the identity of a request as ``batch.announced_by`` stores it: a JSON array."""
+    return json.dumps(request.identity, ensure_ascii=False)
+
+
+def request_of(row: Row) -> Request:
+    """Reads the request of a batch."""
+    return Request(
+        row["dag_id"], row["run_id"], row["task_group"], row["map_index"], row["request_number"], row["parameters"]
+    )
+
+
+def range_of(row: Row) -> OffsetRange:
+    """Reads a range."""
+    return OffsetRange(
+        topic=row["topic"],
+        partition=row["partition"],
+        generation=row["generation"],
+        topic_id=row["topic_id"],
+        line=row["line"],
+        start=row["range_start"],
+        end=row["range_end"],
+        committed_before=row["committed_before"],
+        leader_epoch=row["leader_epoch"],
+        reaches_high_watermark=row["reaches_high_watermark"],
+    )
+
+
+def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    """Gives the columns of ranges as arrays, one element a range."""
+    return {
+        "topic": [r.topic for r in ranges],
+        "partition": [r.partition for r in ranges],
+        "generation": [r.generation for r in ranges],
+        "topic_id": [r.topic_id for r in ranges],
+        "line": [r.line for r in ranges],
+        "range_start": [r.start for r in ranges],
+        "range_end": [r.end for r in ranges],
+        "committed_before": [r.committed_before for r in ranges],
+        "committed_after": [r.committed_after for r in ranges],
+        "leader_epoch": [r.leader_epoch for r in ranges],
+        "reaches_high_watermark": [r.reaches_high_watermark for r in ranges],
+    }
+
+
+_POSITION_COLUMNS = (
+    "topic",
+    "partition",
+    "generation",
+    "topic_id",
+    "cluster_id",
+    "committed_offset",
+    "loaded_to",
+    "line",
+    "leader_epoch",
+    "valid_through",
+)
+
+
+def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
+    """Gives the columns of positions as arrays, one element a position."""
+    return {name: [getattr(position, name) for position in positions] for name in _POSITION_COLUMNS}
+
+
+def position_of(row: Row) -> Position:
+    """Reads a position."""
+    return Position(**{name: row[name] for name in _POSITION_COLUMNS})
+
+
+def pipeline_of(row: Row) -> PipelineRecord:
+    """Reads what binds a pipeline."""
+    return PipelineRecord(
+        pipeline=row["pipeline"],
+        target_schema=row["target_schema"],
+        target_table=row["target_table"],
+        cluster_id=row["cluster_id"],
+        isolation_level=IsolationLevel(row["isolation_level"]),
+        first_run=first_run_from_json(row["first_run"]),
+    )
+
+
+def hold_of(row: Row) -> Hold:
+    """Reads a hold."""
+    return Hold(
+        batch_id=row["batch_id"],
+        request=request_of(row),
+        hold_until=row["hold_until"],
+        step=row["step"],
+        staged_records=row["staged_records"],
+        staged_offsets=row["staged_offsets"],
+        total_offsets=row["total_offsets"],
+    )
+
+
+def standing_of(row: Row) -> BatchStanding:
+    """Reads state and claim."""
+    return BatchStanding(BatchState(row["state"]), row["claim"])
+
+
+def load_batches(cursor: Cursor, batch_ids: Iterable[str]) -> list[Batch]:
+    """Reads batches with their ranges, in the order in which they were recorded."""
+    wanted = sorted(set(batch_ids))
+    if not wanted:
+        return []
+    ranges: dict[str, list[OffsetRange]] = {batch_id: [] for batch_id in wanted}
+    for row in fetch_rows(cursor, "select_ranges", batch_ids=wanted):
+        ranges[row["batch_id"]].append(range_of(row))
+    rows = fetch_rows(cursor, "select_batches", batch_ids=wanted)
+    return [_batch_of(row, tuple(ranges[row["batch_id"]])) for row in rows]
+
+
+def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
+    """Reads one batch; ``None`` when there is none."""
+    batches = load_batches(cursor, [batch_id] if batch_id else [])
+    return batches[0] if batches else None
+
+
+def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:
+    return Batch(
+        batch_id=row["batch_id"],
+        pipeline=row["pipeline"],
+        request=request_of(row),
+        kind=BatchKind(row["kind"]),
+        state=BatchState(row["state"]),
+        claim=row["claim"],
+        settings=settings_from_json(row["settings"]),
+        settings_hash=row["settings_hash"],
+        protocol_version=row["protocol_version"],
+        cluster_id=row["cluster_id"],
+        ranges=ranges,
+        planned_at=row["planned_at"],
+        committed_at=row["committed_at"],
+        counts=_counts_of(row),
+        record_time_min=row["record_time_min"],
+        record_time_max=row["record_time_max"],
+        valid_through=row["valid_through"],
+        announced_at=row["announced_at"],
+        left_out=tuple(row["left_out"]),
+    )
+
+
+def _counts_of(row: Mapping[str, Any]) -> RecordCounts | None:
+    if row["rows"] is None:
+        return None
+    return RecordCounts(row["rows"], row["dead_letters"], row["tombstones"], row["filtered"], row["invisible"])
