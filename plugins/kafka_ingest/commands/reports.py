@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.adapters.pipeline_files import find_pipeline, load_pipeline, pipeline_paths
+from kafka_ingest.adapters.pipeline_files import find_pipeline, pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_reports import PostgresReports
 from kafka_ingest.adapters.system_clock import SystemClock
@@ -48,7 +48,7 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 def run_status(options: argparse.Namespace, output: Output) -> int:
     """Says where each pipeline stands."""
     by_connection: dict[str, list[str]] = {}
-    for settings in _pipelines(options.pipeline):
+    for settings in _pipelines(options.pipeline, output):
         by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
     rows = [
         {**row, "standing": _standing(row)}
@@ -63,7 +63,7 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
     """Says how far each partition is behind its log."""
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
-        for settings in _pipelines(options.pipeline)
+        for settings in _pipelines(options.pipeline, output)
         for partition in report_lag(settings, _lag_ports(settings))
     ]
     output.rows(rows, _LAG_COLUMNS, empty="no partitions: the topics are missing or have not been planned")
@@ -100,8 +100,14 @@ def run_audit(options: argparse.Namespace, output: Output) -> int:
     return AUDIT_FOUND if violations else OK
 
 
-def _pipelines(name: str | None) -> Sequence[PipelineSettings]:
-    return [find_pipeline(name)] if name else [load_pipeline(path) for path in pipeline_paths()]
+def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
+    if name:
+        return [find_pipeline(name)]
+    loaded = read_pipelines(pipeline_paths())
+    if loaded.errors:
+        # They make no DAGs either; the sound ones can still be looked at.
+        output.note(f"{len(loaded.errors)} pipeline files are broken: python -m kafka_ingest check-config")
+    return list(loaded.settings.values())
 
 
 def _lag_ports(settings: PipelineSettings) -> LagPorts:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 
-from kafka_ingest.adapters.pipeline_files import load_pipeline, pipeline_paths
+from kafka_ingest.adapters.pipeline_files import pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_migrations import migrate
 from kafka_ingest.commands.output import Output
 from kafka_ingest.commands.wiring import postgres_params
-from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.exit_codes import OK, STOP_AND_CALL
 
 _DEFAULT_CONNECTION = "postgres_default"
@@ -27,30 +25,28 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_check_config(options: argparse.Namespace, output: Output) -> int:
-    """Reads pipeline files and lists the faults of all of them."""
-    rows = [_check(path) for path in (options.files or pipeline_paths())]
-    broken = [row for row in rows if row["fault"]]
-    output.rows(rows, ("file", "pipeline", "result"), empty="no pipeline files found")
-    for row in () if output.as_json else broken:
-        output.note(f"\n{row['file']}\n{row['fault']}")
-    return STOP_AND_CALL if broken else OK
-
-
-def _check(path: Path) -> dict[str, str | None]:
-    try:
-        settings = load_pipeline(path)
-    except ConfigError as error:
-        return {"file": str(path), "pipeline": None, "result": "broken", "fault": str(error)}
-    return {"file": str(path), "pipeline": settings.pipeline, "result": "good", "fault": None}
+    """Reads pipeline files, each by itself and against the others, and lists the faults of all of them."""
+    paths = options.files or pipeline_paths()
+    loaded = read_pipelines(paths)
+    rows = [
+        {
+            "file": str(path),
+            "pipeline": loaded.settings[path].pipeline if path in loaded.settings else None,
+            "result": "broken" if path in loaded.errors else "good",
+            "faults": loaded.errors[path].found.splitlines() if path in loaded.errors else [],
+        }
+        for path in paths
+    ]
+    output.rows(rows, ("pipeline", "result", "file"), empty="no pipeline files found")
+    for error in () if output.as_json else loaded.errors.values():
+        output.note(f"\n{error}")
+    return STOP_AND_CALL if loaded.errors else OK
 
 
 def _target_connections() -> Iterable[str]:
-    """Target connections of all readable pipelines; the default one where there is no pipeline yet."""
-    found: dict[str, None] = {}
-    for path in pipeline_paths():
-        try:
-            found[load_pipeline(path).batch.target_connection] = None
-        except ConfigError:
-            # check-config reports it; a broken file must not keep the other databases from being migrated.
-            continue
-    return found or (_DEFAULT_CONNECTION,)
+    """Target connections of all sound pipelines; the default one where there is no pipeline yet.
+
+    A broken file must not keep the other databases from being migrated: check-config reports it.
+    """
+    sound = read_pipelines(pipeline_paths()).settings.values()
+    return dict.fromkeys(settings.batch.target_connection for settings in sound) or (_DEFAULT_CONNECTION,)
