@@ -121,7 +121,8 @@ class ValueSection(Section):
 
     format: Literal["json", "raw", "text"] = Field(
         description="`json` with `columns`: typed columns by JSON path. `json` with `column`: the whole value as "
-        "jsonb. `raw`: the bytes as bytea, whatever they are. `text`: strict UTF-8 as text."
+        "jsonb (a JSON null as the jsonb value null). `raw`: the bytes as bytea, whatever they are. `text`: strict "
+        "UTF-8 as text."
     )
     columns: list[ColumnSection] | None = Field(
         default=None,
@@ -149,14 +150,20 @@ class KeySection(Section):
 class HeadersSection(Section):
     """Where the headers of a record go. Left out: headers are not stored with the rows."""
 
-    column: ColumnName = Field(description="Name of a jsonb column; the headers keep their order and repetitions.")
+    column: ColumnName = Field(
+        description='Name of a jsonb column. It gets an array of `{"key": name, "value": base64 or null}`, in order, '
+        "repeated names included."
+    )
 
 
 class TargetSection(Section):
     """Where the rows go. The ledger is in the same database, so that rows and offsets commit together."""
 
     connection: ConnectionId = Field(default="postgres_default", description="Airflow connection of type `postgres`.")
-    table: TableName = Field(description="The table with its schema.", examples=["shop.orders"])
+    table: TableName = Field(
+        description="The table with its schema. Names are taken as they are written, upper case too.",
+        examples=["shop.orders"],
+    )
     create_table: bool = Field(
         default=False,
         description="Whether a missing table is created, with a BRIN index that finds rows to replace. A table that "
