@@ -30,10 +30,10 @@ BUSY_DELAY = timedelta(seconds=30)
 class TaskLog(Protocol):
     """What the operators need of a task's logger."""
 
-    def info(self, msg: str, *args: Any) -> Any:
+    def info(self, event: Any, /, *args: Any) -> Any:
         """Logs for information."""
 
-    def error(self, msg: str, *args: Any) -> Any:
+    def error(self, event: Any, /, *args: Any) -> Any:
         """Logs a fault."""
 
 

@@ -44,7 +44,7 @@ class ReportLeftOutOperator(BaseOperator):
                 raise PartitionsFaulty(
                     "partitions were left out; the others are loaded and announced",
                     expected="every partition of the topics read",
-                    found="".join(f"\n    {fault}" for fault in own.left_out),
+                    found="\n".join(own.left_out),
                     next_command=f"python -m kafka_ingest plan {settings.pipeline} --dry-run",
                     pipeline=settings.pipeline,
                     batch_id=own.batch_id,

@@ -1,0 +1,19 @@
+"""One Airflow DAG for every pipeline file: ``kafka_to_postgres__<pipeline>``.
+
+Broken files make no DAG here and hide no other: ``pipeline_file_faults.py`` beside this file reports them. It cannot be
+done in this file, because an import error of a DAG file marks every DAG of that file as stale
+(``_update_import_errors`` in ``airflow/dag_processing/collection.py``, Airflow 3.3.2).
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import get_parsing_context
+
+from kafka_ingest.operators.pipeline_catalog import one_pipeline, read_catalog
+from kafka_ingest.operators.pipeline_dag import dag_id_of, pipeline_dag, pipeline_of
+
+# A worker about to run a task says which DAG it needs. If its file has broken since, the task's log shows the error.
+needed = get_parsing_context().dag_id
+
+for settings in (one_pipeline(pipeline_of(needed)),) if needed else read_catalog().pipelines:
+    globals()[dag_id_of(settings.pipeline)] = pipeline_dag(settings)

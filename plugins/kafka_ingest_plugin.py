@@ -1,0 +1,11 @@
+"""The one file under ``plugins/`` that Airflow executes; ``.airflowignore`` keeps it away from the package itself."""
+
+from __future__ import annotations
+
+from airflow.plugins_manager import AirflowPlugin
+
+
+class KafkaIngestPlugin(AirflowPlugin):
+    """Makes the package visible under Admin, Plugins."""
+
+    name = "kafka_ingest"

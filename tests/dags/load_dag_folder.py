@@ -1,0 +1,112 @@
+"""Loads every DAG of a folder as Airflow's dag processor does and prints what it found as JSON.
+
+    python tests/dags/load_dag_folder.py FOLDER
+
+It is run in a process of its own, so that modules loaded by others do not count, with every way to the network closed
+and without a metadata database. Only Airflow is imported here, so this file can be copied beside anybody's DAGs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: Libraries that take long to load, or that only a running task needs. Airflow itself loads none of them.
+HEAVY = ("confluent_kafka", "psycopg2", "pyarrow", "pyspark", "pandas", "numpy")
+
+
+@contextlib.contextmanager
+def closed_network(attempts: list[str]) -> Iterator[None]:
+    """Refuses every connection and every look-up of a name, and notes what was tried."""
+
+    def refuse(*args: Any, **_: Any) -> NoReturn:
+        target = args[1] if args and isinstance(args[0], socket.socket) else args
+        attempts.append(repr(target))
+        raise OSError("no network while DAGs are parsed")
+
+    replaced = {(socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")}
+    kept = {(owner, name): getattr(owner, name) for owner, name in replaced}
+    for owner, name in replaced:
+        setattr(owner, name, refuse)
+    try:
+        yield
+    finally:
+        for (owner, name), original in kept.items():
+            setattr(owner, name, original)
+
+
+def describe_task(task: Any) -> dict[str, Any]:
+    """Gives what policies look at in a task."""
+    timeout = task.execution_timeout
+    return {
+        "task_id": task.task_id,
+        "owner": task.owner,
+        "retries": task.retries,
+        "retry_delay_seconds": task.retry_delay.total_seconds(),
+        "execution_timeout_seconds": timeout.total_seconds() if timeout else None,
+        "upstream": sorted(task.upstream_task_ids),
+        "trigger_rule": str(task.trigger_rule),
+        "template_fields": {name: repr(getattr(task, name, None)) for name in task.template_fields},
+        "outlets": [str(getattr(outlet, "uri", outlet)) for outlet in task.outlets],
+    }
+
+
+def describe_dag(dag: Any) -> dict[str, Any]:
+    """Gives what policies look at in a DAG; serialises it too, as the dag processor does."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return {
+        "dag_id": dag.dag_id,
+        "file": dag.relative_fileloc,
+        "tags": sorted(dag.tags),
+        "description": dag.description,
+        "doc_md": dag.doc_md,
+        "catchup": dag.catchup,
+        "max_active_runs": dag.max_active_runs,
+        "start_date": dag.start_date.isoformat() if dag.start_date else None,
+        "timetable": type(dag.timetable).__name__,
+        "tasks": [describe_task(task) for task in dag.tasks],
+        "serialized": json.dumps(DagSerialization.to_dict(dag), default=str),
+    }
+
+
+def load_folder(folder: Path) -> dict[str, Any]:
+    """Loads file by file: DAGs, import errors, seconds, and the heavy modules and network calls of each."""
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    attempts: list[str] = []
+    with closed_network(attempts):
+        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
+        files = []
+        for path in sorted(folder.rglob("*.py")):
+            loaded, calls, begin = set(sys.modules), len(attempts), time.perf_counter()
+            bag.collect_dags(dag_folder=path)
+            heavy = sorted(name for name in HEAVY if name in set(sys.modules) - loaded)
+            seconds = time.perf_counter() - begin
+            files.append(
+                {
+                    "file": str(path.relative_to(folder)),
+                    "seconds": seconds,
+                    "heavy": heavy,
+                    "network": attempts[calls:],
+                }
+            )
+        dags = [describe_dag(dag) for dag in bag.dags.values()]
+    return {"files": files, "dags": dags, "import_errors": bag.import_errors}
+
+
+if __name__ == "__main__":
+    # Airflow logs to standard output; the report must stand there alone.
+    report_to, sys.stdout = sys.stdout, sys.stderr
+    # The dag processor imports this once for all files (`_pre_import_airflow_modules`): it is no DAG file's cost.
+    os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+    import airflow.sdk  # noqa: F401
+
+    json.dump(load_folder(Path(sys.argv[1]).resolve()), report_to)

@@ -1,0 +1,111 @@
+"""Airflow's connections as values, and what is masked of them."""
+
+from __future__ import annotations
+
+from unittest.mock import create_autospec
+
+import pytest
+from airflow.providers.common.compat.sdk import mask_secret
+from airflow.sdk import Connection
+
+from kafka_ingest.adapters.connections import ConnectionValues, postgres_params_of
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.hooks import connections
+
+PASSWORD = 'p"a\\s;s@w/o%r$d x'
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    monkeypatch.setattr(connections, "mask_secret", create_autospec(mask_secret, side_effect=seen.append))
+    return seen
+
+
+def test_a_postgres_connection_becomes_parameters_unchanged(monkeypatch: pytest.MonkeyPatch, masked: list[str]) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_WAREHOUSE",
+        Connection(
+            conn_id="warehouse",
+            conn_type="postgres",
+            host="db",
+            port=5433,
+            login="loader",
+            password=PASSWORD,
+            schema="shop",
+            extra='{"sslmode": "verify-full"}',
+        ).get_uri(),
+    )
+    assert postgres_params_of(connections.postgres_connection("warehouse")) == {
+        "host": "db",
+        "port": "5433",
+        "user": "loader",
+        "password": PASSWORD,
+        "dbname": "shop",
+        "sslmode": "verify-full",
+    }
+    assert PASSWORD in masked
+
+
+def test_a_kafka_connection_is_its_extra(monkeypatch: pytest.MonkeyPatch, masked: list[str]) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LOG",
+        '{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:9092", "sasl.password": "s3cret-of-kafka"}}',
+    )
+    assert connections.kafka_connection("log").extra == {
+        "bootstrap.servers": "b:9092",
+        "sasl.password": "s3cret-of-kafka",
+    }
+    assert masked == ["s3cret-of-kafka"]
+
+
+def test_a_missing_connection_is_named_with_the_command_that_adds_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        connections.postgres_connection("nowhere")
+    assert str(caught.value) == (
+        "ConfigError: There is no Airflow connection nowhere\n"
+        "  expected: a connection of type postgres\n"
+        "  next: airflow connections add nowhere --conn-type postgres --conn-host HOST --conn-login USER "
+        "--conn-password ... --conn-schema DATABASE, or set AIRFLOW_CONN_NOWHERE"
+    )
+
+
+def test_cluster_deploy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_CLUSTER",
+        '{"conn_type": "spark", "host": "spark://m", "port": 7077, "extra": {"deploy-mode": "cluster"}}',
+    )
+    with pytest.raises(ConfigError, match="deploy-mode cluster"):
+        connections.spark_connection("spark_cluster")
+
+
+def test_a_password_is_masked_in_every_spelling_that_a_log_can_show() -> None:
+    secrets = connections.secrets_of(ConnectionValues("c", "postgres", password=PASSWORD))
+    assert secrets == [
+        'p"a\\s;s@w/o%r$d x',  # as it is
+        'p\\"a\\\\s;s@w/o%r$d x',  # in JSON, as the job's environment holds it
+        'p"a\\\\s;s@w/o%r$d x',  # in a repr
+        "p%22a%5Cs%3Bs%40w%2Fo%25r%24d%20x",  # in a URL
+    ]
+
+
+def test_a_pem_key_is_masked_whole_and_line_by_line() -> None:
+    line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+    pem = f"-----BEGIN PRIVATE KEY-----\n{line}\nc2hvcnQ=\n-----END PRIVATE KEY-----"
+    secrets = connections.secrets_of(ConnectionValues("c", "kafka", extra={"ssl.key.pem": pem}))
+    assert pem in secrets
+    assert line in secrets
+    assert "-----BEGIN PRIVATE KEY-----" not in secrets
+    assert "c2hvcnQ=" not in secrets
+
+
+def test_the_password_inside_a_jaas_line_is_masked_by_itself() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="in\\"side";'
+    secrets = connections.secrets_of(ConnectionValues("c", "kafka", extra={"sasl.jaas.config": jaas}))
+    assert jaas in secrets
+    assert 'in"side' in secrets
+
+
+def test_places_and_names_are_not_masked() -> None:
+    extra = {"bootstrap.servers": "b:9092", "ssl.key.location": "/etc/kafka/key.pem", "security.protocol": "SASL_SSL"}
+    assert connections.secrets_of(ConnectionValues("c", "kafka", login="app", extra=extra)) == []

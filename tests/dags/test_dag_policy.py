@@ -1,0 +1,36 @@
+"""Integrity and policy of a DAG folder: this project's, or that of ``KAFKA_INGEST_DAGS``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, parse_times, violations
+
+
+@pytest.fixture(scope="module")
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = Path(os.environ.get("KAFKA_INGEST_DAGS", CHECKOUT / "dags"))
+    loaded = load(folder, tmp_path_factory.mktemp("airflow"))
+    request.config.get_terminal_writer().line(f"\nparse times in {folder}:\n{parse_times(loaded)}")
+    return loaded
+
+
+def test_every_file_loads_and_there_are_dags(report: Report) -> None:
+    assert report["import_errors"] == {}
+    assert report["dags"]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_every_dag_keeps_the_policy(report: Report, policy: Policy) -> None:
+    assert violations(report, policy) == [], policy.__doc__
+
+
+def test_no_heavy_library_is_loaded_while_parsing(report: Report) -> None:
+    assert {file["file"]: file["heavy"] for file in report["files"] if file["heavy"]} == {}
+
+
+def test_no_network_is_used_while_parsing(report: Report) -> None:
+    assert {file["file"]: file["network"] for file in report["files"] if file["network"]} == {}
