@@ -1,0 +1,256 @@
+"""Publishes a batch in PostgreSQL: port ``Publisher``. One connection, one transaction, READ COMMITTED.
+
+Locks: batch row, then positions by (topic, partition), then what INSERT takes. The pipeline row is not locked: a plan
+that holds it must also take the batch row to supersede, and that is what decides between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
+
+from kafka_ingest.adapters.postgres_connection import (
+    Connection,
+    Cursor,
+    TransactionLimits,
+    begin,
+    connect,
+    database_faults,
+    server_message,
+)
+from kafka_ingest.adapters.postgres_plan import pipeline_valid_through
+from kafka_ingest.adapters.postgres_publish_faults import (
+    STAGING_SCHEMA,
+    fenced,
+    refused_dead_letters,
+    staging_fault,
+    target_fault,
+)
+from kafka_ingest.adapters.postgres_rows import (
+    fetch_row,
+    query_with_identifiers,
+    range_arrays,
+    run_query,
+    standing_of,
+)
+from kafka_ingest.core.batch import Batch, RecordCounts
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    Busy,
+    CommitDidNotHappen,
+    CommitStateUnknown,
+)
+from kafka_ingest.core.outcome import BatchOutcome
+from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.staging import staging_name
+from kafka_ingest.core.target_shape import written_columns
+
+#: Positions are locked for moments only; the target may be locked by a VACUUM FULL or ALTER TABLE for longer.
+_PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
+
+
+class PostgresPublisher:
+    """Opens publications into one database.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        limits: Time-outs of the transaction.
+    """
+
+    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = _PUBLISH_LIMITS) -> None:
+        self._params = params
+        self._limits = limits
+
+    @contextmanager
+    def begin(self, batch: Batch) -> Iterator[PostgresPublication]:
+        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
+        # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
+        with closing(connect(self._params, application_name="kafka_ingest publish")) as connection:
+            with database_faults("begin to publish", pipeline=batch.pipeline, batch_id=batch.batch_id):
+                cursor = connection.cursor()
+                begin(cursor, self._limits)
+            yield PostgresPublication(connection, cursor, batch)
+
+
+class PostgresPublication:
+    """The transaction that makes one batch visible; see the port for the order of the methods."""
+
+    def __init__(self, connection: Connection, cursor: Cursor, batch: Batch) -> None:
+        self._connection = connection
+        self._cursor = cursor
+        self._batch = batch
+        self._place = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
+
+    def lock_batch(self) -> BatchStanding:
+        """Locks the batch row without waiting.
+
+        Raises:
+            Busy: Another session has it locked.
+            Fenced: The ledger has no such batch, as after a restore of the database.
+        """
+        with database_faults("lock the batch", **self._place):
+            try:
+                row = fetch_row(self._cursor, "lock_batch_nowait", batch_id=self._batch.batch_id)
+            except psycopg2.errors.LockNotAvailable as error:
+                raise Busy(
+                    "another session has the batch locked",
+                    expected="a batch row that nobody else is claiming, superseding or publishing",
+                    found=server_message(error),
+                    next_command="none: a retry finds the batch committed or loads it again",
+                    **self._place,
+                ) from error
+        if row is None:
+            raise fenced(self._batch, "no such batch in the ledger")
+        return standing_of(row)
+
+    def advance_positions(self, outcome: BatchOutcome) -> int:
+        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+        ranges = range_arrays([p.range for p in outcome.partitions])
+        del ranges["leader_epoch"]
+        with database_faults("advance the positions", **self._place):
+            run_query(self._cursor, "lock_positions", pipeline=self._batch.pipeline, **ranges)
+            return run_query(
+                self._cursor,
+                "advance_positions",
+                **self._place,
+                **ranges,
+                end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
+                valid_through=[p.valid_through for p in outcome.partitions],
+            )
+
+    def insert_rows(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' staged rows into the target; gives their number.
+
+        Raises:
+            TargetMismatch: A constraint or trigger of the target refused them, or the table no longer fits.
+            StagingLost: The staging table is gone.
+        """
+        target = self._batch.settings.target
+        columns = [sql.Identifier(column.name) for column in written_columns(self._batch.settings)]
+        statement = query_with_identifiers(
+            "queries/publish_rows",
+            target=sql.Identifier(target.schema, target.table),
+            columns=sql.SQL(", ").join(columns),
+            staging=self._staging("rows"),
+        )
+        try:
+            self._cursor.execute(statement, _winners(outcome))
+        except psycopg2.Error as error:
+            # The server's detail can quote a row: it must not follow as the cause.
+            raise target_fault(error, self._batch) from None
+        return int(self._cursor.rowcount)
+
+    def insert_dead_letters(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' dead letters into the ledger; gives their number.
+
+        Raises:
+            AccountingMismatch: The ledger holds a dead letter of one of these records already, or refuses one.
+            StagingLost: The staging table is gone.
+        """
+        statement = query_with_identifiers("queries/publish_dead_letters", staging=self._staging("dead_letters"))
+        try:
+            self._cursor.execute(statement, {**_winners(outcome), **self._place})
+        except psycopg2.IntegrityError as error:
+            raise refused_dead_letters(error, self._batch) from None
+        except psycopg2.Error as error:
+            if (fault := staging_fault(error, self._batch)) is None:
+                raise
+            raise fault from error
+        return int(self._cursor.rowcount)
+
+    def record_outcome(self, outcome: BatchOutcome) -> None:
+        """Stores counts per range, and makes the batch ``committed`` with its counts and ``valid_through``.
+
+        Raises:
+            Fenced: The batch is not planned, or its claim is not ours.
+            AccountingMismatch: The ranges in the ledger are not those of the outcome.
+        """
+        with database_faults("record the outcome", **self._place):
+            self._record_ranges(outcome)
+            self._record_batch(outcome)
+            run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
+
+    def commit(self) -> None:
+        """Commits; durable on return.
+
+        Raises:
+            CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
+            TargetMismatch: A deferred constraint of the target refused the batch; nothing was committed.
+        """
+        # COMMIT of a failed transaction answers ROLLBACK, without an error.
+        if self._connection.info.transaction_status != TRANSACTION_STATUS_INTRANS:
+            raise CommitDidNotHappen(
+                "the transaction had failed before COMMIT; nothing was committed",
+                next_command="none: a retry loads the same batch again",
+                **self._place,
+            )
+        try:
+            self._connection.commit()
+        except psycopg2.Error as error:
+            if self._is_outcome_unknown(error):
+                raise CommitStateUnknown(
+                    "the connection broke during COMMIT",
+                    found=server_message(error),
+                    next_command="none: the batch row decides",
+                    **self._place,
+                ) from error
+            raise target_fault(error, self._batch) from None
+
+    def _is_outcome_unknown(self, error: psycopg2.Error) -> bool:
+        """An ERROR on a connection that lives is the server's word that it rolled back; all else may have committed."""
+        if error.pgcode in (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN):
+            return True
+        return bool(self._connection.closed) or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+    def _record_ranges(self, outcome: BatchOutcome) -> None:
+        parts = outcome.partitions
+        recorded = run_query(
+            self._cursor,
+            "record_range_outcomes",
+            batch_id=self._batch.batch_id,
+            topic=[p.range.topic for p in parts],
+            generation=[p.range.generation for p in parts],
+            partition=[p.range.partition for p in parts],
+            **_count_arrays([p.counts for p in parts]),
+            record_time_min=[p.record_time_min for p in parts],
+            record_time_max=[p.record_time_max for p in parts],
+        )
+        if recorded != len(self._batch.ranges):
+            raise AccountingMismatch(
+                "the outcome does not cover the batch's ranges; nothing was published",
+                expected=f"{len(self._batch.ranges)} ranges",
+                found=f"{recorded} ranges",
+                next_command="see docs/runbook.md, section AccountingMismatch",
+                **self._place,
+            )
+
+    def _record_batch(self, outcome: BatchOutcome) -> None:
+        committed = run_query(
+            self._cursor,
+            "commit_batch",
+            batch_id=self._batch.batch_id,
+            claim=self._batch.claim,
+            **{name: values[0] for name, values in _count_arrays([outcome.counts]).items()},
+            record_time_min=min((p.record_time_min for p in outcome.partitions if p.record_time_min), default=None),
+            record_time_max=max((p.record_time_max for p in outcome.partitions if p.record_time_max), default=None),
+            valid_through=pipeline_valid_through(self._cursor, self._batch.pipeline),
+        )
+        if committed != 1:
+            raise fenced(self._batch, "another state or claim")
+
+    def _staging(self, kind: str) -> sql.Identifier:
+        return sql.Identifier(STAGING_SCHEMA, f"{staging_name(self._batch.batch_id, self._batch.claim)}_{kind}")
+
+
+def _winners(outcome: BatchOutcome) -> dict[str, Any]:
+    return {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
+
+
+def _count_arrays(counts: list[RecordCounts]) -> dict[str, list[int]]:
+    names = ("rows", "dead_letters", "tombstones", "filtered", "invisible")
+    return {name: [getattr(count, name) for count in counts] for name in names}
