@@ -20,47 +20,17 @@ from kafka_ingest.adapters.job_submission import (
     spark_submit_command,
 )
 from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.settings import (
-    BatchSettings,
-    ColumnSettings,
-    DeadLetterLimits,
-    FirstRun,
-    FirstRunKind,
-    HoldSettings,
-    IsolationLevel,
-    JobSettings,
-    MetadataColumns,
-    PipelineSettings,
-    PlanSettings,
-    ScheduleSettings,
-    TargetSettings,
-    Tombstones,
-    TopicIdentity,
-    TopicSelection,
-    ValueFormat,
-    ValueSettings,
-)
+from kafka_ingest.core.settings import HoldSettings, JobSettings
+from tests.builders import pipeline_settings
 
 BATCH_ID = "0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55"
 SECRETS = ("kafka-s3cret", "pg-s3cret")
-SETTINGS = PipelineSettings(
+_PIPELINE = pipeline_settings("orders")
+SETTINGS = replace(
+    _PIPELINE,
     pipeline="orders",
-    batch=BatchSettings(
-        kafka_connection="kafka_default",
-        target_connection="postgres_default",
-        isolation_level=IsolationLevel.READ_COMMITTED,
-        topic_identity=TopicIdentity.TOPIC_ID,
-        value=ValueSettings(ValueFormat.RAW, (ColumnSettings("value", "bytea"),)),
-        key=None,
-        headers_column=None,
-        tombstones=Tombstones.ROW,
-        metadata=MetadataColumns(),
-        target=TargetSettings("public", "orders"),
-        dead_letters=DeadLetterLimits(),
-    ),
-    plan=PlanSettings(TopicSelection(("orders",)), FirstRun(FirstRunKind.EARLIEST), hold=HoldSettings(1800, 30, 5)),
+    plan=replace(_PIPELINE.plan, hold=HoldSettings(1800, 30, 5)),
     job=JobSettings(conf=(("spark.task.maxFailures", "7"),), driver_memory="2g", executor_cores=3, tasks=5),
-    schedule=ScheduleSettings(schedule="@hourly"),
 )
 
 

@@ -1,0 +1,130 @@
+"""The command line's own behaviour: help, usage, exit codes of faults, quiet ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest import cli
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    BrokerUnavailable,
+    Busy,
+    ConfigError,
+    Fenced,
+    IngestError,
+    StopAndCall,
+)
+from kafka_ingest.core.exit_codes import exit_code
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BROKEN = "pipeline: broken\nkafka: {topics: [a]}\n"
+
+
+@pytest.fixture(autouse=True)
+def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for pipeline files, and no connections from outside."""
+    for variable in [name for name in os.environ if name.startswith("AIRFLOW_CONN_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerUnavailable("x"), 75),
+        (Busy("x"), 75),
+        (Fenced("x"), 75),
+        (ConfigError("x"), 78),
+        (AccountingMismatch("x"), 78),
+        (StopAndCall("x"), 78),
+        (IngestError("x"), 1),
+    ],
+)
+def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["check-config", "migrate", "plan", "run", "status", "lag", "batches", "dead-letters", "audit"],
+)
+def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "--help"])
+    assert end.value.code == 0
+    assert f"python -m kafka_ingest {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["unheard-of"],
+        ["run"],
+        ["plan", "orders"],
+        ["run", "orders", "--limit", "0"],
+        ["run", "orders", "--limit", "many"],
+        ["dead-letters", "orders", "--batch", "7"],
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    assert "usage: " in capsys.readouterr().err
+
+
+def test_a_broken_pipeline_file_is_reported_beside_the_sound_ones(
+    pipelines: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = pipelines / "broken.yaml"
+    broken.write_text(BROKEN)
+    assert cli.main(["check-config", "--json"]) == 78
+    rows = {row["file"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows.pop(str(broken))["result"] == "broken"
+    assert {row["result"] for row in rows.values()} == {"good"}
+    assert cli.main(["check-config", str(broken)]) == 78
+    shown = capsys.readouterr()
+    assert "broken" in shown.out
+    assert f"{broken}:1: " in shown.err
+
+
+def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["batches", "nowhere"]) == 78
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("ConfigError: there is no pipeline nowhere")
+    assert "next: python -m kafka_ingest check-config" in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_a_missing_connection_names_the_variable_and_airflows_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["migrate", "--connection", "nowhere_at_all"]) == 78
+    message = capsys.readouterr().err
+    assert "AIRFLOW_CONN_NOWHERE_AT_ALL" in message
+    assert "Traceback" not in message
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafka_ingest.commands.setup.run_check_config", interrupted)
+    assert cli.main(["check-config"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m kafka_ingest check-config --json"
+    # The reader closes the pipe before anything is written to it.
+    piped = f"( {command}; echo $? >&2 ) | true"
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'plugins'}:{CHECKOUT}"}
+    done = subprocess.run(["bash", "-c", piped], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == "0\n"

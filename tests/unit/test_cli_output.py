@@ -1,0 +1,73 @@
+"""What the command line prints: aligned text for people, one JSON document for scripts."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from kafka_ingest.commands.output import Output, cell, table
+from kafka_ingest.core.errors import Busy
+
+ROWS: list[dict[str, Any]] = [
+    {"topic": "orders", "lag_offsets": 1234567, "fault": None, "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)},
+    {"topic": "a", "lag_offsets": None, "fault": "no leader\nof partition 3", "at": None},
+]
+
+
+def printed(*, as_json: bool) -> tuple[Output, io.StringIO, io.StringIO]:
+    out, err = io.StringIO(), io.StringIO()
+    return Output(as_json=as_json, stdout=out, stderr=err), out, err
+
+
+def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:
+    assert table(ROWS, ("topic", "lag_offsets", "fault", "at")) == (
+        "topic   lag offsets  fault                     at\n"
+        "------  -----------  ------------------------  --------------------\n"
+        "orders    1,234,567  -                         2026-01-02 03:04:05Z\n"
+        "a                 -  no leader of partition 3  -"
+    )
+
+
+def test_json_is_one_document_with_whole_rows_and_base64() -> None:
+    output, out, _ = printed(as_json=True)
+    output.rows([{**ROWS[0], "value": b"\xff\x00"}], ("topic",), empty="nothing")
+    assert json.loads(out.getvalue()) == [
+        {
+            "topic": "orders",
+            "lag_offsets": 1234567,
+            "fault": None,
+            "at": "2026-01-02T03:04:05+00:00",
+            "value": "/wA=",
+        }
+    ]
+
+
+def test_an_empty_list_is_said_in_words_or_as_an_empty_array() -> None:
+    for as_json, expected in ((False, "nothing\n"), (True, "[]\n")):
+        output, out, _ = printed(as_json=as_json)
+        output.rows([], ("topic",), empty="nothing")
+        assert out.getvalue() == expected
+
+
+def test_notes_and_faults_leave_standard_output_alone() -> None:
+    output, out, err = printed(as_json=False)
+    output.note("planning")
+    output.fault(Busy("held", expected="free", found="run 1", next_command="wait"))
+    assert out.getvalue() == ""
+    assert err.getvalue() == "planning\nBusy: held\n  expected: free\n  found: run 1\n  next: wait\n"
+
+
+def test_a_fault_in_json_keeps_its_parts() -> None:
+    output, _, err = printed(as_json=True)
+    output.fault(Busy("held", pipeline="orders"))
+    assert json.loads(err.getvalue())["error"]["class"] == "Busy"
+
+
+def test_bytes_are_text_where_they_can_be_read_and_hex_elsewhere() -> None:
+    assert cell("é".encode()) == "é"
+    assert cell(b"\xff\x01") == "\\xff01"
+    assert cell(b"a\nb") == "\\x610a62"
+    assert cell(b"") == "\\x"
+    assert cell([b"a", None]) == "a, -"

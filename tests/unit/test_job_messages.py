@@ -1,0 +1,77 @@
+"""What the job says: progress, outcome, one result a task, and never a secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from kafka_ingest.adapters.job_outcome import read_outcome, write_batch, write_error
+from kafka_ingest.core.errors import OffsetsExpired
+from kafka_ingest.steps.load_batch import LoadProgress
+from spark_jobs.load_batch import progress_line
+from spark_jobs.scrubbing import ScrubbedFormatter, Scrubber, secret_values
+
+SECRET = "p\"a\\s;s@w/o%r$d x'é"
+
+
+def test_progress_is_one_readable_line() -> None:
+    progress = LoadProgress(
+        "stage", records=118_532, offsets=120_000, total_offsets=300_000, records_per_second=61_000.4
+    )
+    assert progress_line(progress) == "staging: 120,000 of 300,000 offsets, 118,532 records, 61,000 records/s"
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "outcome.json"
+    assert read_outcome(path) is None
+    write_batch(path, {"batch_id": "b", "counts": {"rows": 3}})
+    assert read_outcome(path) == {"batch_id": "b", "counts": {"rows": 3}}
+    assert [p.name for p in tmp_path.iterdir()] == ["outcome.json"]
+
+
+def test_the_jobs_error_comes_back_in_its_class(tmp_path: Path) -> None:
+    path = tmp_path / "outcome.json"
+    error = OffsetsExpired("gone", expected="0", found="5", next_command="call", pipeline="orders", batch_id="b")
+    write_error(path, error)
+    with pytest.raises(OffsetsExpired) as caught:
+        read_outcome(path)
+    assert caught.value.to_record() == error.to_record()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET,
+        repr(SECRET),
+        json.dumps({"sasl.password": SECRET}),
+        f"postgresql://u:{quote(SECRET, safe='')}@h/db",
+        f"password='{SECRET.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39))}'",
+    ],
+)
+def test_a_secret_is_hidden_in_every_spelling(shown: str) -> None:
+    scrubbed = Scrubber([SECRET])(f"before {shown} after")
+    assert "***" in scrubbed
+    for part in ("s;s@w", "s%3Bs", "o%r", "o%25r"):
+        assert part not in scrubbed
+
+
+def test_secrets_are_found_by_the_names_of_their_settings() -> None:
+    kafka = {"bootstrap.servers": "b", "sasl.password": "1", "ssl.key.pem": "2", "sasl.oauthbearer.client.secret": "3"}
+    postgres = {"user": "u", "password": "4", "sslpassword": "5", "passfile": "6", "host": "h"}
+    assert sorted(secret_values(kafka, postgres)) == ["1", "2", "3", "4", "5"]
+
+
+def test_traces_in_the_log_are_scrubbed() -> None:
+    formatter = ScrubbedFormatter("%(message)s", Scrubber([SECRET]))
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        record = logging.LogRecord("n", logging.ERROR, "f", 1, "it broke", None, sys.exc_info())
+    text = formatter.format(record)
+    assert "ValueError: ***" in text
+    assert SECRET not in text
