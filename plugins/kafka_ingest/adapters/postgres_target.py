@@ -65,7 +65,7 @@ class PostgresTarget:
             if table is None and target.create_table:
                 _create(connection, settings)
                 table = _read(connection, target)
-        _require_match(settings, table)
+        _warn(settings, _require_match(settings, table))
 
     def shape(self, settings: BatchSettings) -> TargetShape:
         """Describes the target as staging must know it.
@@ -147,7 +147,6 @@ def _require_match(settings: BatchSettings, table: CatalogTable | None) -> Catal
             found="".join(f"\n    {mismatch}" for mismatch in found),
             next_command="run the statements above or correct the pipeline file, then run the task again",
         )
-    _warn(settings, table)
     return table
 
 
