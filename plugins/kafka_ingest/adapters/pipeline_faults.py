@@ -15,7 +15,7 @@ from kafka_ingest.adapters.yaml_document import Location
 
 # Spark's own rule for what it hides (spark.redaction.regex, Spark 4.2) and the same in other spellings.
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|token|access[._-]?key|private[._-]?key")
-_URL_OR_ACCOUNT = re.compile(r"://|@")
+_URL_OR_ACCOUNT = re.compile(r"://|\S@")
 _SHOWN_CHARACTERS = 60
 
 

@@ -135,7 +135,8 @@ def _typed_paths(data: _Data) -> Iterator[tuple[Location, tuple[str, ...], str]]
 
 def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
     required = [(*location, "required") for location, column in _columns(data) if column.get("required") is True]
-    if _section(data, "value").get("required") is True:
+    value = _section(data, "value")
+    if value.get("required") is True and value.get("columns") is None:
         required.append(("value", "required"))
     if not required or data.get("tombstones") not in (None, "row"):
         return
