@@ -44,13 +44,13 @@ def target_fault(error: psycopg2.Error, batch: Batch) -> IngestError:
     )
 
 
-def refused_dead_letters(error: psycopg2.IntegrityError, batch: Batch) -> AccountingMismatch:
-    """Gives the error for dead letters that a constraint of the ledger refused."""
+def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str, expected: str) -> AccountingMismatch:
+    """Gives the error for rows that a constraint of the ledger refused; the constraints are named for their rules."""
     return AccountingMismatch(
-        "the ledger refused the dead letters; nothing was published",
-        expected="each record once, with a reason of the closed list",
+        f"the ledger refused the {what}; nothing was published",
+        expected=expected,
         found=_refusal(error),
-        next_command="python -m kafka_ingest dead-letters, and docs/runbook.md, section AccountingMismatch",
+        next_command="see docs/runbook.md, section AccountingMismatch",
         pipeline=batch.pipeline,
         batch_id=batch.batch_id,
     )

@@ -27,7 +27,7 @@ from kafka_ingest.adapters.postgres_plan import pipeline_valid_through
 from kafka_ingest.adapters.postgres_publish_faults import (
     STAGING_SCHEMA,
     fenced,
-    refused_dead_letters,
+    refused_by_ledger,
     staging_fault,
     target_fault,
 )
@@ -156,7 +156,9 @@ class PostgresPublication:
         try:
             self._cursor.execute(statement, {**_winners(outcome), **self._place})
         except psycopg2.IntegrityError as error:
-            raise refused_dead_letters(error, self._batch) from None
+            raise refused_by_ledger(
+                error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
+            ) from None
         except psycopg2.Error as error:
             if (fault := staging_fault(error, self._batch)) is None:
                 raise
@@ -168,11 +170,17 @@ class PostgresPublication:
 
         Raises:
             Fenced: The batch is not planned, or its claim is not ours.
-            AccountingMismatch: The ranges in the ledger are not those of the outcome.
+            AccountingMismatch: The ranges in the ledger are not those of the outcome, or a constraint refused counts
+                that do not add up or a range that does not continue its chain.
         """
         with database_faults("record the outcome", **self._place):
-            self._record_ranges(outcome)
-            self._record_batch(outcome)
+            try:
+                self._record_ranges(outcome)
+                self._record_batch(outcome)
+            except psycopg2.IntegrityError as error:
+                raise refused_by_ledger(
+                    error, self._batch, what="outcome", expected="counts that add up, and ranges that form a chain"
+                ) from error
             run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
 
     def commit(self) -> None:
