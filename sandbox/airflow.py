@@ -6,6 +6,7 @@ They are started one by one, not by ``airflow standalone``: a part that died can
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import secrets
@@ -70,15 +71,19 @@ class AirflowServer:
     def start(self, report: Report = print) -> None:
         """Starts the parts that are not running; returns when all are healthy. Idempotent.
 
+        Parts that run with other settings than those of the setup are stopped first.
+
         Raises:
             SandboxError: A part ended or was not healthy in time; the end of its log is in the message.
         """
-        dead = [part for part, process in self._processes.items() if not process.is_running()]
+        self._stop_if_changed(report)
+        dead = self.dead_parts()
         for part in dead:
             self._processes[part].stop(grace_seconds=_STOP_SECONDS)
         if "api-server" in dead:
             self._choose_ports()
         self._migrate(report)
+        write_secret(self.folder / "variables", self._fingerprint())
         started = datetime.now(UTC)
         for part in dead:
             command = [tool("airflow"), part]
@@ -173,6 +178,16 @@ class AirflowServer:
             "AIRFLOW__CORE__FERNET_KEY": self._secret("fernet_key", _fernet_key),
         }
 
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps(self.variables(), sort_keys=True).encode()).hexdigest()
+
+    def _stop_if_changed(self, report: Report) -> None:
+        # Parts that run with an address or a folder of yesterday would look healthy.
+        known = self.folder / "variables"
+        if len(self.dead_parts()) < len(PARTS) and known.exists() and known.read_text("utf-8") != self._fingerprint():
+            report("Airflow: its settings changed, so it is started anew")
+            self.stop()
+
     def _choose_ports(self) -> None:
         for name in ("api", "worker-log", "trigger-log"):
             self._ports.port_for_start(f"airflow-{name}")
@@ -209,8 +224,8 @@ class AirflowServer:
     def _wait_until_healthy(self, started: list[str], since: datetime, report: Report) -> None:
         waiting: list[str] = []
         deadline = time.monotonic() + START_SECONDS
-        while (unhealthy := self._unhealthy(started, since)) or waiting:
-            if unhealthy and unhealthy != waiting:
+        while unhealthy := self._unhealthy(started, since):
+            if unhealthy != waiting:
                 report(f"Airflow: waiting for {', '.join(unhealthy)}")
             waiting = unhealthy
             for part in self.dead_parts():

@@ -1,0 +1,7 @@
+"""Entry of ``python -m sandbox``."""
+
+import sys
+
+from sandbox.cli import main
+
+sys.exit(main())

@@ -1,0 +1,191 @@
+"""All parts together, as ``make up`` runs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sandbox.airflow import PARTS, USER, AirflowServer, AirflowSetup
+from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
+from sandbox.env_file import write_env_file
+from sandbox.errors import SandboxError
+from sandbox.java import java
+from sandbox.kafka import KafkaBroker
+from sandbox.paths import CHECKOUT, SandboxPaths, private_folder
+from sandbox.postgres import PostgresServer
+from sandbox.spark import SparkCluster
+
+WAREHOUSE = "warehouse"  # database of the target tables and the ledger
+AIRFLOW_DATABASE = "airflow"
+LOCAL_SPARK = "local[2]"
+TOPICS: Mapping[str, int] = {"orders": 4, "raw_events": 2}  # those of dags/pipelines
+
+Report = Callable[[str], None]
+
+
+class Sandbox:
+    """PostgreSQL, Kafka, Airflow and, if wished, a Spark cluster, on loopback.
+
+    Args:
+        paths: Where state and downloads are.
+        spark_cluster: Jobs run on a standalone cluster of its own instead of in ``local[2]``.
+        extra_env: More variables for Airflow's parts.
+    """
+
+    def __init__(
+        self, paths: SandboxPaths, *, spark_cluster: bool = False, extra_env: Mapping[str, str] | None = None
+    ) -> None:
+        self.paths = paths
+        self.postgres = PostgresServer(paths.state / "postgres")
+        self.kafka = KafkaBroker(paths.state / "kafka", cache=paths.cache)
+        self.spark = SparkCluster(paths.state / "spark", workers=2, cores=1) if spark_cluster else None
+        self._extra_env = dict(extra_env or {})
+
+    def start(self, report: Report = print) -> None:
+        """Starts whatever is not running, in order; idempotent, so it also mends what has crashed.
+
+        Raises:
+            SandboxError: A part did not start.
+        """
+        java()
+        private_folder(self.paths.state)
+        report("PostgreSQL: starting")
+        self.postgres.start()
+        for database in (WAREHOUSE, AIRFLOW_DATABASE):
+            self.postgres.create_database(database)
+        report("Kafka: starting")
+        self.kafka.start()
+        create_topics(self.kafka.bootstrap, TOPICS)
+        if self.spark is not None:
+            report("Spark: starting a master and two workers")
+            self.spark.start()
+        report("ledger: migrating")
+        self.ingest(["migrate"])
+        self.airflow().start(report)
+        self.write_env_file()
+
+    def stop(self, report: Report = print) -> None:
+        """Stops all parts; their data stays. Idempotent."""
+        for name, stop in self._stops():
+            report(f"{name}: stopping")
+            stop()
+
+    def destroy(self, report: Report = print) -> None:
+        """Stops all parts and deletes everything that they wrote. Idempotent."""
+        self.stop(report)
+        self.postgres.destroy()
+        shutil.rmtree(self.paths.state, ignore_errors=True)
+
+    def airflow(self) -> AirflowServer:
+        """Gives Airflow as it belongs to the running PostgreSQL and Kafka.
+
+        Raises:
+            SandboxError: PostgreSQL or Kafka was never started.
+        """
+        database_url = self.postgres.dsn(AIRFLOW_DATABASE, scheme="postgresql+psycopg2")
+        setup = AirflowSetup(database_url, self.connections(), extra_env=self._extra_env)
+        return AirflowServer(self.paths.state / "airflow", setup)
+
+    def connections(self) -> dict[str, str]:
+        """Gives ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name."""
+        master = self.spark.master_url if self.spark is not None else LOCAL_SPARK
+        return connection_variables(
+            {
+                "kafka_default": kafka_connection(self.kafka.bootstrap),
+                "postgres_default": postgres_connection(self.postgres.params(WAREHOUSE)),
+                "spark_default": spark_connection(master),
+            }
+        )
+
+    def ingest(self, arguments: Sequence[str]) -> str:
+        """Runs ``python -m kafka_ingest`` on this sandbox and gives its output.
+
+        Raises:
+            SandboxError: It failed; its own words are in the message.
+        """
+        command = [sys.executable, "-m", "kafka_ingest", *arguments]
+        paths = os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)])
+        environment = {**os.environ, **self.connections(), "PYTHONPATH": paths}
+        answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=CHECKOUT, check=False)
+        if answer.returncode != 0:
+            raise SandboxError(f"kafka_ingest {' '.join(arguments)} failed", found=answer.stderr.strip())
+        return answer.stdout
+
+    def write_env_file(self) -> None:
+        """Writes every address to ``paths.env_file``."""
+        airflow = self.airflow()
+        address = self.postgres.params(WAREHOUSE)
+        own = {
+            "KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap,
+            "POSTGRES_DSN": self.postgres.dsn(WAREHOUSE),
+            **{f"PG{name.upper()}": str(address[key]) for name, key in _LIBPQ.items()},
+            "AIRFLOW_URL": airflow.url,
+            "AIRFLOW_USER": USER,
+            "AIRFLOW_PASSWORD": airflow.password,
+            "SPARK_MASTER": self.spark.master_url if self.spark is not None else LOCAL_SPARK,
+            "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)]),
+        }
+        folder = Path(sys.executable).parent
+        write_env_file(self.paths.env_file, {**airflow.variables(), **own}, first_on_path=folder)
+
+    def states(self) -> dict[str, str]:
+        """Gives for every part its address when it is running, else what is wrong."""
+        found = {
+            "PostgreSQL": self._state(self.postgres.is_running, lambda: f"127.0.0.1:{self.postgres.port}"),
+            "Kafka": self._state(self.kafka.is_running, lambda: self.kafka.bootstrap),
+        }
+        spark = self.spark
+        if spark is not None:
+            found["Spark"] = self._state(spark.is_running, lambda: spark.master_url)
+        return {**found, **self._airflow_states()}
+
+    def _airflow_states(self) -> dict[str, str]:
+        try:
+            airflow = self.airflow()
+            dead, url = airflow.dead_parts(), airflow.url
+        except SandboxError:
+            return {"Airflow": "stopped"}
+        running = {part: url if part == "api-server" else "running" for part in PARTS}
+        return {f"Airflow {part}": "stopped" if part in dead else running[part] for part in PARTS}
+
+    def _state(self, is_running: Callable[[], bool], address: Callable[[], str]) -> str:
+        try:
+            return address() if is_running() else "stopped"
+        except SandboxError:
+            return "stopped"
+
+    def _stops(self) -> list[tuple[str, Callable[[], None]]]:
+        stops: list[tuple[str, Callable[[], None]]] = []
+        if (self.paths.state / "airflow").exists():
+            stops.append(("Airflow", self.airflow().stop))
+        spark = self.paths.state / "spark"
+        if spark.exists():
+            stops.append(("Spark", SparkCluster(spark, workers=2).stop))
+        if (self.paths.state / "kafka").exists():
+            stops.append(("Kafka", self.kafka.stop))
+        if (self.paths.state / "postgres").exists():
+            stops.append(("PostgreSQL", self.postgres.stop))
+        return stops
+
+
+_LIBPQ = {"host": "host", "port": "port", "user": "user", "password": "password", "database": "dbname"}
+
+
+def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Creates the topics that do not exist, by name and number of partitions. Idempotent."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    created = admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in topics.items()])
+    for topic in created.values():
+        try:
+            topic.result(30)
+        except KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
