@@ -1,0 +1,149 @@
+"""The asset of a target table, its events, and what XCom carries."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import create_autospec
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
+
+from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
+from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.settings import PartitionFaultPolicy, TargetSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.assets import event_extra, target_asset
+from kafka_ingest.operators.audit_batch import AuditBatchOperator
+from kafka_ingest.operators.pipeline_dag import pipeline_dag
+from kafka_ingest.operators.report_left_out import ReportLeftOutOperator
+from kafka_ingest.steps.audit_batch import AuditReport
+from tests.builders import EMPTY_VIEW, NOON, batch_settings, offset_range, pipeline_settings, planned_batch
+
+LOADED = replace(
+    planned_batch(offset_range(0, 0, 10), offset_range(1, 3, 5), state=BatchState.COMMITTED),
+    counts=RecordCounts(rows=9, dead_letters=2, invisible=1),
+    record_time_min=NOON,
+    record_time_max=NOON,
+    valid_through=datetime(2026, 1, 2, 11, 59, tzinfo=UTC),
+)
+ORPHAN = replace(LOADED, batch_id="0b9b52ab-0c10-4be5-8f0e-9a3f0a4e4f00", ranges=(offset_range(0, 10, 12),))
+EXTRA = {
+    "batch_id": LOADED.batch_id,
+    "pipeline": "orders",
+    "kind": "live",
+    "committed_offsets": {"orders": {"0": 10, "1": 5}},
+    "record_time_min": "2026-01-02T12:00:00+00:00",
+    "record_time_max": "2026-01-02T12:00:00+00:00",
+    "valid_through": "2026-01-02T11:59:00+00:00",
+    "rows": 9,
+    "dead_letters": 2,
+}
+
+
+@dataclass
+class OutletEvents:
+    """As Airflow gives them to a task: by asset, each with an extra to fill."""
+
+    extras: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+
+    def __getitem__(self, asset: Asset) -> SimpleNamespace:
+        return SimpleNamespace(extra=self.extras[asset.name])
+
+
+def context() -> Any:
+    ti = SimpleNamespace(dag_id="orders", run_id="r1", task_id="audit_batch", map_index=-1)
+    return {"ti": ti, "outlet_events": OutletEvents()}
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A ledger in which the run's batch is ``LOADED``, every invariant holds, and an orphan was never announced."""
+    ledger = create_autospec(Ledger, instance=True)
+    ledger.plan_view.return_value = replace(EMPTY_VIEW, own=LOADED)
+    ledger.batch.return_value = LOADED
+    ledger.violations.return_value = []
+    ledger.unannounced.return_value = [ORPHAN, LOADED]
+    monkeypatch.setattr(wiring, "ledger", lambda _: cast("Ledger", ledger))
+    return ledger
+
+
+def test_the_asset_is_known_without_connections_and_tells_databases_apart() -> None:
+    asset = target_asset(batch_settings())
+    assert (asset.name, asset.uri) == (
+        "postgres_default.shop.orders",
+        "x-kafka-ingest://postgres_default/shop/orders",
+    )
+    other = target_asset(replace(batch_settings(), target_connection="warehouse"))
+    assert (other.name, other.uri) == ("warehouse.shop.orders", "x-kafka-ingest://warehouse/shop/orders")
+
+
+def test_a_table_name_cannot_break_the_uri() -> None:
+    asset = target_asset(replace(batch_settings(), target=TargetSettings("shop", "a/b?c#d")))
+    assert asset.uri == "x-kafka-ingest://postgres_default/shop/a%2Fb%3Fc%23d"
+
+
+def test_the_event_tells_batch_counts_and_offsets() -> None:
+    assert event_extra(AuditReport(LOADED, (LOADED,))) == {**EXTRA, "also_announced": []}
+
+
+def test_batches_of_dead_runs_are_announced_along() -> None:
+    [other] = event_extra(AuditReport(LOADED, (LOADED, ORPHAN)))["also_announced"]
+    assert other["batch_id"] == ORPHAN.batch_id
+    assert other["committed_offsets"] == {"orders": {"0": 12}}
+
+
+def test_audit_announces_the_run_s_batch_and_orphans(ledger: Any) -> None:
+    task = context()
+    result = AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(task)
+
+    extra = task["outlet_events"].extras["postgres_default.shop.orders"]
+    assert {key: extra[key] for key in EXTRA} == EXTRA
+    assert [batch["batch_id"] for batch in extra["also_announced"]] == [ORPHAN.batch_id]
+    assert result["batch_id"] == LOADED.batch_id
+    assert ledger.mark_announced.call_args.args[0] == [LOADED.batch_id, ORPHAN.batch_id]
+
+
+def test_audit_fails_at_once_when_the_load_was_only_marked_successful(ledger: Any) -> None:
+    ledger.batch.return_value = replace(LOADED, state=BatchState.PLANNED, counts=None)
+    task = context()
+    with pytest.raises(AirflowFailException, match="not committed"):
+        AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(task)
+    assert task["outlet_events"].extras == {}
+
+
+def test_audit_fails_at_once_when_nothing_was_planned(ledger: Any) -> None:
+    ledger.plan_view.return_value = EMPTY_VIEW
+    with pytest.raises(AirflowFailException, match="no batch to audit"):
+        AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(context())
+
+
+def test_a_run_that_left_partitions_out_ends_red_after_it_was_announced(ledger: Any) -> None:
+    ledger.plan_view.return_value = replace(EMPTY_VIEW, own=replace(LOADED, left_out=("orders[3]: no leader",)))
+    AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(context())
+    with pytest.raises(AirflowFailException, match=r"orders\[3\]: no leader"):
+        ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline_settings()).execute(context())
+
+
+def test_a_run_that_left_nothing_out_stays_green(ledger: Any) -> None:
+    ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline_settings()).execute(context())
+
+
+def test_only_pipelines_that_may_leave_partitions_out_have_the_task() -> None:
+    settings = pipeline_settings()
+    leaves_out = replace(settings, plan=replace(settings.plan, on_partition_fault=PartitionFaultPolicy.LEAVE_OUT))
+    assert pipeline_dag(settings).task_ids == ["plan_batch", "load_batch", "audit_batch"]
+    assert pipeline_dag(leaves_out).task_ids == ["plan_batch", "load_batch", "audit_batch", "report_left_out"]
+
+
+@pytest.mark.parametrize("batch", [LOADED, planned_batch(offset_range(0, 0, 10)), planned_batch()])
+def test_xcom_survives_json_unchanged_and_is_small(batch: Batch) -> None:
+    summary = batch_summary(batch)
+    assert json.loads(json.dumps(summary)) == summary
+    assert len(json.dumps(summary)) < 2_000

@@ -1,0 +1,36 @@
+"""What the task log says about a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_ingest.core.batch import BatchState, RecordCounts
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.operators.plan_step import describe_plan
+from tests.builders import offset_range, planned_batch
+
+BATCH = planned_batch(offset_range(0, 120, 4120), offset_range(11, 5, 6))
+
+
+def test_ranges_stand_in_a_table_with_what_they_begin_from() -> None:
+    assert describe_plan(BATCH, {TopicPartition("orders", 0): 100, TopicPartition("orders", 11): 5}) == (
+        "Batch 6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10 of pipeline orders is planned: "
+        "4001 offsets in 2 partitions into shop.orders\n"
+        "  topic   partition  start   end  offsets  committed before  above log start\n"
+        "  orders          0    120  4120     4000               120               20\n"
+        "  orders         11      5     6        1                 5                0"
+    )
+
+
+def test_a_batch_that_was_planned_before_knows_no_log_start() -> None:
+    assert describe_plan(BATCH, {}).splitlines()[-1].endswith("  5                -")
+
+
+def test_an_empty_plan_says_so_and_that_spark_stays_away() -> None:
+    empty = replace(planned_batch(), state=BatchState.COMMITTED, counts=RecordCounts())
+    assert describe_plan(empty, {}).endswith("pipeline orders: there is nothing to read, Spark is not started")
+
+
+def test_partitions_that_were_left_out_are_named() -> None:
+    text = describe_plan(replace(BATCH, left_out=("orders[3]: no leader",)), {})
+    assert text.splitlines()[-1] == "  left out: orders[3]: no leader"
