@@ -27,6 +27,11 @@ class SandboxPaths:
         """The sourceable file with every address of the running sandbox."""
         return self.state / "env"
 
+    @property
+    def pipelines(self) -> Path:
+        """Pipeline files of this sandbox alone, beside those in ``dags/pipelines``."""
+        return self.state / "pipelines"
+
 
 def default_paths() -> SandboxPaths:
     """Gives the folders that ``make up`` uses; ``KAFKA_INGEST_SANDBOX`` moves the state elsewhere."""

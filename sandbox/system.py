@@ -47,7 +47,7 @@ class Sandbox:
         self.postgres = PostgresServer(paths.state / "postgres")
         self.kafka = KafkaBroker(paths.state / "kafka", cache=paths.cache)
         self.spark = SparkCluster(paths.state / "spark", workers=2, cores=1) if spark_cluster else None
-        self._extra_env = dict(extra_env or {})
+        self._extra_env = {"KAFKA_INGEST_PIPELINES": str(paths.pipelines), **(extra_env or {})}
 
     def start(self, report: Report = print) -> None:
         """Starts whatever is not running, in order; idempotent, so it also mends what has crashed.
@@ -56,7 +56,7 @@ class Sandbox:
             SandboxError: A part did not start.
         """
         java()
-        private_folder(self.paths.state)
+        private_folder(self.paths.pipelines)
         report("PostgreSQL: starting")
         self.postgres.start()
         for database in (WAREHOUSE, AIRFLOW_DATABASE):
@@ -113,7 +113,7 @@ class Sandbox:
         """
         command = [sys.executable, "-m", "kafka_ingest", *arguments]
         paths = os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)])
-        environment = {**os.environ, **self.connections(), "PYTHONPATH": paths}
+        environment = {**os.environ, **self.connections(), **self._extra_env, "PYTHONPATH": paths}
         answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=CHECKOUT, check=False)
         if answer.returncode != 0:
             raise SandboxError(f"kafka_ingest {' '.join(arguments)} failed", found=answer.stderr.strip())

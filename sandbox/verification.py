@@ -1,7 +1,7 @@
 """An independent check of a load: a plain consumer reads the topic, and every record is looked for in the database.
 
-Nothing of the product's reading or decoding is used. Records are compared as a multiset of (partition, offset, payload):
-the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
+Nothing of the product's reading or decoding is used. Records are compared as a multiset of (partition, offset,
+payload): the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def _produced(bootstrap: str, topic: str) -> Iterator[Identity]:
 
 def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> Iterator[Identity]:
     statement = sql.SQL(
-        "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines, tags"
-        " FROM {} WHERE kafka_topic = {}"
+        "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines,"
+        " tags FROM {} WHERE kafka_topic = {}"
     ).format(sql.Identifier(*table), sql.Literal(topic))
     for partition, offset, order_id, customer, status, amount, currency, ordered_at, note, lines, tags in _fetched(
         postgres, statement
@@ -124,7 +124,7 @@ def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]
 
 
 def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
-    connection = psycopg2.connect(**postgres)
+    connection = psycopg2.connect(**dict[str, Any](postgres))
     try:
         register_default_jsonb(connection, loads=partial(json.loads, parse_float=Decimal))
         # A cursor of the server's, so that a large table is not held in memory.

@@ -1,0 +1,127 @@
+"""``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and what it proved.
+
+Every demo has a pipeline, a topic and a table of its own, made from ``dags/pipelines/orders.yaml``, so that it can run again
+in a sandbox that is in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox.demo_driver import kill_driver, wait_for_staged_rows
+from sandbox.demo_pipeline import DemoPipeline, new_demo_pipeline
+from sandbox.demo_report import DemoLoad, DemoResult, report_lines
+from sandbox.errors import SandboxError
+from sandbox.orders import orders, send_orders
+from sandbox.paths import default_paths
+from sandbox.system import WAREHOUSE, Sandbox, create_topics
+from sandbox.verification import compare_orders
+
+PARTITIONS = 4
+FIRST_ORDERS, MALFORMED, SECOND_ORDERS = 300_000, 25, 20_000
+_LOAD, _TRIES_AFTER_KILL = "load_batch", 2
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """One demo in a running sandbox."""
+
+    sandbox: Sandbox
+    pipeline: DemoPipeline
+
+    def run(self) -> DemoResult:
+        """Sends, loads, kills, loads again, clears, compares.
+
+        Raises:
+            SandboxError: A run did not end as it should.
+        """
+        topic, bootstrap = self.pipeline.topic, self.sandbox.kafka.bootstrap
+        create_topics(bootstrap, {topic: PARTITIONS})
+        _say(f"sending {FIRST_ORDERS:,} orders to topic {topic} ({PARTITIONS} partitions), {MALFORMED} malformed")
+        send_orders(bootstrap, topic, orders(FIRST_ORDERS, malformed=MALFORMED))
+        client = self.sandbox.airflow().client()
+        client.wait_for_dag(self.pipeline.dag_id)
+        client.unpause(self.pipeline.dag_id)
+        first_run, first = self._first_run()
+        _say(f"sending {SECOND_ORDERS:,} more")
+        send_orders(bootstrap, topic, orders(SECOND_ORDERS, first=FIRST_ORDERS))
+        second_run = client.trigger(self.pipeline.dag_id)
+        _say(f"run 2: {second_run}")
+        second = self._finished(second_run, "run 2", tries=1)
+        _say("clearing run 1, which had succeeded: all its tasks run again")
+        client.clear(self.pipeline.dag_id, first_run)
+        self._finished(first_run, "run 1 again", tries=None)
+        _say("reading the topic with a plain consumer, and comparing record by record")
+        comparison = compare_orders(
+            bootstrap, topic, self.sandbox.postgres.params(WAREHOUSE), (self.pipeline.schema, self.pipeline.table)
+        )
+        self.sandbox.ingest(["audit", self.pipeline.name])
+        return DemoResult(self.pipeline, comparison, (first, second), expected_dead_letters=MALFORMED)
+
+    def _first_run(self) -> tuple[str, DemoLoad]:
+        run_id = self.sandbox.airflow().client().trigger(self.pipeline.dag_id)
+        _say(f"run 1: {run_id}")
+        staged = wait_for_staged_rows(self.sandbox.postgres.params(WAREHOUSE), self.pipeline.name)
+        killed = kill_driver(staged.batch_id)
+        _say(f"run 1: rows were being copied ({staged.staged_bytes:,} bytes staged): sent SIGKILL to {killed}")
+        return run_id, self._finished(run_id, "run 1", tries=_TRIES_AFTER_KILL)
+
+    def _finished(self, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
+        """Waits for a run to succeed, and for as many tries of the load as the story says (``None``: any number)."""
+        client, dag_id = self.sandbox.airflow().client(), self.pipeline.dag_id
+        state = client.wait_for_run(dag_id, run_id)
+        task = client.task(dag_id, run_id, _LOAD)
+        if state != "success" or tries not in (None, task["try_number"]):
+            log = client.task_log(dag_id, run_id, _LOAD, task["try_number"])
+            raise SandboxError(
+                f"{name} ended {state} after {task['try_number']} tries of {_LOAD}",
+                found="\n".join(log.splitlines()[-25:]),
+                next_step="make demo KEEP=1, then look at the run in Airflow",
+            )
+        summary = client.xcom(dag_id, run_id, _LOAD)
+        load = DemoLoad(name, summary["counts"]["rows"], float(task["duration"]), int(task["try_number"]))
+        _say(f"{name}: success, {load.rows:,} rows, try {load.tries} of {_LOAD} took {load.seconds:.1f} s")
+        return load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demo and gives the exit status: 0 when every record is there exactly once, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the sandbox running afterwards")
+    options = parser.parse_args(arguments)
+    started = time.monotonic()
+    sandbox = Sandbox(default_paths())
+    was_running = "stopped" not in sandbox.states().values()
+    try:
+        sandbox.start(_say)
+        result = Demo(sandbox, new_demo_pipeline(sandbox.paths)).run()
+        print("\n".join(report_lines(result, total_seconds=time.monotonic() - started)), flush=True)
+        return 0 if result.is_proved else 1
+    except SandboxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        _leave(sandbox, keep=options.keep or was_running)
+
+
+def _leave(sandbox: Sandbox, *, keep: bool) -> None:
+    if not keep:
+        sandbox.stop(_say)
+        return
+    from sandbox.cli import usage
+
+    print(usage(sandbox))
+
+
+def _say(text: str) -> None:
+    print(f"- {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
