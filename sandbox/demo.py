@@ -1,7 +1,7 @@
 """``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and what it proved.
 
-Every demo has a pipeline, a topic and a table of its own, made from ``dags/pipelines/orders.yaml``, so that it can run again
-in a sandbox that is in use.
+Every demo has a pipeline, a topic and a table of its own, made from ``dags/pipelines/orders.yaml``, so that it can run
+again in a sandbox that is in use.
 """
 
 from __future__ import annotations
