@@ -1,0 +1,283 @@
+"""From the file to the settings: every default, every form of a key, and the example files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.adapters.pipeline_files import DEFAULT_FOLDER, load_pipeline
+from kafka_ingest.adapters.pipeline_reference_prose import SHORTEST_FILE
+from kafka_ingest.core.settings import (
+    BatchSettings,
+    ColumnSettings,
+    DeadLetterLimits,
+    FirstRun,
+    FirstRunKind,
+    HoldSettings,
+    IsolationLevel,
+    JobSettings,
+    KeyFormat,
+    KeySettings,
+    MetadataColumns,
+    OffsetLimit,
+    PartitionFaultPolicy,
+    PartitionOffset,
+    PipelineSettings,
+    PlanSettings,
+    ScheduleSettings,
+    TargetSettings,
+    Tombstones,
+    TopicIdentity,
+    TopicSelection,
+    ValueFormat,
+    ValueSettings,
+)
+
+_HEAD = "pipeline: orders\nschedule: null\n"
+_KAFKA = "kafka: {topics: [orders]}\n"
+_FIRST_RUN = "first_run: earliest\n"
+_VALUE = "value: {format: json, column: payload}\n"
+_TARGET = "target: {table: shop.orders}\n"
+
+
+def _load(tmp_path: Path, *lines: str) -> PipelineSettings:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("".join(lines), encoding="utf-8")
+    return load_pipeline(path)
+
+
+def test_the_shortest_file_gets_every_default(tmp_path: Path) -> None:
+    assert _load(tmp_path, SHORTEST_FILE) == PipelineSettings(
+        pipeline="payments",
+        batch=BatchSettings(
+            kafka_connection="kafka_default",
+            target_connection="postgres_default",
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            topic_identity=TopicIdentity.TOPIC_ID,
+            value=ValueSettings(ValueFormat.JSON, (ColumnSettings("payload", "jsonb"),)),
+            key=None,
+            headers_column=None,
+            tombstones=Tombstones.ROW,
+            metadata=MetadataColumns(
+                topic="kafka_topic",
+                generation="kafka_generation",
+                partition="kafka_partition",
+                offset="kafka_offset",
+                timestamp="kafka_timestamp",
+                batch_id="batch_id",
+                timestamp_type=None,
+            ),
+            target=TargetSettings("shop", "payments", create_table=True, unique_key=False),
+            dead_letters=DeadLetterLimits(
+                max_count=10_000, max_ratio=0.05, ratio_from_count=100, max_consecutive=1_000
+            ),
+        ),
+        plan=PlanSettings(
+            topics=TopicSelection(names=("payments",)),
+            first_run=FirstRun(FirstRunKind.EARLIEST),
+            limit=OffsetLimit(total_offsets=2_000_000, per_partition_offsets=None),
+            on_partition_fault=PartitionFaultPolicy.STOP,
+            hold=HoldSettings(start_timeout_seconds=1_800, heartbeat_timeout_seconds=60, heartbeat_interval_seconds=10),
+        ),
+        job=JobSettings(
+            spark_connection="spark_default",
+            conf=(),
+            driver_memory="1g",
+            executor_memory="1g",
+            executor_cores=None,
+            tasks=None,
+            no_progress_timeout_seconds=120,
+        ),
+        schedule=ScheduleSettings(
+            schedule="@hourly",
+            timezone="UTC",
+            start_date="2025-01-01",
+            owner="data-platform",
+            tags=(),
+            description="",
+            retries=3,
+            retry_delay_seconds=60,
+            execution_timeout_seconds=21_600,
+        ),
+    )
+
+
+def test_every_key_that_is_given_reaches_the_settings(tmp_path: Path) -> None:
+    settings = _load(
+        tmp_path,
+        """\
+pipeline: shop_events
+description: Events of the shop
+schedule: "*/15 6-18 * * MON-FRI"
+timezone: Europe/Vienna
+start_date: 2026-02-01
+kafka:
+  connection: kafka_shop
+  pattern: shop\\..*
+  isolation_level: read_uncommitted
+  topic_identity: none
+first_run: {offsets: {shop.b: {1: 7}, shop.a: {2: 5, 0: 9}}}
+limit: {offsets_per_run: 1000, offsets_per_partition: 10}
+value: {format: text, column: body}
+key: {format: json, column: customer, required: true}
+headers: {column: headers}
+tombstones: count
+target: {connection: warehouse, table: Shop.Events, create_table: true, unique_key: true}
+metadata_columns: {topic: t, generation: g, partition: p, offset: o, timestamp: ts, batch_id: b, timestamp_type: tt}
+dead_letters: {max_count: 1, max_ratio: 0, ratio_from_count: 2, max_consecutive: 3}
+on_partition_fault: leave_out
+hold: {start_timeout_seconds: 4, heartbeat_timeout_seconds: 6, heartbeat_interval_seconds: 3}
+spark:
+  connection: spark_shop
+  conf: {spark.speculation: true, spark.executor.instances: 4, spark.network.timeout: 300s}
+  driver_memory: 512m
+  executor_memory: 2g
+  executor_cores: 2
+  tasks: 8
+  no_progress_timeout_seconds: 30
+airflow: {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, execution_timeout_seconds: 60}
+""",
+    )
+    assert settings == PipelineSettings(
+        pipeline="shop_events",
+        batch=BatchSettings(
+            kafka_connection="kafka_shop",
+            target_connection="warehouse",
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            topic_identity=TopicIdentity.NONE,
+            value=ValueSettings(ValueFormat.TEXT, (ColumnSettings("body", "text"),)),
+            key=KeySettings(KeyFormat.JSON, "customer", required=True),
+            headers_column="headers",
+            tombstones=Tombstones.COUNT,
+            metadata=MetadataColumns("t", "g", "p", "o", "ts", "b", "tt"),
+            target=TargetSettings("Shop", "Events", create_table=True, unique_key=True),
+            dead_letters=DeadLetterLimits(max_count=1, max_ratio=0.0, ratio_from_count=2, max_consecutive=3),
+        ),
+        plan=PlanSettings(
+            topics=TopicSelection(pattern="shop\\..*"),
+            first_run=FirstRun(
+                FirstRunKind.OFFSETS,
+                offsets=(
+                    PartitionOffset("shop.a", 0, 9),
+                    PartitionOffset("shop.a", 2, 5),
+                    PartitionOffset("shop.b", 1, 7),
+                ),
+            ),
+            limit=OffsetLimit(total_offsets=1_000, per_partition_offsets=10),
+            on_partition_fault=PartitionFaultPolicy.LEAVE_OUT,
+            hold=HoldSettings(start_timeout_seconds=4, heartbeat_timeout_seconds=6, heartbeat_interval_seconds=3),
+        ),
+        job=JobSettings(
+            spark_connection="spark_shop",
+            conf=(
+                ("spark.executor.instances", "4"),
+                ("spark.network.timeout", "300s"),
+                ("spark.speculation", "true"),
+            ),
+            driver_memory="512m",
+            executor_memory="2g",
+            executor_cores=2,
+            tasks=8,
+            no_progress_timeout_seconds=30,
+        ),
+        schedule=ScheduleSettings(
+            schedule="*/15 6-18 * * MON-FRI",
+            timezone="Europe/Vienna",
+            start_date="2026-02-01",
+            owner="shop",
+            tags=("a", "b"),
+            description="Events of the shop",
+            retries=0,
+            retry_delay_seconds=0,
+            execution_timeout_seconds=60,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "timestamp_ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2026-01-01T00:00:00Z", 1_767_225_600_000),
+        ("2026-01-01T01:00:00.250+01:00", 1_767_225_600_250),
+    ],
+)
+def test_a_first_run_by_time_is_kept_in_milliseconds(tmp_path: Path, text: str, timestamp_ms: int) -> None:
+    settings = _load(tmp_path, _HEAD, _KAFKA, f"first_run: {{timestamp: {text}}}\n", _VALUE, _TARGET)
+    assert settings.plan.first_run == FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=timestamp_ms)
+
+
+def test_latest_and_no_schedule_can_be_chosen(tmp_path: Path) -> None:
+    settings = _load(tmp_path, _HEAD, _KAFKA, "first_run: latest\n", _VALUE, _TARGET)
+    assert settings.plan.first_run == FirstRun(FirstRunKind.LATEST)
+    assert settings.schedule.schedule is None
+
+
+@pytest.mark.parametrize("preset", ["@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"])
+def test_every_preset_is_one_that_airflow_knows(tmp_path: Path, preset: str) -> None:
+    from airflow.sdk.definitions.timetables import _cron
+
+    settings = _load(tmp_path, _HEAD.replace("null", f'"{preset}"'), _KAFKA, _FIRST_RUN, _VALUE, _TARGET)
+    assert settings.schedule.schedule in _cron.CRON_PRESETS
+
+
+@pytest.mark.parametrize(("format_", "type_"), [("json", "jsonb"), ("raw", "bytea"), ("text", "text")])
+def test_a_whole_value_fills_one_column_of_its_type(tmp_path: Path, format_: str, type_: str) -> None:
+    value = f"value: {{format: {format_}, column: body, required: true}}\ntombstones: dead_letter\n"
+    settings = _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET)
+    assert settings.batch.value == ValueSettings(ValueFormat(format_), (ColumnSettings("body", type_, required=True),))
+    assert settings.batch.tombstones is Tombstones.DEAD_LETTER
+
+
+def test_typed_columns_get_canonical_types_and_paths(tmp_path: Path) -> None:
+    value = """\
+value:
+  format: json
+  columns:
+    - {name: id, type: int8}
+    - {name: city, type: varchar(20), path: "$.address['home town']"}
+    - {name: address, type: jsonb, path: $.address}
+    - {name: document, type: jsonb, path: $}
+"""
+    settings = _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET)
+    assert settings.batch.value == ValueSettings(
+        ValueFormat.JSON_COLUMNS,
+        (
+            ColumnSettings("id", "bigint", ("id",)),
+            ColumnSettings("city", "character varying(20)", ("address", "home town")),
+            ColumnSettings("address", "jsonb", ("address",)),
+            ColumnSettings("document", "jsonb", ()),
+        ),
+    )
+
+
+def test_the_orders_example_shows_typed_columns() -> None:
+    settings = load_pipeline(DEFAULT_FOLDER / "orders.yaml")
+    assert {column.name: column.type for column in settings.batch.value.columns} == {
+        "order_id": "bigint",
+        "customer": "text",
+        "status": "character varying(20)",
+        "amount": "numeric(12,2)",
+        "currency": "character varying(3)",
+        "ordered_at": "timestamp with time zone",
+        "note": "text",
+        "lines": "jsonb",
+        "tags": "text[]",
+    }
+    assert [column.name for column in settings.batch.value.columns if column.required] == ["order_id"]
+    assert settings.batch.key == KeySettings(KeyFormat.TEXT, "customer_key")
+    assert settings.batch.tombstones is Tombstones.DEAD_LETTER
+    assert settings.batch.target == TargetSettings("shop", "orders", create_table=True)
+    assert settings.plan.topics == TopicSelection(names=("orders",))
+    assert settings.plan.first_run == FirstRun(FirstRunKind.EARLIEST)
+    assert (settings.schedule.schedule, settings.schedule.retries) == ("@hourly", 3)
+    assert settings.schedule.retry_delay_seconds == 10
+
+
+def test_the_raw_example_keeps_bytes_headers_and_the_kind_of_time() -> None:
+    batch = load_pipeline(DEFAULT_FOLDER / "raw_events.yaml").batch
+    assert batch.value == ValueSettings(ValueFormat.RAW, (ColumnSettings("payload", "bytea"),))
+    assert batch.key == KeySettings(KeyFormat.RAW, "key")
+    assert batch.headers_column == "headers"
+    assert batch.metadata.timestamp_type == "kafka_timestamp_type"
