@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights
+from kafka_ingest.adapters.target_checks import can_hold, has_index_for_replacing, mismatches
+from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.core.target_shape import written_columns
+from tests.builders import batch_settings
+
+SETTINGS = batch_settings()
+FITTING = CatalogTable(
+    kind="r",
+    persistence="p",
+    rights=Rights("loader", "shop"),
+    columns=tuple(CatalogColumn(c.name, c.type, c.is_not_null) for c in written_columns(SETTINGS)),
+)
+
+
+def with_column(column: CatalogColumn) -> CatalogTable:
+    others = tuple(c for c in FITTING.columns if c.name != column.name)
+    return replace(FITTING, columns=(*others, column))
+
+
+def only_mismatch(table: CatalogTable) -> tuple[str, str, str, str]:
+    (mismatch,) = mismatches(SETTINGS, table)
+    return (mismatch.subject, mismatch.expected, mismatch.found, mismatch.fix)
+
+
+def test_a_table_with_the_written_columns_fits() -> None:
+    assert mismatches(SETTINGS, FITTING) == ()
+    assert mismatches(SETTINGS, replace(FITTING, kind="p")) == ()
+
+
+def test_a_stricter_null_rule_and_columns_that_postgres_fills_fit() -> None:
+    extra = (
+        CatalogColumn("note", "text", False),
+        CatalogColumn("loaded_at", "timestamp with time zone", True, default="now()"),
+        CatalogColumn("number", "bigint", True, identity="a"),
+        CatalogColumn("total", "integer", True, is_generated=True),
+    )
+    table = with_column(CatalogColumn("payload", "bytea", True))
+    assert mismatches(SETTINGS, replace(table, columns=table.columns + extra)) == ()
+
+
+def test_every_mismatch_is_told_at_once() -> None:
+    columns = (
+        CatalogColumn("kafka_generation", "integer", True),
+        CatalogColumn("kafka_partition", "smallint", True),
+        CatalogColumn("kafka_offset", "bigint", True, identity="a"),
+        CatalogColumn("kafka_timestamp", "timestamp without time zone", False),
+        CatalogColumn("batch_id", "uuid", True, is_generated=True),
+        CatalogColumn("payload", "photo", False, domain_over="bytea"),
+        CatalogColumn("owner", "text", True),
+    )
+    table = replace(FITTING, columns=columns, persistence="u", rights=Rights("loader", "shop", insert=False))
+
+    found = [(m.subject, m.found) for m in mismatches(SETTINGS, table)]
+
+    assert found == [
+        ("shop.orders", "an unlogged table, which a crash empties"),
+        ("column payload", "photo, a domain over bytea"),
+        ("column kafka_topic", "no such column"),
+        ("column kafka_partition", "smallint"),
+        ("column kafka_offset", "GENERATED ALWAYS AS IDENTITY"),
+        ("column kafka_timestamp", "timestamp without time zone"),
+        ("column batch_id", "a generated column"),
+        ("column owner", "text NOT NULL without a default"),
+        ("role loader", "not granted"),
+    ]
+
+
+def test_a_mismatch_says_how_to_remove_it() -> None:
+    assert only_mismatch(with_column(CatalogColumn("payload", "text", False))) == (
+        "column payload",
+        "bytea",
+        "text",
+        'ALTER TABLE "shop"."orders" ALTER COLUMN "payload" TYPE bytea USING "payload"::bytea;',
+    )
+
+
+def test_a_view_is_no_target() -> None:
+    _, expected, found, _ = only_mismatch(replace(FITTING, kind="v"))
+    assert (expected, found) == ("a table or a partitioned table", "a view")
+
+
+def test_names_that_staging_uses_are_taken() -> None:
+    table = replace(FITTING, columns=(*FITTING.columns, CatalogColumn("stage_task", "integer", False)))
+    subject, _, _, fix = only_mismatch(table)
+    assert subject == "column stage_task"
+    assert fix == 'ALTER TABLE "shop"."orders" RENAME COLUMN "stage_task" TO "stage_task_";'
+
+
+@pytest.mark.parametrize(
+    ("rights", "fix"),
+    [
+        (Rights("a b", "d", use_schema=False), 'GRANT USAGE ON SCHEMA "shop" TO "a b";'),
+        (Rights("a b", "d", select=False), 'GRANT SELECT ON "shop"."orders" TO "a b";'),
+        (Rights("a b", "d", insert=False), 'GRANT INSERT ON "shop"."orders" TO "a b";'),
+        (Rights("a b", "d", make_temporary_tables=False), 'GRANT TEMPORARY ON DATABASE "d" TO "a b";'),
+        (Rights("a b", "d", use_staging_schema=False), 'GRANT USAGE, CREATE ON SCHEMA kafka_ingest_staging TO "a b";'),
+        (Rights("a b", "d", row_security_applies=True), 'ALTER ROLE "a b" BYPASSRLS;'),
+    ],
+)
+def test_a_missing_right_is_told_with_its_grant(rights: Rights, fix: str) -> None:
+    assert only_mismatch(replace(FITTING, rights=rights))[3] == fix
+
+
+def test_a_unique_key_must_be_exactly_the_identity() -> None:
+    settings = replace(SETTINGS, target=TargetSettings("shop", "orders", unique_key=True))
+    key = ("kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset")
+    assert [m.subject for m in mismatches(settings, FITTING)] == ["unique key"]
+    for index in (CatalogIndex(False, key, 4), CatalogIndex(True, key[1:], 3), CatalogIndex(True, key, 5)):
+        assert mismatches(settings, replace(FITTING, indexes=(index,)))
+    assert mismatches(settings, replace(FITTING, indexes=(CatalogIndex(True, key[::-1], 4),))) == ()
+
+
+def test_an_index_with_partition_and_offset_serves_replacing() -> None:
+    assert not has_index_for_replacing(SETTINGS, FITTING)
+    index = CatalogIndex(False, ("kafka_offset", "kafka_partition"), 2)
+    assert has_index_for_replacing(SETTINGS, replace(FITTING, indexes=(index,)))
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ("integer", "integer"),
+        ("bigint", "smallint"),
+        ("text", "character varying(10)"),
+        ("character varying", "text"),
+        ("character varying(10)", "character varying(10)"),
+        ("character varying(11)", "character varying(10)"),
+        ("numeric", "numeric(10,2)"),
+        ("numeric(12,2)", "numeric(10,2)"),
+        ("numeric(12,4)", "numeric(10,2)"),
+        ("text[]", "character varying(3)[]"),
+    ],
+)
+def test_a_wider_type_keeps_every_value(found: str, written: str) -> None:
+    assert can_hold(found, written)
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ("smallint", "integer"),
+        ("character varying(10)", "text"),
+        ("character varying(9)", "character varying(10)"),
+        ("character(10)", "character varying(10)"),
+        ("numeric(10,2)", "numeric"),
+        ("numeric(10,3)", "numeric(10,2)"),
+        ("numeric(12,1)", "numeric(10,2)"),
+        ("double precision", "real"),
+        ("real", "double precision"),
+        ("json", "jsonb"),
+        ("text", "uuid"),
+        ("bigint[]", "bigint"),
+        ("timestamp(3) with time zone", "timestamp with time zone"),
+    ],
+)
+def test_a_type_that_could_change_a_value_does_not_fit(found: str, written: str) -> None:
+    assert not can_hold(found, written)
