@@ -1,0 +1,177 @@
+"""A ledger, a publisher, staging and a target in two kinds: in memory, and in a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, Protocol
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from psycopg2.extras import execute_values
+
+from kafka_ingest.adapters.postgres_connection import TransactionLimits
+from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.ports import Ledger, Publisher
+from kafka_ingest.core.staging import staging_name
+from kafka_ingest.core.target_shape import written_columns
+from tests.builders import batch_settings
+from tests.fakes.database import FakeDatabase, StoredRecord
+from tests.fakes.ledger import FakeLedger
+from tests.fakes.publisher import FakePublisher
+
+#: Locks that a test holds on purpose are waited for only this long.
+IMPATIENT = TransactionLimits(lock_timeout_seconds=0.2)
+
+Staged = tuple[int, int, StoredRecord]
+
+
+class LedgerWorld(Protocol):
+    """What a contract test needs beside the ports."""
+
+    ledger: Ledger
+    publisher: Publisher
+
+    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
+        """Puts records of (task, attempt) into the attempt's staging."""
+
+    def rows(self) -> list[StoredRecord]:
+        """Reads the target, by identity."""
+
+    def dead_letters(self) -> list[StoredRecord]:
+        """Reads the dead letters, by identity."""
+
+    def delete_row(self, offset: int) -> None:
+        """Deletes the row of an offset, as somebody else might."""
+
+    def add_unique_offset(self, name: str) -> None:
+        """Gives the target a unique constraint on the offset alone, and a row with offset 0 of another topic."""
+
+
+def world_of(request: pytest.FixtureRequest) -> LedgerWorld:
+    """Gives the world that the fixture's parameter names; ``postgresql`` takes the fixture ``database``."""
+    if request.param == "fake":
+        return FakeWorld()
+    return PostgresWorld(request.getfixturevalue("database"))
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self.database = FakeDatabase()
+        self.ledger: Ledger = FakeLedger(self.database)
+        self._publisher = FakePublisher(self.database)
+        self.publisher: Publisher = self._publisher
+
+    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
+        self.database.staged[batch.batch_id, batch.claim] = list(staged)
+
+    def rows(self) -> list[StoredRecord]:
+        return sorted(self.database.rows, key=lambda r: (r.topic, r.generation, r.partition, r.offset))
+
+    def dead_letters(self) -> list[StoredRecord]:
+        return sorted(self.database.dead_letters, key=lambda r: (r.topic, r.generation, r.partition, r.offset))
+
+    def delete_row(self, offset: int) -> None:
+        self.database.rows = [row for row in self.database.rows if row.offset != offset]
+
+    def add_unique_offset(self, name: str) -> None:
+        self._publisher.refused_by = name
+
+
+class PostgresWorld:
+    """Uses the target table shop.orders of ``tests.builders.batch_settings``: raw payload and metadata."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = dict(params)
+        self.ledger: Ledger = PostgresLedger(params, IMPATIENT)
+        self.publisher: Publisher = PostgresPublisher(params, IMPATIENT)
+        self.run("CREATE SCHEMA shop")
+        self.run(f"CREATE TABLE shop.orders ({_column_definitions()})")
+
+    def run(self, statement: str | sql.Composable, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Runs one statement in a transaction of its own; gives its rows."""
+        with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
+        stem = staging_name(batch.batch_id, batch.claim)
+        tags = "stage_task integer NOT NULL, stage_attempt bigint NOT NULL"
+        self.run(f"CREATE UNLOGGED TABLE kafka_ingest_staging.{stem}_rows ({_column_definitions()}, {tags})")
+        self.run(
+            f"CREATE UNLOGGED TABLE kafka_ingest_staging.{stem}_dead_letters (topic text, generation integer,"
+            ' partition integer, "offset" bigint, record_time_ms bigint, record_time_type text, key bytea,'
+            f" value bytea, header_names text[], header_values bytea[], reason text, detail text, {tags})"
+        )
+        with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
+            _insert_staged(cursor, stem, staged)
+
+    def rows(self) -> list[StoredRecord]:
+        found = self.run(
+            "SELECT kafka_topic, kafka_generation, kafka_partition, kafka_offset, batch_id FROM shop.orders"
+            " ORDER BY kafka_topic, kafka_generation, kafka_partition, kafka_offset"
+        )
+        return [StoredRecord(*row) for row in found]
+
+    def dead_letters(self) -> list[StoredRecord]:
+        found = self.run(
+            'SELECT topic, generation, partition, "offset", batch_id, reason FROM kafka_ingest.dead_letter'
+            ' ORDER BY topic, generation, partition, "offset"'
+        )
+        return [StoredRecord(*row) for row in found]
+
+    def delete_row(self, offset: int) -> None:
+        self.run("DELETE FROM shop.orders WHERE kafka_offset = %s", (offset,))
+
+    def add_unique_offset(self, name: str) -> None:
+        self.run(f"ALTER TABLE shop.orders ADD CONSTRAINT {name} UNIQUE (kafka_offset)")
+        self.run(
+            "INSERT INTO shop.orders (kafka_topic, kafka_generation, kafka_partition, kafka_offset, batch_id)"
+            " VALUES ('another', 0, 0, 0, gen_random_uuid())"
+        )
+
+
+def _column_definitions() -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in written_columns(batch_settings()))
+
+
+def _insert_staged(cursor: Any, stem: str, staged: Sequence[Staged]) -> None:
+    execute_values(
+        cursor,
+        f"INSERT INTO kafka_ingest_staging.{stem}_rows (stage_task, stage_attempt, payload, kafka_topic,"
+        " kafka_generation, kafka_partition, kafka_offset, batch_id) VALUES %s",
+        [
+            (task, attempt, b"payload", r.topic, r.generation, r.partition, r.offset, r.batch_id)
+            for task, attempt, r in staged
+            if r.reason is None
+        ],
+    )
+    execute_values(
+        cursor,
+        f"INSERT INTO kafka_ingest_staging.{stem}_dead_letters (stage_task, stage_attempt, topic, generation,"
+        ' partition, "offset", value, record_time_ms, record_time_type, header_names, header_values, reason, detail)'
+        " VALUES %s",
+        [
+            (
+                task,
+                attempt,
+                r.topic,
+                r.generation,
+                r.partition,
+                r.offset,
+                b"\xff",
+                1_700_000_000_123,
+                "create",
+                ["trace", "trace"],
+                [b"1", None],
+                r.reason,
+                "byte 0",
+            )
+            for task, attempt, r in staged
+            if r.reason is not None
+        ],
+        template="(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bytea[], %s, %s)",
+    )

@@ -1,0 +1,238 @@
+"""What every publisher promises: the fake one and the one in PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kafka_ingest.core.batch import BatchState, RecordCounts
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    Busy,
+    CommitStateUnknown,
+    Fenced,
+    LockTimeout,
+    StagingLost,
+    TargetMismatch,
+)
+from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
+from kafka_ingest.core.ports import BatchStanding
+from tests.builders import NOON, offset_range
+from tests.contracts.ledger_values import (
+    all_rows,
+    claimed,
+    dead,
+    first_plan,
+    load,
+    next_plan,
+    outcome_of,
+    position_after,
+    publish,
+    view,
+)
+from tests.contracts.ledger_worlds import LedgerWorld, world_of
+
+
+@pytest.fixture(params=["fake", "postgresql"])
+def world(request: pytest.FixtureRequest) -> LedgerWorld:
+    return world_of(request)
+
+
+def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    staged = all_rows(batch)
+    task, attempt, record = staged[1]
+    staged[1] = (task, attempt, dead(record))
+    world.stage(batch, staged)
+    assert publish(world, batch, outcome_of(batch, dead_letters=1)) == (2, 4, 1)
+
+    assert [(r.partition, r.offset, r.batch_id) for r in world.rows()] == [
+        (0, 0, batch.batch_id),
+        (0, 2, batch.batch_id),
+        (1, 0, batch.batch_id),
+        (1, 1, batch.batch_id),
+    ]
+    assert world.dead_letters() == [dead(record)]
+    assert view(world).positions == (position_after(3, partition=0), position_after(2, partition=1))
+    committed = world.ledger.batch(batch.batch_id)
+    assert committed is not None
+    assert (committed.state, committed.counts) == (BatchState.COMMITTED, RecordCounts(rows=4, dead_letters=1))
+    assert (committed.record_time_min, committed.record_time_max) == (NOON, NOON)
+    assert world.ledger.hold(batch.batch_id) is None
+    assert world.ledger.violations("orders") == []
+
+
+def test_only_rows_of_the_winning_attempt_are_published(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
+    world.stage(batch, [*all_rows(batch, attempt=7), *all_rows(batch, attempt=8), *all_rows(batch, task=1, attempt=8)])
+    assert publish(world, batch, outcome_of(batch, winners={0: 8})) == (1, 3, 0)
+    assert [r.offset for r in world.rows()] == [0, 1, 2]
+
+
+def test_leaving_without_commit_changes_nothing(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    world.stage(batch, all_rows(batch))
+    outcome = outcome_of(batch)
+    with world.publisher.begin(batch) as publication:
+        publication.lock_batch()
+        publication.advance_positions(outcome)
+        publication.insert_rows(outcome)
+        publication.record_outcome(outcome)
+    assert world.rows() == []
+    assert [p.committed_offset for p in view(world).positions] == [0, 0]
+    assert world.ledger.batch(batch.batch_id) == batch
+    assert publish(world, batch, outcome) == (2, 5, 0)
+
+
+def test_the_standing_shows_a_newer_claim(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    claimed(world, batch)
+    with world.publisher.begin(batch) as publication:
+        assert publication.lock_batch() == BatchStanding(BatchState.PLANNED, 2)
+
+
+def test_an_outcome_of_an_older_claim_is_fenced_even_if_nobody_looked_at_the_standing(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    world.stage(batch, all_rows(batch))
+    claimed(world, batch)
+    with pytest.raises(Fenced):
+        publish(world, batch, outcome_of(batch))
+    assert world.rows() == []
+
+
+def test_the_standing_shows_a_superseded_and_a_committed_batch(world: LedgerWorld) -> None:
+    old = claimed(world, first_plan(world))
+    new = next_plan(world, offset_range(0, 0, 3), supersedes=old.batch_id)
+    with world.publisher.begin(old) as publication:
+        assert publication.lock_batch().state is BatchState.SUPERSEDED
+    committed = load(world, new)
+    with world.publisher.begin(committed) as publication:
+        assert publication.lock_batch().state is BatchState.COMMITTED
+
+
+def test_positions_that_no_longer_stand_as_planned_are_not_counted(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    planned = outcome_of(batch)
+    first = planned.partitions[0]
+    for changed in (
+        replace(first.range, start=1, committed_before=1),
+        replace(first.range, line=1),
+        replace(first.range, generation=1),
+        replace(first.range, topic_id="another"),
+        replace(first.range, topic_id=None),
+    ):
+        outcome = replace(planned, partitions=(replace(first, range=changed), planned.partitions[1]))
+        with world.publisher.begin(batch) as publication:
+            publication.lock_batch()
+            assert publication.advance_positions(outcome) == 1
+
+
+def test_a_range_below_the_position_leaves_offset_and_epoch(world: LedgerWorld) -> None:
+    load(world, first_plan(world, offset_range(0, 0, 10)))
+    below = replace(offset_range(0, 2, 5), committed_before=10)
+    batch = claimed(world, next_plan(world, below))
+    world.stage(batch, [])
+    part = PartitionOutcome(below, RecordCounts(tombstones=3), None, None, end_leader_epoch=1, valid_through=None)
+    assert publish(world, batch, BatchOutcome((part,), {})) == (1, 0, 0)
+    assert view(world).positions[0] == position_after(10, partition=0, epoch=5)
+
+
+def test_an_epoch_that_is_not_known_does_not_keep_the_one_before(world: LedgerWorld) -> None:
+    load(world, first_plan(world, offset_range(0, 0, 3)))
+    planned = offset_range(0, 3, 4)
+    batch = claimed(world, next_plan(world, planned))
+    world.stage(batch, [])
+    part = PartitionOutcome(planned, RecordCounts(invisible=1), None, None, end_leader_epoch=None, valid_through=None)
+    publish(world, batch, BatchOutcome((part,), {}))
+    assert view(world).positions[0] == position_after(4, partition=0, epoch=None)
+    committed = world.ledger.batch(batch.batch_id)
+    assert committed is not None
+    assert (committed.record_time_min, committed.record_time_max) == (None, None)
+
+
+def test_valid_through_is_the_minimum_over_all_partitions_of_the_pipeline(world: LedgerWorld) -> None:
+    early = NOON - timedelta(hours=1)
+    first = load(world, first_plan(world, offset_range(0, 0, 3)), valid_through=NOON)
+    assert first.valid_through is None  # partition 1 is unknown
+    second = load(world, next_plan(world, offset_range(1, 0, 2)), valid_through=early)
+    assert second.valid_through == early
+    assert [p.valid_through for p in view(world).positions] == [NOON, early]
+
+
+def test_a_second_publication_of_a_locked_batch_is_busy(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    with world.publisher.begin(batch) as first, world.publisher.begin(batch) as second:
+        first.lock_batch()
+        with pytest.raises(Busy):
+            second.lock_batch()
+
+
+def test_nobody_claims_settles_or_supersedes_a_batch_while_it_is_published(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    with world.publisher.begin(batch) as publication:
+        publication.lock_batch()
+        with pytest.raises(LockTimeout):
+            claimed(world, batch)
+        with pytest.raises(CommitStateUnknown):
+            world.ledger.settle(batch.batch_id)
+        with pytest.raises(LockTimeout):
+            next_plan(world, offset_range(0, 0, 3), supersedes=batch.batch_id)
+    assert claimed(world, batch).claim == 2
+
+
+def test_missing_staging_is_lost_staging(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    outcome = outcome_of(batch)
+    with world.publisher.begin(batch) as publication:
+        publication.lock_batch()
+        with pytest.raises(StagingLost):
+            publication.insert_rows(outcome)
+    with world.publisher.begin(batch) as publication:
+        publication.lock_batch()
+        with pytest.raises(StagingLost):
+            publication.insert_dead_letters(outcome)
+
+
+def test_a_constraint_of_the_target_that_refuses_the_batch_is_named(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
+    world.stage(batch, all_rows(batch))
+    world.add_unique_offset("one_row_per_offset")
+    with pytest.raises(TargetMismatch, match="one_row_per_offset"):
+        publish(world, batch, outcome_of(batch))
+    assert [p.committed_offset for p in view(world).positions] == [0, 0]
+
+
+def test_a_dead_letter_cannot_be_stored_twice(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 1)))
+    (staged,) = all_rows(batch)
+    twice = (staged[0], staged[1], dead(staged[2]))
+    world.stage(batch, [twice, twice])
+    with pytest.raises(AccountingMismatch, match="one_dead_letter_per_record"):
+        publish(world, batch, outcome_of(batch, dead_letters=1))
+    assert world.dead_letters() == []
+
+
+def test_counts_that_do_not_add_up_are_refused(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
+    world.stage(batch, all_rows(batch))
+    (part,) = outcome_of(batch).partitions
+    short = BatchOutcome((replace(part, counts=RecordCounts(rows=2)),), {0: 7})
+    with pytest.raises(AccountingMismatch, match="offsets_are_accounted_for"):
+        publish(world, batch, short)
+    assert world.rows() == []
+
+
+def test_an_outcome_that_does_not_cover_all_ranges_is_refused(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world))
+    world.stage(batch, all_rows(batch))
+    outcome = outcome_of(batch)
+    with pytest.raises(AccountingMismatch, match="does not cover"):
+        publish(world, batch, replace(outcome, partitions=outcome.partitions[:1]))
+
+
+def test_a_batch_that_the_ledger_does_not_know_is_fenced(world: LedgerWorld) -> None:
+    batch = replace(first_plan(world), batch_id="00000000-0000-4000-8000-000000000000")
+    with world.publisher.begin(batch) as publication, pytest.raises(Fenced):
+        publication.lock_batch()

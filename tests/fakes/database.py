@@ -1,0 +1,74 @@
+"""What the fakes of ledger, staging and publisher share in place of a database."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
+from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
+from kafka_ingest.core.offsets import Position, TopicPartition
+from kafka_ingest.core.outcome import PartitionOutcome
+from tests.builders import NOON
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """A row, or with a ``reason`` a dead letter: the identity of its record, and the batch that wrote it."""
+
+    topic: str
+    generation: int
+    partition: int
+    offset: int
+    batch_id: str
+    reason: str | None = None
+
+
+@dataclass
+class FakeDatabase:
+    """Everything that is committed. ``now`` is the database's clock; a test moves it.
+
+    Attributes:
+        locked: Batches whose row a transaction has locked.
+        staged: Staged records by (batch, claim): task, attempt and record. Not committed with anything: staging is
+            outside the ledger.
+    """
+
+    now: datetime = NOON
+    mutex: threading.RLock = field(default_factory=threading.RLock)
+    pipelines: dict[str, PipelineRecord] = field(default_factory=dict)
+    served: dict[tuple[str, str, str, str], ServedTopic] = field(default_factory=dict)
+    positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
+    batches: dict[str, Batch] = field(default_factory=dict)
+    holds: dict[str, Hold] = field(default_factory=dict)
+    announced_by: dict[str, Request] = field(default_factory=dict)
+    published: dict[str, tuple[PartitionOutcome, ...]] = field(default_factory=dict)
+    rows: list[StoredRecord] = field(default_factory=list)
+    dead_letters: list[StoredRecord] = field(default_factory=list)
+    locked: set[str] = field(default_factory=set)
+    staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass on the database's clock."""
+        self.now += timedelta(seconds=seconds)
+
+    def positions_of(self, pipeline: str) -> tuple[Position, ...]:
+        """Gives a pipeline's positions by (topic, partition)."""
+        return tuple(self.positions[key] for key in sorted(self.positions) if key[0] == pipeline)
+
+    def batches_of(self, pipeline: str) -> list[Batch]:
+        """Gives a pipeline's batches in the order in which they were recorded."""
+        return [batch for batch in self.batches.values() if batch.pipeline == pipeline]
+
+    def outstanding(self, pipeline: str) -> Batch | None:
+        """Gives the planned batch of a pipeline."""
+        planned = [b for b in self.batches_of(pipeline) if b.state is BatchState.PLANNED]
+        return planned[0] if planned else None
+
+    def valid_through(self, pipeline: str) -> datetime | None:
+        """Gives the minimum over the partitions that are not retired; ``None`` when one is unknown."""
+        retired = {(s.cluster_id, s.topic) for s in self.served.values() if s.pipeline == pipeline and s.is_retired}
+        times = [p.valid_through for p in self.positions_of(pipeline) if (p.cluster_id, p.topic) not in retired]
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None

@@ -1,0 +1,228 @@
+"""The ledger in memory: port ``Ledger``, as strict as the one in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.core.errors import CommitStateUnknown, ConfigError, Fenced, LedgerMoved, LockTimeout
+from kafka_ingest.core.ledger_view import NewPlan, PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.core.ports import BatchStanding, Violation
+from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
+from kafka_ingest.core.staging import StageProgress
+from tests.fakes.database import FakeDatabase
+
+
+class FakeLedger:
+    """A ledger whose state a test can look at: ``ledger.database``."""
+
+    def __init__(self, database: FakeDatabase | None = None) -> None:
+        self.database = database or FakeDatabase()
+
+    def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
+        db = self.database
+        with db.mutex:
+            own = [b for b in db.batches_of(pipeline) if b.request.identity == request.identity]
+            outstanding = db.outstanding(pipeline)
+            return PlanView(
+                now=db.now,
+                pipeline=db.pipelines.get(pipeline),
+                positions=db.positions_of(pipeline),
+                served=tuple(s for key, s in sorted(db.served.items()) if key[:2] == (target.schema, target.table)),
+                outstanding=outstanding,
+                hold=db.holds.get(outstanding.batch_id) if outstanding else None,
+                own=own[-1] if own else None,
+            )
+
+    def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
+        db = self.database
+        with db.mutex:
+            if not seen.still_stands(self.plan_view(plan.pipeline, plan.request, plan.settings.target)):
+                raise LedgerMoved("the ledger moved", pipeline=plan.pipeline)
+            self._refuse(plan, seen)
+            if plan.supersedes:
+                self._change_state(plan.supersedes, BatchState.SUPERSEDED)
+            self._bind(plan)
+            return self._insert_batch(plan)
+
+    def batch(self, batch_id: str) -> Batch | None:
+        with self.database.mutex:
+            return self.database.batches.get(batch_id)
+
+    def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
+        db = self.database
+        with db.mutex:
+            batch = self._lock(batch_id)
+            if batch.state is BatchState.COMMITTED:
+                return batch
+            if batch.state is not BatchState.PLANNED:
+                raise Fenced("the batch can no longer be loaded", batch_id=batch_id)
+            db.batches[batch_id] = replace(batch, claim=batch.claim + 1)
+            db.holds[batch_id] = replace(
+                db.holds[batch_id],
+                hold_until=db.now + timedelta(seconds=heartbeat_timeout_seconds),
+                step="claim",
+                staged_records=0,
+                staged_offsets=0,
+            )
+            return db.batches[batch_id]
+
+    def heartbeat(
+        self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
+    ) -> BatchStanding:
+        db = self.database
+        with db.mutex:
+            batch = self._existing(batch_id)
+            if batch_id in db.holds and batch.claim == claim:
+                db.holds[batch_id] = replace(
+                    db.holds[batch_id],
+                    hold_until=db.now + timedelta(seconds=hold_seconds),
+                    step=step,
+                    staged_records=progress.records,
+                    staged_offsets=progress.offsets,
+                )
+            return BatchStanding(batch.state, batch.claim)
+
+    def settle(self, batch_id: str) -> BatchStanding:
+        with self.database.mutex:
+            try:
+                batch = self._lock(batch_id)
+            except LockTimeout as error:
+                raise CommitStateUnknown("the batch row is locked", batch_id=batch_id) from error
+            return BatchStanding(batch.state, batch.claim)
+
+    def hold(self, batch_id: str) -> Hold | None:
+        with self.database.mutex:
+            return self.database.holds.get(batch_id)
+
+    def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
+        db = self.database
+        with db.mutex:
+            return [
+                batch
+                for batch in db.batches_of(pipeline)
+                if batch.state is BatchState.COMMITTED
+                and (
+                    batch.announced_at is None
+                    or db.announced_by[batch.batch_id].identity == request.identity
+                    or batch.request.identity == request.identity
+                )
+            ]
+
+    def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
+        db = self.database
+        with db.mutex:
+            for batch_id in batch_ids:
+                batch = db.batches.get(batch_id)
+                if batch and batch.state is BatchState.COMMITTED and batch.announced_at is None:
+                    db.batches[batch_id] = replace(batch, announced_at=db.now)
+                    db.announced_by[batch_id] = request
+
+    def violations(self, pipeline: str) -> Sequence[Violation]:
+        """Checks what somebody else can break: rows of the newest committed batch. The rest cannot be stored here."""
+        db = self.database
+        with db.mutex:
+            newest = [b for b in db.batches_of(pipeline) if b.state is BatchState.COMMITTED][-1:]
+            parts = [part for batch in newest for part in db.published.get(batch.batch_id, ())]
+            found = []
+            for part in parts:
+                r = part.range
+                offsets = [
+                    row.offset
+                    for row in db.rows
+                    if (row.topic, row.generation, row.partition) == (r.topic, r.generation, r.partition)
+                    and r.start <= row.offset < r.end
+                ]
+                if len(offsets) != part.counts.rows or len(set(offsets)) != len(offsets):
+                    found.append(Violation("target_rows", f"{r}: rows {part.counts.rows}, rows_found {len(offsets)}"))
+            return found
+
+    def _refuse(self, plan: NewPlan, seen: PlanView) -> None:
+        db, target = self.database, plan.settings.target
+        if (seen.outstanding.batch_id if seen.outstanding else None) != plan.supersedes:
+            raise LedgerMoved("the plan does not supersede the outstanding batch", pipeline=plan.pipeline)
+        if plan.supersedes:
+            self._lock(plan.supersedes)
+        for topic in plan.new_topics:
+            served = db.served.get((target.schema, target.table, plan.cluster_id, topic))
+            if served and served.pipeline != plan.pipeline:
+                raise ConfigError(
+                    "another pipeline loads this topic",
+                    found=f"{topic}: pipeline {served.pipeline}",
+                    pipeline=plan.pipeline,
+                )
+            if served:
+                raise LedgerMoved("the topic is served already", pipeline=plan.pipeline)
+        if any((plan.pipeline, p.topic_partition) in db.positions for p in plan.new_positions):
+            raise LedgerMoved("a new position is there already", pipeline=plan.pipeline)
+        if seen.own and seen.own.state is BatchState.COMMITTED:
+            raise LedgerMoved("the request has a committed batch", pipeline=plan.pipeline)
+
+    def _bind(self, plan: NewPlan) -> None:
+        db, target = self.database, plan.settings.target
+        db.pipelines.setdefault(
+            plan.pipeline,
+            PipelineRecord(
+                plan.pipeline,
+                target.schema,
+                target.table,
+                plan.cluster_id,
+                plan.settings.isolation_level,
+                plan.first_run,
+            ),
+        )
+        for topic in plan.new_topics:
+            served = ServedTopic(plan.pipeline, plan.cluster_id, topic)
+            db.served[target.schema, target.table, plan.cluster_id, topic] = served
+        for position in plan.new_positions:
+            db.positions[plan.pipeline, position.topic_partition] = position
+        for place, time in plan.valid_through.items():
+            if (key := (plan.pipeline, place)) in db.positions:
+                db.positions[key] = replace(db.positions[key], valid_through=time)
+
+    def _insert_batch(self, plan: NewPlan) -> Batch:
+        db = self.database
+        is_empty = not plan.ranges
+        batch = Batch(
+            batch_id=str(uuid4()),
+            pipeline=plan.pipeline,
+            request=plan.request,
+            kind=plan.kind,
+            state=BatchState.COMMITTED if is_empty else BatchState.PLANNED,
+            claim=0,
+            settings=plan.settings,
+            settings_hash=plan.settings_hash,
+            protocol_version=PROTOCOL_VERSION,
+            cluster_id=plan.cluster_id,
+            ranges=tuple(sorted(plan.ranges, key=lambda r: r.topic_partition)),
+            planned_at=plan.planned_at,
+            committed_at=db.now if is_empty else None,
+            counts=RecordCounts() if is_empty else None,
+            valid_through=db.valid_through(plan.pipeline) if is_empty else None,
+            left_out=plan.left_out,
+        )
+        db.batches[batch.batch_id] = batch
+        if not is_empty:
+            hold_until = db.now + timedelta(seconds=plan.hold.start_timeout_seconds)
+            db.holds[batch.batch_id] = Hold(
+                batch.batch_id, plan.request, hold_until, "plan", total_offsets=batch.span_offsets
+            )
+        return batch
+
+    def _change_state(self, batch_id: str, state: BatchState) -> None:
+        self.database.batches[batch_id] = replace(self.database.batches[batch_id], state=state)
+        self.database.holds.pop(batch_id, None)
+
+    def _lock(self, batch_id: str) -> Batch:
+        batch = self._existing(batch_id)
+        if batch_id in self.database.locked:
+            raise LockTimeout("the batch row is locked", batch_id=batch_id)
+        return batch
+
+    def _existing(self, batch_id: str) -> Batch:
+        if batch_id not in self.database.batches:
+            raise ConfigError("the ledger has no such batch", batch_id=batch_id)
+        return self.database.batches[batch_id]

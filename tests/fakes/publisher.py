@@ -1,0 +1,178 @@
+"""Publishing into memory: port ``Publisher``, as strict as the one in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum, auto
+
+from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    Busy,
+    CommitDidNotHappen,
+    CommitStateUnknown,
+    Fenced,
+    StagingLost,
+    TargetMismatch,
+)
+from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
+from kafka_ingest.core.ports import BatchStanding
+from tests.fakes.database import FakeDatabase, StoredRecord
+
+
+class CommitAnswer(Enum):
+    """What becomes of COMMIT and of the answer to it."""
+
+    RECEIVED = auto()
+    LOST_AFTER_COMMIT = auto()
+    LOST_BEFORE_COMMIT = auto()
+
+
+class FakePublisher:
+    """Publications into a :class:`FakeDatabase`.
+
+    Attributes:
+        answer: What becomes of the next COMMIT.
+        refused_by: Name of a constraint of the target that refuses the rows.
+    """
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+        self.answer = CommitAnswer.RECEIVED
+        self.refused_by: str | None = None
+
+    @contextmanager
+    def begin(self, batch: Batch) -> Iterator[FakePublication]:
+        publication = FakePublication(self, batch)
+        try:
+            yield publication
+        finally:
+            publication.close()
+
+
+class FakePublication:
+    """One transaction: its changes wait until commit. Locking the batch keeps all others from what they touch."""
+
+    def __init__(self, publisher: FakePublisher, batch: Batch) -> None:
+        self._publisher = publisher
+        self._db = publisher.database
+        self._batch = batch
+        self._has_lock = False
+        self._positions: list[Position] = []
+        self._rows: list[StoredRecord] = []
+        self._dead_letters: list[StoredRecord] = []
+        self._committed: Batch | None = None
+        self._parts: tuple[PartitionOutcome, ...] = ()
+
+    def lock_batch(self) -> BatchStanding:
+        with self._db.mutex:
+            stored = self._db.batches.get(self._batch.batch_id)
+            if stored is None:
+                raise Fenced("no such batch", batch_id=self._batch.batch_id)
+            if stored.batch_id in self._db.locked:
+                raise Busy("another session has the batch locked", batch_id=stored.batch_id)
+            self._db.locked.add(stored.batch_id)
+            self._has_lock = True
+            return BatchStanding(stored.state, stored.claim)
+
+    def advance_positions(self, outcome: BatchOutcome) -> int:
+        with self._db.mutex:
+            moved = [self._moved(part) for part in outcome.partitions]
+        self._positions = [position for position in moved if position is not None]
+        return len(self._positions)
+
+    def insert_rows(self, outcome: BatchOutcome) -> int:
+        self._rows = [record for record in self._winners(outcome) if record.reason is None]
+        if self._publisher.refused_by and self._rows:
+            raise TargetMismatch("the target refused the batch", found=f"constraint {self._publisher.refused_by}")
+        return len(self._rows)
+
+    def insert_dead_letters(self, outcome: BatchOutcome) -> int:
+        self._dead_letters = [record for record in self._winners(outcome) if record.reason is not None]
+        stored = {_identity(record) for record in self._db.dead_letters}
+        identities = [_identity(record) for record in self._dead_letters]
+        if stored & set(identities) or len(set(identities)) != len(identities):
+            raise AccountingMismatch("a dead letter is there already", found="constraint one_dead_letter_per_record")
+        return len(self._dead_letters)
+
+    def record_outcome(self, outcome: BatchOutcome) -> None:
+        with self._db.mutex:
+            stored = self._db.batches[self._batch.batch_id]
+        if {part.range for part in outcome.partitions} != set(stored.ranges):
+            raise AccountingMismatch("the outcome does not cover the batch's ranges")
+        if any(part.counts.offsets != part.range.span_offsets for part in outcome.partitions):
+            raise AccountingMismatch("the counts do not add up", found="constraint offsets_are_accounted_for")
+        if stored.state is not BatchState.PLANNED or stored.claim != self._batch.claim:
+            raise Fenced("another state or claim", batch_id=stored.batch_id)
+        times_min = [part.record_time_min for part in outcome.partitions if part.record_time_min]
+        times_max = [part.record_time_max for part in outcome.partitions if part.record_time_max]
+        self._parts = outcome.partitions
+        self._committed = replace(
+            stored,
+            state=BatchState.COMMITTED,
+            counts=outcome.counts,
+            record_time_min=min(times_min, default=None),
+            record_time_max=max(times_max, default=None),
+        )
+
+    def commit(self) -> None:
+        answer, self._publisher.answer = self._publisher.answer, CommitAnswer.RECEIVED
+        if not self._has_lock:
+            raise CommitDidNotHappen("nothing was locked", batch_id=self._batch.batch_id)
+        if answer is not CommitAnswer.LOST_BEFORE_COMMIT:
+            self._apply()
+        self.close()
+        if answer is not CommitAnswer.RECEIVED:
+            raise CommitStateUnknown("the connection broke during COMMIT", batch_id=self._batch.batch_id)
+
+    def close(self) -> None:
+        with self._db.mutex:
+            if self._has_lock:
+                self._db.locked.discard(self._batch.batch_id)
+                self._has_lock = False
+
+    def _apply(self) -> None:
+        db = self._db
+        with db.mutex:
+            for position in self._positions:
+                db.positions[self._batch.pipeline, position.topic_partition] = position
+            db.rows += self._rows
+            db.dead_letters += self._dead_letters
+            if self._committed:
+                valid_through = db.valid_through(self._batch.pipeline)
+                db.batches[self._batch.batch_id] = replace(
+                    self._committed, committed_at=db.now, valid_through=valid_through
+                )
+                db.published[self._batch.batch_id] = self._parts
+                db.holds.pop(self._batch.batch_id, None)
+
+    def _moved(self, part: PartitionOutcome) -> Position | None:
+        planned = part.range
+        stored = self._db.positions.get((self._batch.pipeline, planned.topic_partition))
+        stands_as_planned = stored is not None and (
+            (stored.committed_offset, stored.line, stored.generation, stored.topic_id)
+            == (planned.committed_before, planned.line, planned.generation, planned.topic_id)
+        )
+        if stored is None or not stands_as_planned:
+            return None
+        reaches_position = planned.end >= planned.committed_before
+        return replace(
+            stored,
+            committed_offset=planned.committed_after,
+            loaded_to=max(stored.loaded_to, planned.committed_after),
+            leader_epoch=part.end_leader_epoch if reaches_position else stored.leader_epoch,
+            valid_through=part.valid_through or stored.valid_through,
+        )
+
+    def _winners(self, outcome: BatchOutcome) -> list[StoredRecord]:
+        staged = self._db.staged.get((self._batch.batch_id, self._batch.claim))
+        if staged is None:
+            raise StagingLost("the staging table is gone", batch_id=self._batch.batch_id)
+        return [record for task, attempt, record in staged if outcome.winners.get(task) == attempt]
+
+
+def _identity(record: StoredRecord) -> tuple[str, int, int, int]:
+    return (record.topic, record.generation, record.partition, record.offset)
