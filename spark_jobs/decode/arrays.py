@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from spark_jobs.copy_format import array_literal
 from spark_jobs.decode.json_values import described
 from spark_jobs.decode.misfits import Misfit, wrong_type
 from spark_jobs.decode.value_rules import Cell, QuickColumn, ValueRule
@@ -28,13 +29,13 @@ class ArrayRule:
         if raw[0] != "[":
             raise wrong_type("an array", described(raw))
         elements = (str(element, "utf-8") for element in _ELEMENTS.decode(raw))
-        return "{" + ",".join(self._literal(number, text) for number, text in enumerate(elements, start=1)) + "}"
+        return array_literal([self._text(number, element) for number, element in enumerate(elements, start=1)])
 
-    def _literal(self, number: int, raw: str) -> str:
+    def _text(self, number: int, raw: str) -> str | None:
         if raw == "null":
-            return "NULL"
+            return None
         try:
-            return array_element(self._element.exact(raw))
+            return _input_text(self._element.exact(raw))
         except Misfit as misfit:
             raise misfit.at(f"element {number}") from None
 
@@ -52,13 +53,7 @@ class ArrayRule:
         return QuickColumn(pa.array(cells, pa.string()), doubtful)
 
 
-def array_element(cell: Cell) -> str:
-    """Writes a value as an element of an array literal."""
-    if isinstance(cell, bool):
-        return "t" if cell else "f"
-    if isinstance(cell, int | float):
-        return repr(cell)
+def _input_text(cell: Cell) -> str:
     if isinstance(cell, bytes):
-        return f'"\\\\x{cell.hex()}"'
-    escaped = cell.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+        return f"\\x{cell.hex()}"
+    return str(cell)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kafka_ingest.core.column_types import ColumnType, parse_column_type
 from kafka_ingest.core.dead_letters import DeadLetterReason
+from kafka_ingest.core.json_path import json_path_text
 from kafka_ingest.core.settings import BatchSettings
 from kafka_ingest.core.target_shape import TargetShape, written_columns
 from spark_jobs.decode.misfits import Misfit
@@ -35,7 +34,7 @@ class ColumnPlan:
     place: str = field(init=False)
 
     def __post_init__(self) -> None:
-        where = json_path(self.path) if self.path else self.source
+        where = json_path_text(self.path) if self.path else self.source
         object.__setattr__(self, "place", f'column "{self.name}" from {where}')
 
     @property
@@ -49,12 +48,6 @@ class ColumnPlan:
             return Misfit(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
         expected = "a value, as the column is NOT NULL in the target"
         return Misfit(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
-
-
-def json_path(path: tuple[str, ...]) -> str:
-    """Writes a path as JSONPath: ``$.customer.id``, ``$["unit price"]``."""
-    steps = (f".{key}" if key.isidentifier() else f"[{msgspec.json.encode(key).decode()}]" for key in path)
-    return "$" + "".join(steps)
 
 
 def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan, ...]:

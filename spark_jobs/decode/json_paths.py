@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from spark_jobs.decode.column_plan import ColumnPlan, json_path
+from kafka_ingest.core.json_path import json_path_text
+from spark_jobs.decode.column_plan import ColumnPlan
 from spark_jobs.decode.json_documents import checked_document
 from spark_jobs.decode.json_values import described
 from spark_jobs.decode.misfits import Misfit, wrong_type
@@ -63,7 +64,7 @@ def _collect(node: PathNode, raw: str, raws: list[str | None]) -> None:
     if not node.children or raw == "null":
         return
     if raw[0] != "{":
-        raise wrong_type("an object", described(raw)).at(json_path(node.path))
+        raise wrong_type("an object", described(raw)).at(json_path_text(node.path))
     fields = _OBJECT.decode(raw)
     for key, child in node.children.items():
         if key in fields:

@@ -1,0 +1,109 @@
+"""Records and settings for tests of decoding, and what became of one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.core.dead_letters import DeadLetterReason
+from kafka_ingest.core.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
+from kafka_ingest.core.target_shape import TargetShape, written_columns
+from spark_jobs.decode.column_plan import ColumnPlan
+from spark_jobs.decode.decoded import DecodedBatch
+from spark_jobs.decode.json_columns import JsonColumns
+from spark_jobs.decode.misfits import Misfit
+from spark_jobs.decode.record_decoder import RecordDecoder
+from spark_jobs.records import CREATE_TIME, RECORD_SCHEMA
+from tests.builders import batch_settings
+
+BATCH_ID = "6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10"
+
+#: A value that decoded, or the misfit of a dead letter.
+Outcome = Sequence[Any] | Misfit
+
+
+def record(value: bytes | None = b"{}", **fields: Any) -> dict[str, Any]:
+    """One record of RECORD_SCHEMA."""
+    plain = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 0,
+        "timestamp_ms": 0,
+        "timestamp_type": CREATE_TIME,
+        "key": None,
+        "value": value,
+        "headers": None,
+        "headers_readable": True,
+    }
+    return {**plain, **fields}
+
+
+def batch_of(*records: Mapping[str, Any]) -> pa.RecordBatch:
+    """A batch with rising offsets."""
+    numbered = [{**fields, "offset": offset} for offset, fields in enumerate(records)]
+    return pa.RecordBatch.from_pylist(numbered, schema=RECORD_SCHEMA)
+
+
+def json_settings(*columns: ColumnSettings, **changes: Any) -> BatchSettings:
+    """Settings with typed JSON columns."""
+    return replace(batch_settings(), value=ValueSettings(ValueFormat.JSON_COLUMNS, columns), **changes)
+
+
+def target_of(settings: BatchSettings, *not_null: str) -> TargetShape:
+    """The target that the pipeline would create, with more columns NOT NULL."""
+    columns = (replace(c, is_not_null=c.is_not_null or c.name in not_null) for c in written_columns(settings))
+    return TargetShape(tuple(columns), ())
+
+
+def decode(settings: BatchSettings, *records: Mapping[str, Any], not_null: Sequence[str] = ()) -> DecodedBatch:
+    """Decodes records, and checks that each is in exactly one of the three parts, under the names that are written."""
+    batch = batch_of(*records)
+    decoder = RecordDecoder(settings, target_of(settings, *not_null), batch_id=BATCH_ID)
+    decoded = decoder.decode(batch, generation=0)
+    rows = [*decoded.row_index, *(dead.row_index for dead in decoded.dead), *decoded.tombstones]
+    assert sorted(rows) == list(range(len(records)))
+    assert len(decoded.row_index) == decoded.columns.num_rows
+    assert decoded.columns.schema.names == [column.name for column in written_columns(settings)]
+    return decoded
+
+
+def read_columns(plans: Sequence[ColumnPlan], *values: bytes) -> list[Outcome]:
+    """Reads JSON values the quick way and the exact way, and checks that both give the same."""
+    quick, exact = (_outcomes(JsonColumns(plans, quick=way), values) for way in (True, False))
+    assert [_comparable(outcome) for outcome in quick] == [_comparable(outcome) for outcome in exact]
+    return exact
+
+
+def read_value(type_name: str, raw: str | bytes) -> Any:
+    """What a column of a type makes of a JSON value: the decoded value, or the reason of the dead letter."""
+    outcome = read_misfit_or_value(type_name, raw)
+    return outcome.reason if isinstance(outcome, Misfit) else outcome
+
+
+def read_misfit_or_value(type_name: str, raw: str | bytes) -> Any:
+    """As :func:`read_value`, with the whole misfit. A good record stands on either side, and must stay itself."""
+    plan = ColumnPlan("a", parse_column_type(type_name), ("a",))
+    data = b'{"a": ' + (raw.encode() if isinstance(raw, str) else raw) + b"}"
+    before, outcome, after = read_columns([plan], b"{}", data, b'{"a": null}')
+    assert before == after == [None]
+    return outcome if isinstance(outcome, Misfit) else outcome[0]
+
+
+def reasons(decoded: DecodedBatch) -> dict[int, DeadLetterReason]:
+    """Reasons of the dead letters by row."""
+    return {dead.row_index: dead.reason for dead in decoded.dead}
+
+
+def _outcomes(decoder: JsonColumns, values: Sequence[bytes]) -> list[Outcome]:
+    part = decoder.decode(pa.array(values, pa.large_binary()))
+    columns = [array.to_pylist() for array in part.arrays]
+    return [part.misfits.get(row) or [column[row] for column in columns] for row in range(len(values))]
+
+
+def _comparable(outcome: Outcome) -> object:
+    """Also tells -0.0 from 0.0, and True from 1."""
+    return (outcome.reason, outcome.detail) if isinstance(outcome, Misfit) else repr(list(outcome))
