@@ -49,8 +49,8 @@ def report_lines(result: DemoResult, *, total_seconds: float) -> list[str]:
         "  invariants         held   every query of sql/invariants returned nothing",
     ]
     lines += [
-        f"  {load.name:<13} {load.seconds:>7.1f} s   {load.rows / load.seconds:,.0f} rows/s in load_batch, Spark's start and"
-        f" end included (try {load.tries})"
+        f"  {load.name:<13} {load.seconds:>7.1f} s   {load.rows / load.seconds:,.0f} rows/s from load_batch's start"
+        f" to end, with Spark's start (try {load.tries})"
         for load in loads
     ]
     return [*lines, f"  whole demo    {total_seconds:>7.1f} s"]
