@@ -1,0 +1,131 @@
+"""What steps need beside ledger, log and publisher, in memory: staging, a runner that reads the fake log, a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from kafka_ingest.core.batch import Batch, RecordCounts, Request
+from kafka_ingest.core.settings import BatchSettings
+from kafka_ingest.core.staging import (
+    StageProgress,
+    StageResult,
+    StageTask,
+    Subrange,
+    SubrangeResult,
+)
+from tests.builders import NOON
+from tests.fakes.database import FakeDatabase, StoredRecord
+from tests.fakes.log import FakeLog
+
+
+@dataclass
+class FakeClock:
+    """Time that passes only by sleeping, or when a test says so."""
+
+    time: datetime = NOON
+    on_sleep: Callable[[], None] = lambda: None
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+        self.on_sleep()
+
+
+@dataclass
+class FakeRunStates:
+    """Runs that have ended."""
+
+    finished: set[Request] = field(default_factory=set)
+
+    def is_finished(self, request: Request) -> bool:
+        return request in self.finished
+
+
+class FakeTarget:
+    """A target that fits."""
+
+    def prepare(self, settings: BatchSettings) -> None:
+        """Nothing to do."""
+
+
+class FakeStaging:
+    """Staging in a :class:`FakeDatabase`."""
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+
+    def create(self, batch: Batch) -> None:
+        with self.database.mutex:
+            self.database.staged.setdefault((batch.batch_id, batch.claim), [])
+
+    def progress(self, batch: Batch) -> StageProgress:
+        with self.database.mutex:
+            staged = len(self.database.staged.get((batch.batch_id, batch.claim), []))
+        return StageProgress(staged, staged)
+
+    def drop(self, batch: Batch) -> None:
+        with self.database.mutex:
+            self.database.staged.pop((batch.batch_id, batch.claim), None)
+
+
+class FakeRunner:
+    """Stages what the fake log holds: values beginning with ``bad`` become dead letters.
+
+    Attributes:
+        before_result: Called when everything is staged, before the results are given: the place where a test lets other
+            attempts or the world act.
+        is_cancelled: Whether ``cancel`` was called.
+        losers: Attempts whose rows stay in staging without having won, as after a task retry.
+    """
+
+    def __init__(self, database: FakeDatabase, log: FakeLog) -> None:
+        self.database = database
+        self.log = log
+        self.before_result: Callable[[], None] = lambda: None
+        self.is_cancelled = False
+        self.losers = 0
+        self._attempt_id = 100
+
+    def parallelism(self) -> int:
+        return 2
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        for _ in range(self.losers):
+            for task in tasks:
+                self._stage(batch, task)
+        results = [self._stage(batch, task) for task in tasks]
+        self.before_result()
+        return results
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def _stage(self, batch: Batch, task: StageTask) -> StageResult:
+        self._attempt_id += 1
+        results = tuple(self._stage_subrange(batch, task, subrange) for subrange in task.subranges)
+        return StageResult(task.task_index, self._attempt_id, results)
+
+    def _stage_subrange(self, batch: Batch, task: StageTask, subrange: Subrange) -> SubrangeResult:
+        partition = self.log.partition(subrange.topic_partition)
+        records = [
+            StoredRecord(
+                subrange.topic,
+                subrange.generation,
+                subrange.partition,
+                offset,
+                batch.batch_id,
+                "malformed" if (entry.value or b"").startswith(b"bad") else None,
+            )
+            for offset, entry in sorted(partition.entries.items())
+            if subrange.start <= offset < subrange.end and entry.is_readable(batch.settings.isolation_level)
+        ]
+        with self.database.mutex:
+            staged = self.database.staged[batch.batch_id, batch.claim]
+            staged += [(task.task_index, self._attempt_id, record) for record in records]
+        dead = sum(record.reason is not None for record in records)
+        counts = RecordCounts(len(records) - dead, dead, invisible=subrange.span_offsets - len(records))
+        return SubrangeResult(subrange.index, counts, end_leader_epoch=partition.leader_epoch)

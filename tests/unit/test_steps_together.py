@@ -1,0 +1,327 @@
+"""Plan, load and audit on fakes of every port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from kafka_ingest.core.batch import Batch, BatchState, RecordCounts, Request
+from kafka_ingest.core.errors import (
+    BatchNotCommitted,
+    Busy,
+    CommitDidNotHappen,
+    Fenced,
+    RetryLater,
+    StagingLost,
+    TopicRecreated,
+    VersionSkew,
+)
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
+from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
+from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch, preview_plan
+from tests.builders import pipeline_settings
+from tests.fakes.database import FakeDatabase
+from tests.fakes.ledger import FakeLedger
+from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
+from tests.fakes.log import FakeLog
+from tests.fakes.publisher import CommitAnswer, FakePublisher
+
+HOLD = HoldSettings()
+FIRST, SECOND = Request("orders", "run-1"), Request("orders", "run-2")
+
+
+@dataclass
+class World:
+    settings: PipelineSettings
+    log: FakeLog
+    database: FakeDatabase
+    ledger: FakeLedger
+    runner: FakeRunner
+    publisher: FakePublisher
+    runs: FakeRunStates
+    clock: FakeClock
+
+    def plan(self, request: Request, settings_hash: str = "hash-1") -> Batch:
+        ports = PlanPorts(self.ledger, self.log, FakeTarget(), self.runs)
+        return plan_batch(self.settings, request, ports, settings_hash=settings_hash)
+
+    def load(self, batch: Batch, report: Callable[[LoadProgress], None] = lambda _: None) -> Batch:
+        ports = LoadPorts(self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock)
+        return load_batch(batch.batch_id, ports, hold=HOLD, report=report)
+
+    def audit(self, batch: Batch, request: Request) -> AuditReport:
+        return audit_batch(batch.batch_id, request, self.ledger)
+
+    def run(self, request: Request) -> Batch:
+        batch = self.plan(request)
+        loaded = batch if batch.state is BatchState.COMMITTED else self.load(batch)
+        self.audit(loaded, request)
+        return loaded
+
+    def stored_offsets(self) -> list[tuple[int, int]]:
+        return sorted((r.partition, r.offset) for r in [*self.database.rows, *self.database.dead_letters])
+
+
+@pytest.fixture
+def world() -> World:
+    log, database = FakeLog(), FakeDatabase()
+    log.create_topic("orders", partitions=2)
+    return World(
+        settings=pipeline_settings(),
+        log=log,
+        database=database,
+        ledger=FakeLedger(database),
+        runner=FakeRunner(database, log),
+        publisher=FakePublisher(database),
+        runs=FakeRunStates(),
+        clock=FakeClock(),
+    )
+
+
+def test_a_run_stores_every_record_once_and_moves_the_position(world: World) -> None:
+    world.log.append("orders", b"a", b"bad", b"c")
+    world.log.append("orders", b"d", partition=1)
+    batch = world.run(FIRST)
+    assert batch.counts == RecordCounts(rows=3, dead_letters=1)
+    assert world.stored_offsets() == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert [p.committed_offset for p in world.database.positions_of("orders")] == [3, 1]
+
+
+def test_running_every_task_of_a_run_again_changes_nothing(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    first = world.run(FIRST)
+    world.log.append("orders", b"c")
+    assert world.run(FIRST) == world.ledger.batch(first.batch_id)
+    assert world.stored_offsets() == [(0, 0), (0, 1)]
+
+
+def test_the_next_run_continues_where_the_last_one_ended(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    world.run(FIRST)
+    world.log.append("orders", b"c")
+    batch = world.run(SECOND)
+    assert [(r.partition, r.start, r.end) for r in batch.ranges] == [(0, 2, 3)]
+    assert world.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_nothing_to_read_is_a_committed_batch_and_still_records_first_positions(world: World) -> None:
+    batch = world.run(FIRST)
+    assert (batch.state, batch.ranges, batch.counts) == (BatchState.COMMITTED, (), RecordCounts())
+    world.log.append("orders", b"a")
+    assert world.run(SECOND).counts == RecordCounts(rows=1)
+
+
+def test_a_second_run_waits_for_a_live_holder_and_takes_over_from_a_dead_one(world: World) -> None:
+    world.log.append("orders", b"a")
+    abandoned = world.plan(FIRST)
+    with pytest.raises(Busy):
+        world.plan(SECOND)
+    world.database.advance(HOLD.start_timeout_seconds + 1)
+    world.run(SECOND)
+    superseded = world.ledger.batch(abandoned.batch_id)
+    assert superseded is not None
+    assert superseded.state is BatchState.SUPERSEDED
+    with pytest.raises(Fenced):
+        world.load(abandoned)
+    assert world.stored_offsets() == [(0, 0)]
+
+
+def test_a_superseded_request_is_planned_anew(world: World) -> None:
+    world.log.append("orders", b"a")
+    abandoned = world.plan(FIRST)
+    world.runs.finished.add(FIRST)
+    world.run(SECOND)
+    world.log.append("orders", b"b")
+    again = world.run(FIRST)
+    assert again.batch_id != abandoned.batch_id
+    assert world.stored_offsets() == [(0, 0), (0, 1)]
+
+
+def test_a_changed_file_makes_a_new_plan_of_a_batch_that_was_not_loaded(world: World) -> None:
+    world.log.append("orders", b"a")
+    before = world.plan(FIRST)
+    after = world.plan(FIRST, settings_hash="hash-2")
+    assert after.batch_id != before.batch_id
+    with pytest.raises(Fenced):
+        world.load(before)
+    world.load(after)
+    assert world.stored_offsets() == [(0, 0)]
+
+
+def test_a_zombie_that_staged_before_a_newer_claim_committed_is_fenced_and_ends_green(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    batch = world.plan(FIRST)
+
+    def newer_attempt() -> None:
+        world.runner.before_result = lambda: None
+        world.load(batch)
+
+    world.runner.before_result = newer_attempt
+    loaded = world.load(batch)
+    assert loaded.state is BatchState.COMMITTED
+    assert world.stored_offsets() == [(0, 0), (0, 1)]
+
+
+def test_a_zombie_asks_for_a_retry_when_the_newer_claim_gives_no_sign_of_life(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    newer: list[Batch] = []
+    world.runner.before_result = lambda: newer.append(world.ledger.claim(batch.batch_id, 60))
+    with pytest.raises(RetryLater, match="no sign of life"):
+        world.load(batch)
+    assert world.stored_offsets() == []
+    world.runner.before_result = lambda: None
+    world.load(batch)
+    assert world.stored_offsets() == [(0, 0)]
+
+
+def test_a_zombie_waits_while_the_newer_claim_lives(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    newer: list[Batch] = []
+    world.runner.before_result = lambda: newer.append(world.ledger.claim(batch.batch_id, 60))
+    beats = 0
+
+    def beat_and_at_last_commit() -> None:
+        nonlocal beats
+        beats += 1
+        world.database.advance(30)
+        world.ledger.heartbeat(
+            batch.batch_id,
+            newer[0].claim,
+            step="stage",
+            progress=FakeStaging(world.database).progress(newer[0]),
+            hold_seconds=60,
+        )
+        if beats == 100:
+            world.runner.before_result = lambda: None
+            world.load(batch)
+
+    world.clock.on_sleep = beat_and_at_last_commit
+    assert world.load(batch).state is BatchState.COMMITTED
+    assert world.stored_offsets() == [(0, 0)]
+
+
+def test_rows_of_losing_task_attempts_are_not_published(world: World) -> None:
+    world.log.append("orders", b"a", b"bad")
+    world.runner.losers = 2
+    world.run(FIRST)
+    assert world.stored_offsets() == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("answer", [CommitAnswer.LOST_BEFORE_COMMIT, CommitAnswer.LOST_AFTER_COMMIT])
+def test_a_lost_answer_to_commit_ends_with_one_copy(world: World, answer: CommitAnswer) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    world.publisher.answer = answer
+    if answer is CommitAnswer.LOST_BEFORE_COMMIT:
+        with pytest.raises(CommitDidNotHappen):
+            world.load(batch)
+    world.load(batch)
+    assert world.stored_offsets() == [(0, 0)]
+
+
+def test_staging_emptied_between_stage_and_publish_is_staged_again(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    batch = world.plan(FIRST)
+    world.runner.before_result = lambda: world.database.staged.update({(batch.batch_id, 1): []})
+    with pytest.raises(StagingLost):
+        world.load(batch)
+    world.runner.before_result = lambda: None
+    world.load(batch)
+    assert world.stored_offsets() == [(0, 0), (0, 1)]
+
+
+def test_a_topic_recreated_while_it_is_read_is_not_published(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    batch = world.plan(FIRST)
+    world.runner.before_result = lambda: world.log.recreate_topic("orders", partitions=2)
+    with pytest.raises(TopicRecreated):
+        world.load(batch)
+    assert world.stored_offsets() == []
+
+
+def test_partitions_added_after_the_plan_are_read_from_their_beginning_by_the_next_run(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    world.log.add_partitions("orders", 3)
+    world.log.append("orders", b"x", b"y", partition=2)
+    world.load(batch)
+    world.run(SECOND)
+    assert world.stored_offsets() == [(0, 0), (2, 0), (2, 1)]
+
+
+def test_a_range_of_nothing_but_invisible_offsets_moves_the_position_to_its_end(world: World) -> None:
+    transaction = world.log.begin("orders", b"a", b"b")
+    transaction.abort()
+    batch = world.run(FIRST)
+    assert batch.counts == RecordCounts(invisible=3)
+    assert world.database.positions_of("orders")[0].committed_offset == 3
+
+
+def test_the_limit_leaves_the_rest_to_the_next_run(world: World) -> None:
+    world.log.append("orders", b"a", b"b", b"c")
+    plan = replace(world.settings.plan, limit=OffsetLimit(2))
+    world.settings = replace(world.settings, plan=plan)
+    assert world.run(FIRST).counts == RecordCounts(rows=2)
+    assert world.run(SECOND).counts == RecordCounts(rows=1)
+    assert world.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_batch_of_another_protocol_version_is_not_loaded(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    world.database.batches[batch.batch_id] = replace(batch, protocol_version=batch.protocol_version + 1)
+    with pytest.raises(VersionSkew):
+        world.load(batch)
+
+
+def test_a_preview_writes_nothing_and_names_the_ranges(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    ports = PlanPorts(world.ledger, world.log, FakeTarget(), world.runs)
+    preview = preview_plan(world.settings, FIRST, ports)
+    assert [(r.start, r.end) for r in preview.choice.ranges] == [(0, 2)]
+    assert (world.database.batches, world.database.positions) == ({}, {})
+
+
+def test_kafka_is_asked_after_the_ledger_was_read_and_before_the_plan_is_recorded(world: World) -> None:
+    world.log.append("orders", b"a")
+    world.run(FIRST)
+    assert world.log.questions == ["snapshot", "identity"]
+
+
+def test_an_audit_announces_its_own_batch_first_and_then_those_nobody_announced(world: World) -> None:
+    world.log.append("orders", b"a")
+    orphan = world.load(world.plan(FIRST))
+    world.log.append("orders", b"b")
+    own = world.load(world.plan(SECOND))
+    report = world.audit(own, SECOND)
+    assert [b.batch_id for b in report.announced] == [own.batch_id, orphan.batch_id]
+    assert [b.batch_id for b in world.audit(own, SECOND).announced] == [own.batch_id, orphan.batch_id]
+
+
+def test_a_load_marked_successful_by_hand_does_not_pass_the_audit(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    with pytest.raises(BatchNotCommitted):
+        world.audit(batch, FIRST)
+
+
+def test_a_summary_is_small_and_json_safe(world: World) -> None:
+    world.log.append("orders", b"a", b"b", partition=1)
+    summary = batch_summary(world.run(FIRST))
+    assert summary["ranges"] == {"orders": {"1": [0, 2]}}
+    assert summary["committed_offsets"] == {"orders": {"1": 2}}
+    assert summary["counts"] == {"rows": 2, "dead_letters": 0, "tombstones": 0, "filtered": 0, "invisible": 0}
+
+
+def test_the_position_holds_the_leader_epoch_of_what_ended_the_range(world: World) -> None:
+    world.log.append("orders", b"a")
+    world.log.partition(TopicPartition("orders", 0)).leader_epoch = 4
+    world.run(FIRST)
+    assert world.database.positions_of("orders")[0].leader_epoch == 4
