@@ -7,7 +7,7 @@ An attempt that is retried, doubled by speculation or killed leaves rows that no
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
@@ -85,12 +85,13 @@ class _SubrangeStager:
 
     def stage(self, reader: RangeReader, subrange: Subrange) -> SubrangeResult:
         account = SubrangeAccount(subrange)
-        for records in chunks(reader.read(subrange)):
-            account.require_in_order(records)
-            account.add(records, self._stage_chunk(records, subrange))
-            self._require_few_dead_letters(account)
-            staged = self._counts + account.counts
-            self._progress.tell_sometimes(staged.readable, self._offsets + account.passed_offsets)
+        with _reading(reader, subrange) as batches:
+            for records in chunks(batches):
+                account.require_in_order(records)
+                account.add(records, self._stage_chunk(records, subrange))
+                self._require_few_dead_letters(account)
+                staged = self._counts + account.counts
+                self._progress.tell_sometimes(staged.readable, self._offsets + account.passed_offsets)
         self._counts += account.counts
         self._offsets += subrange.span_offsets
         return account.result(reader.end_leader_epoch())
@@ -114,6 +115,17 @@ class _SubrangeStager:
             samples=account.samples,
             batch_id=self._context.batch_id,
         )
+
+
+@contextmanager
+def _reading(reader: RangeReader, subrange: Subrange) -> Iterator[Iterator[pa.RecordBatch]]:
+    batches = reader.read(subrange)
+    try:
+        yield batches
+    finally:
+        # After a fault the traceback keeps the generator alive, but it must end before the reader is closed.
+        if isinstance(batches, Generator):
+            batches.close()
 
 
 def _in_order(dead: Sequence[DeadRow], refused: Sequence[DeadRow]) -> list[DeadRow]:

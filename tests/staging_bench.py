@@ -84,3 +84,12 @@ class StagingBench:
 
     def dead_letters(self, *columns: str) -> list[tuple[Any, ...]]:
         return self.staged("dead_letters", columns, "offset")
+
+    def tables(self, claim: int = 1) -> list[str]:
+        """The parts of a claim's staging that exist."""
+        stem = staging_name(self.batch.batch_id, claim)
+        statement = sql.SQL(
+            "SELECT tablename::text FROM pg_tables WHERE schemaname = 'kafka_ingest_staging' ORDER BY 1"
+        )
+        names = [name for (name,) in self.query(statement)]
+        return [name.removeprefix(f"{stem}_") for name in names if name.startswith(f"{stem}_")]
