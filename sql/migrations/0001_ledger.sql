@@ -14,13 +14,10 @@ BEGIN
         CREATE SCHEMA kafka_ingest;
     END IF;
     IF to_regnamespace('kafka_ingest_staging') IS NULL THEN
-        CREATE SCHEMA kafka_ingest_staging;
+        CREATE SCHEMA kafka_ingest_staging; -- staging tables of running attempts
     END IF;
 END
 $$;
-
-COMMENT ON SCHEMA kafka_ingest IS 'Ledger of the Kafka loads into this database';
-COMMENT ON SCHEMA kafka_ingest_staging IS 'Staging tables of running attempts; what a crash leaves is dropped later';
 
 CREATE TABLE kafka_ingest.schema_migration (
     number     integer     NOT NULL,
@@ -264,8 +261,13 @@ CREATE TABLE kafka_ingest.dead_letter (
     record_time_type text,
     record_time      timestamptz GENERATED ALWAYS AS ( -- for people; NULL outside the years 1 to 9999
         CASE
+            -- Days and the rest apart: an interval is multiplied as a float, which is exact only up to 2^53.
             WHEN record_time_ms BETWEEN -62135596800000 AND 253402300799999
-            THEN (timestamp '1970-01-01 00:00:00' + record_time_ms * interval '1 millisecond') AT TIME ZONE 'UTC'
+            THEN (
+                timestamp '1970-01-01 00:00:00'
+                + (record_time_ms / 86400000) * interval '1 day'
+                + (record_time_ms % 86400000) * interval '1 millisecond'
+            ) AT TIME ZONE 'UTC'
         END
     ) STORED,
     reason           text        NOT NULL,

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.adapters.settings_json import (
+    first_run_from_json,
+    first_run_to_json,
+    settings_from_json,
+    settings_hash,
+    settings_to_json,
+)
+from kafka_ingest.core.errors import VersionSkew
+from kafka_ingest.core.settings import (
+    ColumnSettings,
+    DeadLetterLimits,
+    FirstRun,
+    FirstRunKind,
+    KeyFormat,
+    KeySettings,
+    PartitionOffset,
+    ValueFormat,
+    ValueSettings,
+)
+from tests.builders import batch_settings
+
+RICH = replace(
+    batch_settings(),
+    value=ValueSettings(
+        ValueFormat.JSON_COLUMNS,
+        (
+            ColumnSettings("größe", "numeric(12,2)", ("item", "a.b"), required=True),
+            ColumnSettings("note", "character varying(40)", ("note",)),
+        ),
+    ),
+    key=KeySettings(KeyFormat.TEXT, "order_key"),
+    headers_column="headers",
+    dead_letters=DeadLetterLimits(max_ratio=0.1),
+)
+
+
+@pytest.mark.parametrize("settings", [batch_settings(), RICH])
+def test_settings_come_back_exactly(settings: object) -> None:
+    assert settings_from_json(settings_to_json(settings)) == settings  # type: ignore[arg-type]
+
+
+def test_settings_come_back_from_reordered_and_spaced_json() -> None:
+    stored = json.dumps(json.loads(settings_to_json(RICH)), indent=2, sort_keys=False)
+    assert settings_from_json(stored) == RICH
+
+
+def test_the_text_is_canonical() -> None:
+    text = settings_to_json(RICH)
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_the_hash_follows_every_change_and_nothing_else() -> None:
+    assert settings_hash(RICH) == settings_hash(replace(RICH))
+    assert settings_hash(RICH) != settings_hash(replace(RICH, headers_column="h"))
+    assert len(settings_hash(RICH)) == 64
+
+
+@pytest.mark.parametrize(
+    "first_run",
+    [
+        FirstRun(FirstRunKind.EARLIEST),
+        FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=1_700_000_000_000),
+        FirstRun(FirstRunKind.OFFSETS, offsets=(PartitionOffset("orders", 0, 5), PartitionOffset("orders", 1, 0))),
+    ],
+)
+def test_a_first_run_comes_back_exactly(first_run: FirstRun) -> None:
+    assert first_run_from_json(first_run_to_json(first_run)) == first_run
+
+
+def test_settings_of_another_version_are_named_as_such() -> None:
+    stored = json.loads(settings_to_json(RICH))
+    del stored["target"]
+    with pytest.raises(VersionSkew, match="target"):
+        settings_from_json(json.dumps(stored))
