@@ -48,8 +48,8 @@ def order_record(number: int) -> OrderRecord:
     return OrderRecord(document["customer"].encode(), json.dumps(document, ensure_ascii=False).encode())
 
 
-def malformed_record(number: int) -> OrderRecord:
-    """Gives a record that no order can be read from: cut JSON, a number that does not fit, or no order id."""
+def malformed_record(number: int, kind: int) -> OrderRecord:
+    """Gives a record that no order can be read from: cut JSON, a number that does not fit, or no order id, by kind."""
     whole = order_record(number)
     document = order(number)
     values = (
@@ -57,14 +57,14 @@ def malformed_record(number: int) -> OrderRecord:
         json.dumps({**document, "amount": "12345678901234.56"}).encode(),
         json.dumps({key: value for key, value in document.items() if key != "order_id"}).encode(),
     )
-    return OrderRecord(whole.key, values[number % len(values)])
+    return OrderRecord(whole.key, values[kind % len(values)])
 
 
 def orders(count: int, *, first: int = 0, malformed: int = 0) -> Iterator[OrderRecord]:
     """Gives records with the numbers [first, first + count), of which ``malformed``, evenly spread, are malformed."""
-    bad = {first + position * count // malformed for position in range(malformed)}
+    bad = {first + position * count // malformed: position for position in range(malformed)}
     for number in range(first, first + count):
-        yield malformed_record(number) if number in bad else order_record(number)
+        yield malformed_record(number, bad[number]) if number in bad else order_record(number)
 
 
 def send_orders(

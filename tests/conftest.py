@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rung = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
         if rung in RUNGS:
             item.add_marker(rung)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how long each rung took, set-up of services included."""
+    counts: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    reports = chain.from_iterable(terminalreporter.stats.values())
+    for report in (report for report in reports if isinstance(report, pytest.TestReport)):
+        rung = next((name for name in RUNGS if name in report.keywords), "other")
+        counts[rung] += report.when == "call"
+        seconds[rung] += report.duration
+    for rung, count in counts.items():
+        terminalreporter.write_line(f"{rung:12} {count:5} tests  {seconds[rung]:7.1f} s")
 
 
 @pytest.fixture(scope="session")

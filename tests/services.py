@@ -228,7 +228,10 @@ class Producers:
 
 
 def main() -> None:
-    """Starts a pair for several pytest runs and prints the line for their env file."""
+    """Starts a pair for several pytest runs, or with ``--remove-left-overs`` stops those of runs that were killed."""
+    if sys.argv[1:] == ["--remove-left-overs"]:
+        remove_left_overs()
+        return
     services = TestServices(Path(sys.argv[1]).resolve(), shared=True)
     services.postgres.start()
     services.kafka.start()

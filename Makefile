@@ -1,0 +1,101 @@
+# Needs git, make, Python 3.11+ and Java 17+; everything else is installed into .venv and .cache of the checkout.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+# Other folders with the package on its path, as Airflow and Spark have it.
+IMPORTS := PYTHONPATH=plugins:.
+# A test that hangs is stopped with the stacks of all threads; the longest takes about two minutes on two cores.
+PYTEST := $(BIN)/python -m pytest --timeout=900
+# The rungs, quickest first.
+ALL_RUNGS := $(wildcard tests/unit tests/properties tests/dags tests/contracts tests/integration tests/crash tests/e2e)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+KEEP ?=
+SPARK ?=
+export KEEP
+
+.PHONY: help setup up down status doctor demo test test-unit test-dags test-integration test-e2e check format \
+	lock-requirements verify-requirements generate verify-generated build clean distclean
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## install everything into .venv (about two minutes the first time)
+
+$(READY): requirements.txt requirements-dev.txt
+	@test -n "$(PYTHON)" || { echo "error: no python3 on PATH: install Python 3.11 or newer"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: $(PYTHON) is too old: install Python 3.11 or newer, or run make PYTHON=<path>"; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV); } || { \
+		echo "error: $(PYTHON) cannot make environments (Debian/Ubuntu: apt-get install python3-venv)"; exit 1; }
+	@echo "installing the packages of requirements.txt and requirements-dev.txt (about 600 MB, once)"
+	@$(PIP) install --no-input -r requirements.txt -r requirements-dev.txt
+	@touch $@
+
+up: $(READY) ## start the sandbox: PostgreSQL, Kafka, Airflow (SPARK=cluster: a Spark cluster, too)
+	@$(BIN)/python -m sandbox up $(if $(SPARK),--spark $(SPARK))
+
+down: $(READY) ## stop the sandbox; its data stays
+	@$(BIN)/python -m sandbox down
+
+status: $(READY) ## show every part of the sandbox
+	@$(BIN)/python -m sandbox status
+
+doctor: $(READY) ## check what the machine has to bring
+	@$(BIN)/python -m sandbox doctor
+
+demo: $(READY) ## run the main job in a real Airflow, kill it, and count every record (KEEP=1 leaves it running)
+	@$(BIN)/python -m sandbox.demo
+
+test: $(READY) ## run all tests, on services that they start and stop
+	@$(PYTEST) $(ALL_RUNGS)
+
+test-unit: $(READY) ## run unit and property tests: no services, seconds
+	@$(PYTEST) $(wildcard tests/unit tests/properties)
+
+test-dags: $(READY) ## load every DAG and check the policies: no services
+	@$(PYTEST) $(wildcard tests/dags)
+
+test-integration: $(READY) ## run contract, integration and crash tests: real Kafka, PostgreSQL, Spark
+	@$(PYTEST) $(wildcard tests/contracts tests/integration tests/crash)
+
+test-e2e: $(READY) ## run the tests that need a running Airflow
+	@$(PYTEST) $(wildcard tests/e2e)
+
+check: $(READY) verify-requirements verify-generated ## lint, types, import rules, generated files: what CI checks first
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(IMPORTS) $(BIN)/lint-imports --no-cache > .mypy_cache/lint-imports.log 2>&1 || { \
+		cat .mypy_cache/lint-imports.log; exit 1; }
+	@tail -1 .mypy_cache/lint-imports.log
+
+format: $(READY) ## format the code and sort its imports
+	@$(BIN)/ruff check --fix --select I .
+	@$(BIN)/ruff format .
+
+lock-requirements: $(READY) ## write requirements*.txt from what requirements*.in name and .venv has
+	@$(BIN)/python tools/requirements_lock.py lock
+	@touch $(READY)
+
+verify-requirements: $(READY)
+	@$(BIN)/python tools/requirements_lock.py verify
+
+generate: $(READY) ## write the configuration reference from the model of the pipeline file
+	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference
+
+verify-generated: $(READY)
+	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference --check
+
+build: $(READY) ## build the wheel into dist/
+	@$(PIP) wheel --no-deps --wheel-dir dist .
+
+clean: ## stop the sandbox, delete its data and all caches of tools
+	@if test -x $(BIN)/python; then $(BIN)/python -m sandbox down --delete; fi
+	@rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+distclean: clean ## delete downloads and .venv, too
+	@rm -rf $(VENV) .cache
