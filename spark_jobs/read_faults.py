@@ -18,7 +18,7 @@ from spark_jobs.range_end import PartitionFailure, RangeEnd
 
 _ASK_SECONDS = 10.0
 
-_POSITION = 'run "python -m kafka_ingest lag" to see what the log still holds; docs/runbook.md has the ways on'
+_RUNBOOK = 'run "python -m kafka_ingest lag" to see what the log holds; see docs/runbook.md, section '
 
 
 def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
@@ -58,7 +58,9 @@ def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> Ing
     if end.next_offset < log_start:
         return _expired(end, end.next_offset, log_start)
     if log_end < end.subrange.end:
-        return _truncated(end, f"the log ends at {log_end}")
+        # Planned ends were readable once, and neither high watermark nor last stable offset ever moves backwards in
+        # an intact log (KIP-98).
+        return _truncated(end, f"the readable log ends at {log_end}")
     return silence
 
 
@@ -94,7 +96,7 @@ def _expired(end: RangeEnd, wanted: int, log_start: int) -> OffsetsExpired:
         f"{end.subrange.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
         expected=f"offsets {wanted} to {end.subrange.end}",
         found=f"log start offset {log_start}: {log_start - wanted} offsets are gone",
-        next_command=_POSITION,
+        next_command=_RUNBOOK + "OffsetsExpired",
     )
 
 
@@ -102,9 +104,10 @@ def _truncated(end: RangeEnd, found: str) -> LogTruncated:
     epoch = end.subrange.leader_epoch
     return LogTruncated(
         f"{end.subrange.topic_partition} is not the log that was read before",
-        expected=f"offsets {end.next_offset} to {end.subrange.end}" + (f" after epoch {epoch}" if epoch is not None else ""),
+        expected=f"offsets {end.next_offset} to {end.subrange.end}"
+        + (f" after epoch {epoch}" if epoch is not None else ""),
         found=found,
-        next_command=_POSITION,
+        next_command=_RUNBOOK + "LogTruncated",
     )
 
 

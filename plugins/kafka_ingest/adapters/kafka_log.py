@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -18,6 +19,11 @@ from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 
 #: What a broker without topic ids answers (before Kafka 2.8, KIP-516): sixteen zero bytes in base64.
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+#: An election takes milliseconds to a few seconds; a partition is called faulty only when it lasts longer.
+ELECTION_GRACE_SECONDS = 5.0
+
+_POLL_SECONDS = 0.2
 
 
 class KafkaLog:
@@ -47,26 +53,15 @@ class KafkaLog:
         self._admin.close()
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describes the selected topics; see the port."""
-        taken_at = datetime.now(UTC)
-        cluster_id = self._admin.cluster_id()
-        described = self._select(topics)
-        with_leader = [
-            TopicPartition(topic, info.id)
-            for topic, description in described.items()
-            for info in description.partitions
-            if _has_leader(info.leader)
-        ]
-        offsets = _PartitionOffsets(self._admin, with_leader, isolation_level)
-        states = {
-            topic: TopicState(
-                topic,
-                _topic_id(description),
-                {info.id: offsets.state(TopicPartition(topic, info.id)) for info in description.partitions},
-            )
-            for topic, description in described.items()
-        }
-        return LogSnapshot(cluster_id, states, taken_at)
+        """Describes the selected topics; see the port. Waits a few seconds for an election that is under way."""
+        grace = time.monotonic() + ELECTION_GRACE_SECONDS
+        while True:
+            taken_at = datetime.now(UTC)
+            cluster_id = self._admin.cluster_id()
+            states = self._states(self._select(topics), isolation_level)
+            if time.monotonic() > grace or not any(_is_faulty(state) for state in states.values()):
+                return LogSnapshot(cluster_id, states, taken_at)
+            time.sleep(_POLL_SECONDS)
 
     def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Gives the first offset at or after a time; see the port.
@@ -84,6 +79,25 @@ class KafkaLog:
         cluster_id = self._admin.cluster_id()
         described = self._admin.describe(topics)
         return LogIdentity(cluster_id, {topic: _topic_id(found) for topic, found in described.items()})
+
+    def _states(
+        self, described: Mapping[str, TopicDescription], isolation_level: IsolationLevel
+    ) -> dict[str, TopicState]:
+        with_leader = [
+            TopicPartition(topic, info.id)
+            for topic, description in described.items()
+            for info in description.partitions
+            if _has_leader(info.leader)
+        ]
+        offsets = _PartitionOffsets(self._admin, with_leader, isolation_level)
+        return {
+            topic: TopicState(
+                topic,
+                _topic_id(description),
+                {info.id: offsets.state(TopicPartition(topic, info.id)) for info in description.partitions},
+            )
+            for topic, description in described.items()
+        }
 
     def _select(self, topics: TopicSelection) -> dict[str, TopicDescription]:
         if topics.pattern is None:
@@ -117,6 +131,10 @@ class _PartitionOffsets:
         return PartitionState(
             partition.partition, has_leader=True, log_start_offset=start, high_watermark=high, end_offset=end
         )
+
+
+def _is_faulty(state: TopicState) -> bool:
+    return any(partition.end_offset is None for partition in state.partitions.values())
 
 
 def _has_leader(leader: object) -> bool:

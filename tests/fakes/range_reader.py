@@ -1,0 +1,82 @@
+"""The port ``RangeReader`` over the log in memory: for tests of everything that reads, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kafka_ingest.core.errors import LogTruncated, OffsetsExpired, PartitionMissing, TopicMissing
+from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.core.staging import Subrange
+from tests.fakes.log import FakeLog, FakePartition
+from tests.kafka_records import Record, record_batch
+
+
+class FakeRangeReader:
+    """Reads a :class:`FakeLog`; a range whose end the readable log does not reach is ``LogTruncated``."""
+
+    def __init__(
+        self, log: FakeLog, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED, *, batch_records: int = 2
+    ) -> None:
+        self._log = log
+        self._isolation_level = isolation_level
+        self._batch_records = batch_records
+        self._end_leader_epoch: int | None = None
+
+    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+        self._end_leader_epoch = None
+        partition = self._partition(subrange)
+        _require_start(partition, subrange)
+        records = [
+            Record(
+                offset=offset,
+                value=entry.value,
+                key=entry.key,
+                headers=entry.headers,
+                timestamp_ms=entry.timestamp_ms,
+                topic=subrange.topic,
+                partition=subrange.partition,
+            )
+            for offset, entry in sorted(partition.entries.items())
+            if subrange.start <= offset < subrange.end and entry.is_readable(self._isolation_level)
+        ]
+        for first in range(0, len(records), self._batch_records):
+            yield record_batch(records[first : first + self._batch_records])
+        _require_end(partition, subrange, self._isolation_level)
+        self._end_leader_epoch = self._epoch_at(partition, subrange.end)
+
+    def end_leader_epoch(self) -> int | None:
+        return self._end_leader_epoch
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+    def _partition(self, subrange: Subrange) -> FakePartition:
+        if self._log.failure is not None:
+            raise self._log.failure
+        topic = self._log.topics.get(subrange.topic)
+        if topic is None:
+            raise TopicMissing(f"no topic {subrange.topic}")
+        if subrange.partition not in topic.partitions:
+            raise PartitionMissing(f"no partition {subrange.topic_partition}")
+        return topic.partitions[subrange.partition]
+
+    def _epoch_at(self, partition: FakePartition, end: int) -> int:
+        passed = (entry.leader_epoch for offset, entry in sorted(partition.entries.items()) if offset >= end)
+        return next(passed, max((entry.leader_epoch for entry in partition.entries.values()), default=0))
+
+
+def _require_start(partition: FakePartition, subrange: Subrange) -> None:
+    if subrange.start < partition.log_start:
+        raise OffsetsExpired(f"{subrange.topic_partition} starts at {partition.log_start}")
+    epoch = subrange.leader_epoch
+    if subrange.start > partition.high_watermark or (
+        epoch is not None and partition.end_of_epoch(epoch) < subrange.start
+    ):
+        raise LogTruncated(f"{subrange.topic_partition} does not hold {subrange.start} after epoch {epoch}")
+
+
+def _require_end(partition: FakePartition, subrange: Subrange, isolation_level: IsolationLevel) -> None:
+    if (readable := partition.end_offset(isolation_level)) < subrange.end:
+        raise LogTruncated(f"{subrange.topic_partition} is readable up to {readable} only")
