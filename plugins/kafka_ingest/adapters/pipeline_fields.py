@@ -124,9 +124,11 @@ def _timezone(text: str) -> str:
 
 def _date(text: str) -> str:
     try:
-        date.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError("a date such as 2025-01-01") from error
+        is_plain = date.fromisoformat(text).isoformat() == text  # fromisoformat takes 20250101 and 2025-W01-3, too
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise ValueError("a date such as 2025-01-01")
     return text
 
 

@@ -205,7 +205,9 @@ def _is_unreadable(location: Location, document: YamlDocument) -> bool:
 
 
 def _line(path: Path, line: int, location: Location, text: str) -> str:
-    return f"{path}:{line}: {key_text(location)}{': ' if location else ''}{text}"
+    fault = f"{key_text(location)}{': ' if location else ''}{text}"
+    # What a file quotes may hold line breaks and control characters: a fault stays one line of plain characters.
+    return f"{path}:{line}: " + "".join(char if char.isprintable() else ascii(char)[1:-1] for char in fault)
 
 
 def _clash_line(clash: Clash, by_path: Mapping[Path, _File]) -> str:
