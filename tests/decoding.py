@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ def decode(settings: BatchSettings, *records: Mapping[str, Any], not_null: Seque
 
 def read_columns(plans: Sequence[ColumnPlan], *values: bytes) -> list[Outcome]:
     """Reads JSON values the quick way and the exact way, and checks that both give the same."""
-    quick, exact = (_outcomes(JsonColumns(plans, quick=way), values) for way in (True, False))
+    quick, exact = (_outcomes(_decoder(tuple(plans), way), values) for way in (True, False))
     assert [_comparable(outcome) for outcome in quick] == [_comparable(outcome) for outcome in exact]
     return exact
 
@@ -96,6 +97,11 @@ def read_misfit_or_value(type_name: str, raw: str | bytes) -> Any:
 def reasons(decoded: DecodedBatch) -> dict[int, DeadLetterReason]:
     """Reasons of the dead letters by row."""
     return {dead.row_index: dead.reason for dead in decoded.dead}
+
+
+@cache
+def _decoder(plans: tuple[ColumnPlan, ...], quick: bool) -> JsonColumns:
+    return JsonColumns(plans, quick=quick)
 
 
 def _outcomes(decoder: JsonColumns, values: Sequence[bytes]) -> list[Outcome]:

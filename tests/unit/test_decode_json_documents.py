@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,7 @@ ORDER = (
 PLAIN = (plan("a", "integer", "a"), plan("b", "text", "b", "c"))
 
 
-def read_one(plans: tuple[ColumnPlan, ...], value: bytes) -> object:
+def read_one(plans: tuple[ColumnPlan, ...], value: bytes) -> Any:
     (outcome,) = read_columns(plans, value)
     return (outcome.reason, outcome.detail) if isinstance(outcome, Misfit) else list(outcome)
 
@@ -52,7 +54,7 @@ def test_a_missing_or_null_parent_is_as_a_missing_value(parent: str) -> None:
 
 @pytest.mark.parametrize("parent", ["1", '"text"', "[]", "true", '[{"c": "x"}]'])
 def test_a_parent_that_is_no_object_is_of_the_wrong_type(parent: str) -> None:
-    reason, detail = read_one(PLAIN, f'{{"a": 1, "b": {parent}}}'.encode())  # type: ignore[misc]
+    reason, detail = read_one(PLAIN, f'{{"a": 1, "b": {parent}}}'.encode())
     assert reason == WRONG_TYPE
     assert detail.startswith("$.b: expected an object, found ")
 
@@ -97,8 +99,6 @@ def test_a_key_may_be_written_with_escapes() -> None:
 
 @pytest.mark.parametrize("key", ["unit price", 'q"q', "b\\b", "", "é", "a.b", "$", "line\nbreak", "\U0001f600"])
 def test_any_key_can_be_named(key: str) -> None:
-    import json
-
     assert read_one((plan("x", "text", key, key),), json.dumps({key: {key: "found"}}).encode()) == ["found"]
 
 
@@ -145,7 +145,7 @@ def test_bytes_that_are_not_utf8_are_told_wherever_they_stand(value: bytes) -> N
 
 
 def test_a_byte_order_mark_is_malformed_and_named() -> None:
-    reason, detail = read_one(PLAIN, b'\xef\xbb\xbf{"a": 1}')  # type: ignore[misc]
+    reason, detail = read_one(PLAIN, b'\xef\xbb\xbf{"a": 1}')
     assert reason == MALFORMED
     assert "byte order mark" in detail
 
