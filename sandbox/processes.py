@@ -141,6 +141,13 @@ class ManagedProcess:
             child.wait()  # a leader with threads looks dead a moment before its files and ports are released
 
 
+def stop_all_below(folder: Path) -> None:
+    """Stops every process that has its pid file somewhere below the folder, whoever started it. Idempotent."""
+    for pid_file in folder.rglob("*.pid"):
+        if pid_file.name != "postmaster.pid":  # that one is PostgreSQL's own
+            ManagedProcess(pid_file.stem, pid_file.parent).stop(grace_seconds=10)
+
+
 def _reap(pid: int) -> None:
     child = _children.get(pid)
     if child is not None and child.poll() is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says how long each rung took, set-up of services included."""
     counts: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     reports = chain.from_iterable(terminalreporter.stats.values())
     for report in (report for report in reports if isinstance(report, pytest.TestReport)):
         rung = next((name for name in RUNGS if name in report.keywords), "other")

@@ -30,6 +30,7 @@ from psycopg2 import sql
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
+from sandbox.processes import stop_all_below
 
 KAFKA_SECONDS = 30.0
 
@@ -69,7 +70,8 @@ class TestServices:
         return KafkaBroker(self.folder / "kafka", for_tests=True)
 
     def remove(self) -> None:
-        """Stops both and deletes what they wrote."""
+        """Stops both, and what else was started in the folder, and deletes what they wrote."""
+        stop_all_below(self.folder)
         self.postgres.destroy()
         self.kafka.destroy()
         shutil.rmtree(self.folder, ignore_errors=True)

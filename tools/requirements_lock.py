@@ -1,7 +1,7 @@
 """Pins what is installed: ``lock`` writes the requirements files, ``verify`` fails when they are stale.
 
-Neither needs the network. ``verify`` compares the hash of the .in file with that in the head of the .txt file, and every
-pinned version with the one that is installed.
+Neither needs the network. ``verify`` compares the hash of the .in file with that in the head of the .txt file, and
+every pinned version with the one that is installed.
 """
 
 from __future__ import annotations
