@@ -110,8 +110,8 @@ def test_new_partitions_are_seen_with_their_first_records(world: LogWorld) -> No
     """C10: partitions that joined after a plan."""
     topic = world.create(partitions=3)
     world.add_partitions(topic, 5)
-    world.produce(topic, *[b"x"] * 10, partition=4)
     until(lambda: len(partitions_of(world, topic)) == 5, "five partitions are seen")
+    world.produce(topic, *[b"x"] * 10, partition=4)
     assert partitions_of(world, topic)[4].end_offset == 10
     assert partitions_of(world, topic)[3].end_offset == 0
 
