@@ -15,7 +15,6 @@ ALL_RUNGS := $(wildcard tests/unit tests/properties tests/dags tests/contracts t
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
 SPARK ?=
-export KEEP
 
 .PHONY: help setup up down status doctor demo test test-unit test-dags test-integration test-e2e check format \
 	lock-requirements verify-requirements generate verify-generated build clean distclean
@@ -48,7 +47,7 @@ doctor: $(READY) ## check what the machine has to bring
 	@$(BIN)/python -m sandbox doctor
 
 demo: $(READY) ## run the main job in a real Airflow, kill it, and count every record (KEEP=1 leaves it running)
-	@$(BIN)/python -m sandbox.demo
+	@$(BIN)/python -m sandbox.demo $(if $(KEEP),--keep)
 
 test: $(READY) ## run all tests, on services that they start and stop
 	@$(PYTEST) $(ALL_RUNGS)
