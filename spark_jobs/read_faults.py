@@ -16,7 +16,7 @@ from kafka_ingest.core.errors import (
 )
 from spark_jobs.range_end import PartitionFailure, RangeEnd
 
-_ASK_SECONDS = 10.0
+_ASK_SECONDS = 5.0
 
 _RUNBOOK = 'run "python -m kafka_ingest lag" to see what the log holds; see docs/runbook.md, section '
 
@@ -46,6 +46,8 @@ def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) ->
 def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:
     """Gives the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
     topic, partition = end.subrange.topic, end.subrange.partition
+    if isinstance(silence, ConfigError):
+        return silence
     try:
         found = consumer.list_topics(topic, timeout=_ASK_SECONDS).topics[topic]
         if found.error is not None and found.error.code() in _UNKNOWN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from operator import methodcaller
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,11 +11,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_jobs.records import RECORD_SCHEMA
 
-#: Limits of one record batch. 10,000 records amortise what a batch costs (1 % at 250 bytes a record, measured); 8 MB
+#: Limits of one record batch. 10,000 records are 3 MB at a usual 250 bytes, and a batch costs little beside them; 8 MB
 #: bound the memory of decoding and COPY when records are large. One record above 8 MB is a batch of its own.
 MAX_RECORDS = 10_000
 MAX_BYTES = 8_000_000
 
+_headers_of = methodcaller("headers")
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
 #: librdkafka numbers "no time" 0, CreateTime 1, LogAppendTime 2; Kafka's record batches and RECORD_SCHEMA one less.
@@ -71,24 +72,28 @@ def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
 
 
 def _headers(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    try:
-        headers = list(map(Message.headers, messages))
-        readable = pa.repeat(pa.scalar(True), len(messages))
-    except UnicodeDecodeError:
-        found = [_readable_headers(message) for message in messages]
-        headers = [headers for headers, _ in found]
-        readable = pa.array([is_readable for _, is_readable in found], pa.bool_())
-    if headers.count(None) == len(headers):
-        return pa.nulls(len(headers), _HEADERS), readable
-    return _header_lists(headers), readable
+    """Gives headers, and whether each message's could be read.
+
+    ``Message.headers`` fails on a name that is not UTF-8, and then gives a result together with a pending
+    ``UnicodeDecodeError`` (confluent-kafka 2.16). Called as ``message.headers()`` that error would surface some lines
+    later; ``methodcaller`` checks the result and raises ``SystemError`` at once. It must not be asked a second time:
+    what it left is half built.
+    """
+    headers: list[list[tuple[str, bytes | None]] | None] = []
+    unreadable: set[int] = set()
+    for index, message in enumerate(messages):
+        try:
+            headers.append(_headers_of(message))
+        except (UnicodeDecodeError, SystemError):
+            headers.append(None)
+            unreadable.add(index)
+    count = len(headers)
+    readable = pa.array([index not in unreadable for index in range(count)]) if unreadable else _all_true(count)
+    return (pa.nulls(count, _HEADERS) if headers.count(None) == count else _header_lists(headers)), readable
 
 
-def _readable_headers(message: Message) -> tuple[Any, bool]:
-    """Gives the headers of one message, or none and ``False`` when a name is not UTF-8 (the client cannot tell it)."""
-    try:
-        return message.headers(), True
-    except UnicodeDecodeError:
-        return None, False
+def _all_true(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(True), count)
 
 
 def _header_lists(headers: Sequence[list[tuple[str, bytes | None]] | None]) -> pa.Array:
