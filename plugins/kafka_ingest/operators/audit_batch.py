@@ -36,7 +36,7 @@ class AuditBatchOperator(BaseOperator):
 
     def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
         self.asset = target_asset(pipeline.batch)
-        super().__init__(**{"outlets": [self.asset], **kwargs})
+        super().__init__(outlets=[self.asset, *kwargs.pop("outlets", [])], **kwargs)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class LoadBatchOperator(SparkSubmitOperator):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         self.env_vars = {"PATH": path, **submission.env_vars}
         self.name = submission.name
+        # The provider keeps a hook made of all this: executed twice, an operator would submit the first job again.
+        self._hook = None
 
     def _submit(self, context: Context) -> str:
         """Runs spark-submit to its end; gives its last words when it failed, else an empty text."""
@@ -105,7 +107,7 @@ class LoadBatchOperator(SparkSubmitOperator):
                 next_command="pip install pyspark in the worker's environment, or put Spark's bin folder on its PATH",
                 pipeline=self.pipeline.pipeline,
             ) from None
-        except AirflowException as fault:
+        except (AirflowException, RuntimeError) as fault:  # RuntimeError: where providers go for failures of their own
             return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
         return ""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: States in which a DAG run does nothing more (Airflow's ``DagRunState``).
+#: States in which a DAG run does nothing more (Airflow's ``DagRunState``, whose values equal these texts).
 FINISHED_STATES = frozenset({"success", "failed"})
 
 
@@ -45,7 +45,7 @@ class AirflowRunStates:
     def is_finished(self, request: Request) -> bool:
         """Whether the DAG run has ended."""
         try:
-            return str(self.task_instance.get_dagrun_state(request.dag_id, request.run_id)) in FINISHED_STATES
+            return self.task_instance.get_dagrun_state(request.dag_id, request.run_id) in FINISHED_STATES
         except AirflowRuntimeError as fault:
             log.info("Airflow does not tell the state of %s: %s", request, fault)
             return False
