@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sandbox.airflow import USER
@@ -100,12 +101,11 @@ def _produce(options: argparse.Namespace) -> int:
 def usage(sandbox: Sandbox) -> str:
     """Says how to look at the running sandbox and how to put something in."""
     airflow, env_file = sandbox.airflow(), sandbox.paths.env_file
-    shown = os.path.relpath(env_file)
-    psql = sandbox.postgres.program("psql")
+    shown, psql = _shown(env_file), _shown(sandbox.postgres.program("psql"))
     return f"""
 the sandbox is running
   Airflow     {airflow.url}   user {USER}   password {airflow.password}
-  PostgreSQL  . {shown} && {os.path.relpath(psql)}     (database {WAREHOUSE})
+  PostgreSQL  . {shown} && {psql}     (database {WAREHOUSE})
   Kafka       {sandbox.kafka.bootstrap}   topics {", ".join(TOPICS)}
   send        . {shown} && python -m sandbox produce --count 100 --malformed 2
   load        . {shown} && python -m kafka_ingest run orders
@@ -114,6 +114,10 @@ the sandbox is running
   stop        make down
 every address is in {shown} (it holds passwords; do not share it)
 """
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _sandbox() -> Sandbox:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -29,6 +30,16 @@ LOCAL_SPARK = "local[2]"
 TOPICS: Mapping[str, int] = {"orders": 4, "raw_events": 2}  # those of dags/pipelines
 
 Report = Callable[[str], None]
+
+
+class Part(Protocol):
+    """A server of the sandbox, as far as starting it goes."""
+
+    def is_running(self) -> bool:
+        """Says whether it lives and answers."""
+
+    def start(self) -> None:
+        """Starts it."""
 
 
 class Sandbox:
@@ -57,16 +68,13 @@ class Sandbox:
         """
         java()
         private_folder(self.paths.pipelines)
-        report("PostgreSQL: starting")
-        self.postgres.start()
+        self._start("PostgreSQL", self.postgres, report)
         for database in (WAREHOUSE, AIRFLOW_DATABASE):
             self.postgres.create_database(database)
-        report("Kafka: starting")
-        self.kafka.start()
+        self._start("Kafka", self.kafka, report)
         create_topics(self.kafka.bootstrap, TOPICS)
         if self.spark is not None:
-            report("Spark: starting a master and two workers")
-            self.spark.start()
+            self._start("Spark", self.spark, report)
         report("ledger: migrating")
         self.ingest(["migrate"])
         self.airflow().start(report)
@@ -146,6 +154,13 @@ class Sandbox:
         if spark is not None:
             found["Spark"] = self._state(spark.is_running, lambda: spark.master_url)
         return {**found, **self._airflow_states()}
+
+    def _start(self, name: str, part: Part, report: Report) -> None:
+        if part.is_running():
+            report(f"{name}: runs already")
+            return
+        report(f"{name}: starting")
+        part.start()
 
     def _airflow_states(self) -> dict[str, str]:
         try:
