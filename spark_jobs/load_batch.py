@@ -18,13 +18,12 @@ from contextlib import closing, contextmanager
 from functools import partial
 from types import TracebackType
 
+from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
+from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
 from kafka_ingest.adapters.postgres_staging import PostgresStaging
-
-from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
-from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.system_clock import SystemClock
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import IngestError
@@ -103,14 +102,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _load(options: argparse.Namespace, environment: JobEnvironment) -> Batch:
     _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
     with _runner(options.runner, environment) as runner:
-        batch = load_batch(options.batch_id, _ports(environment, runner), hold=environment.hold, report=_report)
+        batch = load_batch(options.batch_id, load_ports(environment, runner), hold=environment.hold, report=_report)
     if batch.counts:
         counts = batch.counts
         _log.info("committed: %s rows, %s dead letters", f"{counts.rows:,}", f"{counts.dead_letters:,}")
     return batch
 
 
-def _ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
+def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
+    """Gives the world that the job loads with."""
     return LoadPorts(
         ledger=PostgresLedger(environment.postgres),
         log=KafkaLog(environment.kafka),

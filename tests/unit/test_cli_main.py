@@ -105,10 +105,15 @@ def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixtur
     assert "Traceback" not in shown.err
 
 
-def test_a_missing_connection_names_the_variable_and_airflows_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_connection_names_the_variable_and_airflows_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As where Airflow is not installed: asking it takes seconds and a database.
+    monkeypatch.setattr("kafka_ingest.commands.wiring.find_spec", lambda _name: None)
     assert cli.main(["migrate", "--connection", "nowhere_at_all"]) == 78
     message = capsys.readouterr().err
     assert "AIRFLOW_CONN_NOWHERE_AT_ALL" in message
+    assert "airflow connections add nowhere_at_all" in message
     assert "Traceback" not in message
 
 

@@ -1,0 +1,143 @@
+"""One pipeline file in a folder of its own, run by the command line against the shared Kafka and a fresh database."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+import yaml
+
+from kafka_ingest.adapters.job_environment import JobEnvironment
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.settings_json import settings_hash
+from kafka_ingest.cli import main
+from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.steps.load_batch import load_batch
+from kafka_ingest.steps.plan_batch import plan_batch
+from spark_jobs.in_process_runner import InProcessRunner
+from spark_jobs.load_batch import load_ports
+from spark_jobs.stage_contexts import stage_context
+
+RAW = {
+    "first_run": "earliest",
+    "value": {"format": "raw", "column": "payload"},
+    "key": {"format": "raw", "column": "key"},
+    "headers": {"column": "headers"},
+    "metadata_columns": {"timestamp_type": "kafka_timestamp_type"},
+}
+
+
+@dataclass
+class PipelineUnderTest:
+    """A pipeline named ``name`` that loads ``topic`` into the table ``shop.<name>``."""
+
+    name: str
+    folder: Path
+    database: Mapping[str, Any] = field(repr=False)
+    capture: pytest.CaptureFixture[str] = field(repr=False)
+
+    @property
+    def table(self) -> str:
+        return f"shop.{self.name}"
+
+    def write(self, topic: str, **sections: Any) -> None:
+        """Writes the file; sections replace those of :data:`RAW`, ``None`` leaves one out."""
+        document = {
+            "pipeline": self.name,
+            "schedule": "@daily",
+            "kafka": {"topics": [topic]},
+            "target": {"table": self.table, "create_table": True},
+            **RAW,
+            **sections,
+        }
+        kept = {key: value for key, value in document.items() if value is not None}
+        (self.folder / f"{self.name}.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
+
+    def command(self, *arguments: str) -> tuple[int, Any, str]:
+        """Runs a command with ``--json``; gives its exit code, its document and what it said on standard error."""
+        self.capture.readouterr()
+        code = main([*arguments, "--json"])
+        shown = self.capture.readouterr()
+        return code, json.loads(shown.out) if shown.out.strip() else None, shown.err
+
+    def load(self, *arguments: str, runner: str = "in-process") -> dict[str, Any]:
+        """Runs the pipeline and expects success; gives the batch's summary."""
+        code, summary, notes = self.command("run", self.name, "--runner", runner, *arguments)
+        assert code == 0, notes
+        assert isinstance(summary, dict)
+        return summary
+
+    def load_here(self) -> Batch:
+        """Plans and loads with the job's own code in this process: no process is started, so it is quick."""
+        settings = find_pipeline(self.name)
+        # A load that failed before must not hold this one up.
+        ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
+        request = Request("test", uuid.uuid4().hex)
+        batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
+        if batch.state is BatchState.COMMITTED:
+            return batch
+        environment = JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
+        runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
+        return load_batch(batch.batch_id, load_ports(environment, runner), hold=environment.hold, report=lambda _: None)
+
+    def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Asks the database."""
+        with closing(psycopg2.connect(**self.database)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            found = cursor.fetchall() if cursor.description else []
+            connection.commit()
+            return [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in found]
+
+    def rows(self, columns: str) -> list[tuple[Any, ...]]:
+        """Gives the target's rows by partition and offset."""
+        return self.query(f"SELECT {columns} FROM {self.table} ORDER BY kafka_partition, kafka_offset")
+
+    def dead_letters(self, columns: str) -> list[tuple[Any, ...]]:
+        """Gives the pipeline's dead letters by partition and offset."""
+        return self.query(
+            f'SELECT {columns} FROM kafka_ingest.dead_letter WHERE pipeline = %s ORDER BY partition, "offset"',
+            self.name,
+        )
+
+
+class EveryRunHasEnded:
+    """Port ``RunStates``."""
+
+    def is_finished(self, request: Request) -> bool:
+        return True
+
+
+def set_connections(
+    environment: pytest.MonkeyPatch, *, bootstrap: str, database: Mapping[str, Any], master: str = "local[2]"
+) -> None:
+    """Sets the three connections that pipelines use by default."""
+    connections: dict[str, dict[str, Any]] = {
+        "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap}},
+        "POSTGRES_DEFAULT": {
+            "conn_type": "postgres",
+            "host": database["host"],
+            "port": database["port"],
+            "login": database["user"],
+            "password": database["password"],
+            "schema": database["dbname"],
+        },
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": master},
+    }
+    for name, values in connections.items():
+        environment.setenv(f"AIRFLOW_CONN_{name}", json.dumps(values))
+
+
+@contextmanager
+def produced(producer: Any) -> Iterator[Any]:
+    """Gives the producer and returns when the broker has acknowledged everything."""
+    yield producer
+    assert producer.flush(30) == 0

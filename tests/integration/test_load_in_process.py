@@ -1,0 +1,385 @@
+"""Loads through the command line, real Kafka and PostgreSQL, tasks run in one process: the many small cases."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sandbox.kafka import KafkaBroker
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.services import ProducerFactory, TopicFactory
+
+
+@pytest.fixture
+def pipeline(
+    tmp_path: Path,
+    database: dict[str, Any],
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> PipelineUnderTest:
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    return PipelineUnderTest("events", tmp_path, database, capfd)
+
+
+def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic(2)
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        for number in range(10):
+            sender.produce(name, value=f"{number}", partition=number % 2)
+    first = pipeline.load()
+    assert (first["counts"]["rows"], first["ranges"]) == (10, {name: {"0": [0, 5], "1": [0, 5]}})
+    with produced(producer()) as sender:
+        sender.produce(name, value="late", partition=1)
+    second = pipeline.load()
+    assert (second["counts"]["rows"], second["ranges"]) == (1, {name: {"1": [5, 6]}})
+    expected = [(0, o, f"{2 * o}".encode()) for o in range(5)] + [(1, o, f"{2 * o + 1}".encode()) for o in range(5)]
+    assert pipeline.rows("kafka_partition, kafka_offset, payload") == [*expected, (1, 5, b"late")]
+
+
+def test_the_same_run_again_is_the_same_batch(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        sender.produce(name, value="a")
+    first = pipeline.load("--run-id", "r1")
+    with produced(producer()) as sender:
+        sender.produce(name, value="b")
+    again = pipeline.load("--run-id", "r1")
+    assert again == first
+    assert pipeline.rows("payload") == [(b"a",)]
+
+
+def test_the_same_run_with_another_limit_is_refused(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        for number in range(5):
+            sender.produce(name, value=f"{number}")
+    assert pipeline.load("--run-id", "r1", "--limit", "2")["counts"]["rows"] == 2
+    code, _, notes = pipeline.command("run", "events", "--runner", "in-process", "--run-id", "r1", "--limit", "3")
+    assert code == 78
+    assert '"class": "RequestChanged"' in notes
+
+
+def test_a_limit_is_worked_off_run_by_run(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        for number in range(5):
+            sender.produce(name, value=f"{number}")
+    assert [pipeline.load("--limit", "2")["span_offsets"] for _ in range(4)] == [2, 2, 1, 0]
+    assert pipeline.rows("kafka_offset") == [(o,) for o in range(5)]
+
+
+def test_c42_an_empty_range_is_green_and_starts_no_job(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic(2)
+    pipeline.write(name)
+    for _ in range(3):
+        code, summary, notes = pipeline.command("run", "events", "--runner", "spark")
+        assert (code, summary["state"], summary["ranges"]) == (0, "committed", {})
+        assert "has nothing to read: Spark is not started" in notes
+    with produced(producer()) as sender:
+        sender.produce(name, value="first", partition=1)
+    loaded = pipeline.load()
+    assert loaded["ranges"] == {name: {"1": [0, 1]}}
+    assert pipeline.rows("kafka_partition, payload") == [(1, b"first")]
+
+
+def test_c12_one_bad_record_is_a_dead_letter_with_its_bytes_and_the_others_are_rows(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    # The times lie in 1970: time-based retention would delete the records.
+    name = topic(1, {"retention.ms": "-1"})
+    columns = [{"name": "n", "type": "integer", "required": True}]
+    pipeline.write(name, value={"format": "json", "columns": columns}, tombstones="dead_letter")
+    with produced(producer()) as sender:
+        for number in range(100):
+            value = b"{broken" if number == 57 else json.dumps({"n": number}).encode()
+            sender.produce(name, key=b"\x80", value=value, headers=[("a", b"\xff"), ("a", None)], timestamp=number + 1)
+    counts = pipeline.load()["counts"]
+    assert (counts["rows"], counts["dead_letters"]) == (99, 1)
+    assert pipeline.rows("n") == [(number,) for number in range(100) if number != 57]
+    stored = (
+        'topic, generation, partition, "offset", reason, key, value, header_names, record_time_ms, record_time_type'
+    )
+    assert pipeline.dead_letters(stored) == [
+        (name, 0, 0, 57, "malformed", b"\x80", b"{broken", ["a", "a"], 58, "create")
+    ]
+    [(headers,)] = pipeline.dead_letters("header_values")
+    assert [None if v is None else bytes(v) for v in headers] == [b"\xff", None]
+
+
+def test_c12_a_sick_database_is_never_a_dead_letter(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    pipeline.load("--run-id", "creates the table")
+    with produced(producer()) as sender:
+        sender.produce(name, value="a")
+    pipeline.query(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'disk full' USING ERRCODE = 'disk_full'; END $$"
+    )
+    pipeline.query("CREATE TRIGGER refuse BEFORE INSERT ON shop.events FOR EACH ROW EXECUTE FUNCTION refuse()")
+    code, _, notes = pipeline.command("run", "events", "--runner", "in-process", "--run-id", "r1")
+    assert code != 0, notes
+    assert (pipeline.rows("payload"), pipeline.dead_letters("reason")) == ([], [])
+    pipeline.query("DROP TRIGGER refuse ON shop.events")
+    assert pipeline.load("--run-id", "r1")["counts"]["rows"] == 1
+    assert pipeline.rows("payload") == [(b"a",)]
+
+
+def test_over_the_limit_of_dead_letters_nothing_is_written_and_the_first_offsets_are_named(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(
+        name,
+        value={"format": "json", "columns": [{"name": "n", "type": "integer"}]},
+        dead_letters={"max_count": 2},
+    )
+    with produced(producer()) as sender:
+        for value in (b'{"n": 1}', b"{", b"{", b"{"):
+            sender.produce(name, value=value)
+    code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
+    assert code == 78
+    assert '"class": "TooManyDeadLetters"' in notes
+    assert f"{name}[0]" in notes
+    assert (pipeline.rows("n"), pipeline.dead_letters("reason")) == ([], [])
+
+
+def test_c18_null_empty_and_json_null_are_three_different_things(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name, value={"format": "json", "column": "document"}, tombstones="row")
+    with produced(producer()) as sender:
+        for key, value in ((b"1", b'{"a": 1}'), (b"1", None), (None, b"{}"), (b"", b"null"), (b"2", b"")):
+            sender.produce(name, key=key, value=value)
+    counts = pipeline.load()["counts"]
+    assert (counts["rows"], counts["dead_letters"]) == (4, 1)
+    assert pipeline.rows("key, document::text") == [
+        (b"1", '{"a": 1}'),
+        (b"1", None),
+        (None, "{}"),
+        (b"", "null"),
+    ]
+    assert pipeline.dead_letters('"offset", key, value, reason') == [(4, b"2", b"", "malformed")]
+
+
+def test_c18_raw_bytes_keep_null_and_empty_apart(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name, tombstones="row")
+    with produced(producer()) as sender:
+        for key, value in ((b"1", b"{}"), (b"1", None), (None, b"{}"), (b"", b""), (b"1", b"null")):
+            sender.produce(name, key=key, value=value)
+    pipeline.load()
+    assert pipeline.rows("key, payload") == [
+        (b"1", b"{}"),
+        (b"1", None),
+        (None, b"{}"),
+        (b"", b""),
+        (b"1", b"null"),
+    ]
+
+
+def test_tombstones_can_be_counted_instead(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name, tombstones="count")
+    with produced(producer()) as sender:
+        sender.produce(name, key=b"1", value=b"a")
+        sender.produce(name, key=b"1", value=None)
+    counts = pipeline.load()["counts"]
+    assert (counts["rows"], counts["tombstones"]) == (1, 1)
+
+
+def test_c16_markers_and_aborted_records_end_a_range_and_are_counted_as_invisible(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    sender = producer(transactional_id=f"{name}-t")
+    sender.init_transactions()
+    sender.begin_transaction()
+    for number in range(100):
+        sender.produce(name, value=f"{number}")
+    sender.commit_transaction()
+    first = pipeline.load()
+    assert first["committed_offsets"] == {name: {"0": 101}}
+    assert (first["counts"]["rows"], first["counts"]["invisible"]) == (100, 1)
+    sender.begin_transaction()
+    for _ in range(3):
+        sender.produce(name, value="never")
+    # Aborting throws away what has not been sent.
+    sender.flush()
+    sender.abort_transaction()
+    second = pipeline.load()
+    assert second["committed_offsets"] == {name: {"0": 105}}
+    assert (second["counts"]["rows"], second["counts"]["invisible"]) == (0, 4)
+    _, lags, _ = pipeline.command("lag", "events")
+    assert lags[0]["lag_offsets"] == 0
+    assert len(pipeline.rows("kafka_offset")) == 100
+
+
+def test_c43_framed_bytes_are_landed_untouched(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    values = [
+        b"\x00\x00\x00\x00\x01\x02ab",
+        b"\x00\x00\x00\x00\x02\x06xyz",
+        b'{"a": 1}',
+        b"\x00\x01\x02",
+        bytes(range(256)),
+    ]
+    with produced(producer()) as sender:
+        for value in values:
+            sender.produce(name, value=value)
+    pipeline.load()
+    assert pipeline.rows("payload") == [(value,) for value in values]
+
+
+def test_c43_framed_bytes_are_never_decoded_as_text_or_json(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    framed = [b"\x00\x00\x00\x00\x01\x02ab", b'\x00\x00\x00\x00\x02{"a": 1}']
+    pipeline.write(name, value={"format": "json", "columns": [{"name": "a", "type": "integer"}]})
+    with produced(producer()) as sender:
+        for value in framed:
+            sender.produce(name, value=value)
+    pipeline.load()
+    assert pipeline.rows("a") == []
+    assert [value for (value,) in pipeline.dead_letters("value")] == framed
+
+
+def test_reports_tell_status_lag_batches_and_dead_letters(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name, value={"format": "text", "column": "line"})
+    _, [before], _ = pipeline.command("status", "events")
+    assert before["standing"] == "never planned"
+    with produced(producer()) as sender:
+        for value in (b"a", b"b\xff", b"c"):
+            sender.produce(name, key=b"k", value=value)
+    code, preview, _ = pipeline.command("plan", "events", "--dry-run", "--limit", "2")
+    assert (code, preview["backlog_offsets"], [(r["start"], r["end"]) for r in preview["ranges"]]) == (0, 3, [(0, 2)])
+    summary = pipeline.load("--limit", "2", "--run-id", "r1")
+    _, [status], _ = pipeline.command("status", "events")
+    assert (status["standing"], status["last_rows"], status["unresolved_dead_letters"]) == ("idle", 1, 1)
+    _, [lag], _ = pipeline.command("lag", "events")
+    assert (lag["committed_offset"], lag["end_offset"], lag["lag_offsets"], lag["headroom_offsets"]) == (2, 3, 1, 2)
+    _, [batch], _ = pipeline.command("batches", "events")
+    assert (batch["batch_id"], batch["run_id"], batch["offsets"]) == (summary["batch_id"], "r1", 2)
+    _, [hidden], _ = pipeline.command("dead-letters", "events", "--batch", summary["batch_id"])
+    assert "value" not in hidden
+    _, [shown], _ = pipeline.command("dead-letters", "events", "--show-values")
+    assert (shown["offset"], shown["reason"], shown["value"]) == (1, "not_utf8", "Yv8=")
+    assert pipeline.command("audit", "events")[:2] == (0, [])
+
+
+def test_an_audit_finds_a_row_that_somebody_took_away(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        sender.produce(name, value="a")
+    pipeline.load("--run-id", "r1")
+    pipeline.query("DELETE FROM shop.events")
+    code, violations, _ = pipeline.command("audit", "events")
+    assert (code, bool(violations)) == (65, True)
+    assert pipeline.command("run", "events", "--runner", "in-process", "--run-id", "r1")[0] == 65
+
+
+def plan_only(pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
+    """Leaves the run's batch planned: its job could not be submitted."""
+    working = os.environ["AIRFLOW_CONN_SPARK_DEFAULT"]
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
+    code, _, notes = pipeline.command("run", "events", "--run-id", run_id)
+    assert (code, '"class": "ConfigError"' in notes) == (78, True), notes
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", working)
+
+
+def test_c11_records_that_expire_between_plan_and_load_stop_the_batch(
+    pipeline: PipelineUnderTest,
+    topic: TopicFactory,
+    producer: ProducerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    kafka_broker: KafkaBroker,
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        for number in range(10):
+            sender.produce(name, value=f"{number}")
+    plan_only(pipeline, monkeypatch, "r1")
+    admin, partition = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), TopicPartition(name, 0, 4)
+    admin.delete_records([partition])[partition].result(30)
+    code, _, notes = pipeline.command("run", "events", "--run-id", "r1", "--runner", "in-process")
+    assert (code, '"class": "OffsetsExpired"' in notes) == (78, True), notes
+    assert pipeline.rows("payload") == []
+
+
+def test_another_run_is_told_to_come_back_while_a_batch_is_planned(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        sender.produce(name, value="a")
+    plan_only(pipeline, monkeypatch, "r1")
+    code, _, notes = pipeline.command("run", "events", "--run-id", "r2", "--runner", "in-process")
+    assert (code, '"class": "Busy"' in notes) == (75, True), notes
+    _, preview, _ = pipeline.command("plan", "events", "--dry-run")
+    _, [status], _ = pipeline.command("status", "events")
+    assert (preview["outstanding_batch_id"], status["outstanding_request"]) == (
+        status["outstanding_batch_id"],
+        "cli r1",
+    )
+    assert pipeline.load("--run-id", "r1")["counts"]["rows"] == 1
+
+
+def test_a_missing_topic_stops_before_anything_is_written(pipeline: PipelineUnderTest) -> None:
+    pipeline.write("there-is-no-such-topic")
+    code, _, notes = pipeline.command("run", "events")
+    assert code == 78
+    assert '"class": "TopicMissing"' in notes
+    assert pipeline.command("batches", "events")[1] == []
+
+
+def test_a_database_without_a_ledger_names_the_command(
+    pipeline: PipelineUnderTest, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, kafka_broker: KafkaBroker
+) -> None:
+    pipeline.write(topic())
+    bare = {**pipeline.database, "dbname": "postgres"}
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=bare)
+    code, _, notes = pipeline.command("run", "events")
+    assert code == 78
+    assert "python -m kafka_ingest migrate" in notes

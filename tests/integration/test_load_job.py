@@ -1,0 +1,128 @@
+"""The whole job as a user starts it: real processes, real spark-submit on local[2], real Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from sandbox.kafka import KafkaBroker
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.services import ProducerFactory, TopicFactory
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PARTITIONS, RECORDS = 3, 3_000
+BAD = (5, 1_234, 2_999)
+
+
+@pytest.fixture
+def pipeline(
+    tmp_path: Path,
+    database: dict[str, Any],
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> PipelineUnderTest:
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}")
+    return PipelineUnderTest("events", tmp_path, database, capfd)
+
+
+class CommandLines(threading.Thread):
+    """Collects the command lines of all processes below this one, as every user of the machine could see them."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seen: set[str] = set()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> CommandLines:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.05):
+            self.seen.update(_command_lines())
+
+
+def _command_lines() -> Iterator[str]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                yield (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:  # it has ended
+                continue
+
+
+def kafka_ingest(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kafka_ingest", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+
+def send(sender: Any, name: str, numbers: range) -> None:
+    for number in numbers:
+        value = b"{broken" if number in BAD else json.dumps({"n": number, "text": f"värde {number}"}).encode()
+        sender.produce(name, key=f"{number}", value=value, partition=number % PARTITIONS)
+
+
+def test_the_job_loads_every_record_once_and_shows_no_secret(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic(PARTITIONS)
+    columns = [{"name": "n", "type": "bigint", "required": True}, {"name": "text", "type": "text"}]
+    pipeline.write(name, value={"format": "json", "columns": columns}, tombstones="dead_letter")
+    with produced(producer()) as sender:
+        send(sender, name, range(RECORDS))
+    assert kafka_ingest("migrate").returncode == 0
+    with CommandLines() as lines:
+        done = kafka_ingest("run", "events", "--run-id", "r1", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    expected = [n for n in range(RECORDS) if n not in BAD]
+    assert (summary["counts"]["rows"], summary["counts"]["dead_letters"]) == (len(expected), len(BAD))
+    rows = pipeline.query("SELECT n, text, convert_from(key, 'UTF8') FROM shop.events ORDER BY n")
+    assert rows == [(n, f"värde {n}", f"{n}") for n in expected]
+    assert sorted(pipeline.dead_letters("key, value")) == sorted((f"{n}".encode(), b"{broken") for n in BAD)
+    assert pipeline.query("SELECT count(*) FROM pg_tables WHERE schemaname = 'kafka_ingest_staging'") == [(0,)]
+
+    password = str(pipeline.database["password"])
+    shown = " ".join(lines.seen) + done.stdout + done.stderr
+    assert "spark.ui.enabled=false" in shown, "spark-submit was not seen"
+    assert not any(secret in shown for secret in (password, quote(password, safe=""), json.dumps(password)[1:-1]))
+    assert "committed: 2,997 rows, 3 dead letters" in done.stderr
+
+    again = kafka_ingest("run", "events", "--run-id", "r1", "--json")
+    assert json.loads(again.stdout) == summary
+    assert "was loaded before: Spark is not started" in again.stderr
+    nothing_new = kafka_ingest("run", "events", "--json")
+    assert (nothing_new.returncode, json.loads(nothing_new.stdout)["ranges"]) == (0, {})
+    assert "has nothing to read: Spark is not started" in nothing_new.stderr
+
+
+def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic(2)
+    pipeline.write(name, value={"format": "json", "column": "document"}, dead_letters={"max_count": 1})
+    with produced(producer()) as sender:
+        for number in range(10):
+            sender.produce(name, value=b"{", partition=number % 2)
+    done = kafka_ingest("run", "events")
+    assert done.returncode == 78
+    last_message = done.stderr.rpartition("TooManyDeadLetters: ")[2]
+    assert "expected: " in last_message
+    assert "Traceback" not in done.stderr
+    assert (pipeline.rows("document"), pipeline.dead_letters("reason")) == ([], [])

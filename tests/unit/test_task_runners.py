@@ -1,0 +1,115 @@
+"""How faults of tasks travel to the driver, and that every task answers once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_ingest.core.errors import AccountingMismatch, BrokerUnavailable, Fenced, IngestError, OffsetsExpired
+from kafka_ingest.core.staging import StageResult, StageTask
+from kafka_ingest.core.target_shape import TargetShape
+from spark_jobs import in_process_runner, spark_runner
+from spark_jobs.in_process_runner import InProcessRunner
+from spark_jobs.spark_runner import TaskCrashed
+from spark_jobs.stage_context import StageContext
+from spark_jobs.stage_results import StageFault, one_result_per_task
+from tests.builders import batch_settings, planned_batch
+
+SECRET = "pg-s3cret"
+BATCH = planned_batch()
+TASKS = [StageTask(0, ()), StageTask(1, ())]
+CONTEXT = StageContext(BATCH.batch_id, 1, batch_settings(), TargetShape((), ()), {}, {"password": SECRET})
+
+
+def result(task_index: int, attempt_id: int = 7) -> StageResult:
+    return StageResult(task_index, attempt_id, ())
+
+
+def staging_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def stage_task(*_: Any) -> StageResult:
+        raise error
+
+    monkeypatch.setattr(spark_runner, "stage_task", stage_task)
+    monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
+
+
+def test_results_are_given_in_the_order_of_the_tasks() -> None:
+    assert one_result_per_task(BATCH, TASKS, [result(1), result(0)]) == [result(0), result(1)]
+
+
+@pytest.mark.parametrize("found", [[result(0)], [result(0), result(0)], [result(0), result(1), result(1)], []])
+def test_a_missing_or_second_result_publishes_nothing(found: list[StageResult]) -> None:
+    with pytest.raises(AccountingMismatch, match="one result each"):
+        one_result_per_task(BATCH, TASKS, found)
+
+
+def test_the_fault_of_the_first_task_comes_back_in_its_class() -> None:
+    faults = [
+        StageFault(1, BrokerUnavailable("second").to_record()),
+        StageFault(0, OffsetsExpired("first").to_record()),
+    ]
+    with pytest.raises(OffsetsExpired, match="first"):
+        one_result_per_task(BATCH, TASKS, faults)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_fault_that_needs_a_person_is_a_value_so_that_spark_does_not_retry_it(
+    monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    error = OffsetsExpired("gone")
+    staging_fails(monkeypatch, error)
+    answer = spark_runner._stage(TASKS[0], CONTEXT, 7, is_last=is_last)
+    assert answer == StageFault(0, error.to_record())
+
+
+def test_a_fault_that_can_pass_is_retried_by_spark_until_its_last_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = BrokerUnavailable("away")
+    staging_fails(monkeypatch, error)
+    with pytest.raises(TaskCrashed, match="away"):
+        spark_runner._stage(TASKS[0], CONTEXT, 7, is_last=False)
+    assert spark_runner._stage(TASKS[0], CONTEXT, 7, is_last=True) == StageFault(0, error.to_record())
+
+
+def test_an_unexpected_error_reaches_spark_with_its_trace_and_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    staging_fails(monkeypatch, ValueError(f"connection password={SECRET} refused"))
+    with pytest.raises(TaskCrashed) as caught:
+        spark_runner._stage(TASKS[0], CONTEXT, 7, is_last=True)
+    assert "Traceback" in str(caught.value)
+    assert "password=*** refused" in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_the_context_hides_its_secrets() -> None:
+    assert SECRET not in repr(CONTEXT)
+
+
+def test_in_process_every_task_is_an_attempt_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    def stage_task(task: StageTask, context: StageContext, attempt_id: int) -> StageResult:
+        attempts.append(attempt_id)
+        return result(task.task_index, attempt_id)
+
+    monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
+    results = InProcessRunner(lambda _: CONTEXT, tasks=2).run(BATCH, TASKS)
+    assert [r.attempt_id for r in results] == attempts
+    assert len(set(attempts)) == 2
+
+
+@pytest.mark.parametrize("error", [OffsetsExpired("gone"), BrokerUnavailable("away")])
+def test_in_process_a_fault_ends_the_load_at_once(monkeypatch: pytest.MonkeyPatch, error: IngestError) -> None:
+    staging_fails(monkeypatch, error)
+    with pytest.raises(type(error)):
+        InProcessRunner(lambda _: CONTEXT).run(BATCH, TASKS)
+
+
+def test_in_process_a_cancelled_load_begins_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    staging_fails(monkeypatch, AssertionError("a task began"))
+    runner = InProcessRunner(lambda _: replace(CONTEXT))
+    runner.cancel()
+    with pytest.raises(Fenced):
+        runner.run(BATCH, TASKS)
