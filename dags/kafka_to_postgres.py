@@ -7,13 +7,16 @@ done in this file, because an import error of a DAG file marks every DAG of that
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from airflow.sdk import get_parsing_context
 
 from kafka_ingest.operators.pipeline_catalog import one_pipeline, read_catalog
 from kafka_ingest.operators.pipeline_dag import dag_id_of, pipeline_dag, pipeline_of
 
+folder = Path(__file__).with_name("pipelines")
 # A worker about to run a task says which DAG it needs. If its file has broken since, the task's log shows the error.
 needed = get_parsing_context().dag_id
 
-for settings in (one_pipeline(pipeline_of(needed)),) if needed else read_catalog().pipelines:
+for settings in (one_pipeline(pipeline_of(needed), folder),) if needed else read_catalog(folder).pipelines:
     globals()[dag_id_of(settings.pipeline)] = pipeline_dag(settings)

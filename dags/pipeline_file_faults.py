@@ -6,6 +6,8 @@ it again and again like every DAG file, so the error goes away by itself once th
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kafka_ingest.operators.pipeline_catalog import read_catalog, require_no_errors
 
-require_no_errors(read_catalog())
+require_no_errors(read_catalog(Path(__file__).with_name("pipelines")))

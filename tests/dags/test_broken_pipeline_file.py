@@ -89,6 +89,15 @@ def test_a_missing_folder_is_an_import_error_and_the_other_folders_load(plugins:
     assert str(tmp_path / "unmounted") in report["import_errors"]["pipeline_file_faults.py"]
 
 
+def test_pipelines_beside_the_dag_file_are_found_wherever_the_package_is(plugins: Path) -> None:
+    """As with a wheel, or a DAG bundle of its own."""
+    dags, home = plugins.parent / "dags", plugins.parent / "airflow"
+    (dags / "pipelines").mkdir(exist_ok=True)
+    (dags / "pipelines" / "good.yaml").write_text(GOOD)
+
+    assert dag_ids(load(dags, home, CHECKOUT / "plugins")) == ["kafka_to_postgres__good"]
+
+
 def test_a_task_whose_file_broke_since_sees_the_fault(plugins: Path) -> None:
     context = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "kafka_to_postgres__broken"}
     report = load_with(plugins, {"good.yaml": GOOD, "broken.yaml": BROKEN}, **context)

@@ -31,7 +31,7 @@ from tests.services import FreshTopics, TestServices, fresh_database
 
 PIPELINE, TABLE = "e2e_orders", ("shop", "e2e_orders")
 DAG_ID = f"kafka_to_postgres__{PIPELINE}"
-RECORDS, MALFORMED, PARTITIONS = 100_000, 7, 3
+RECORDS, MALFORMED, PARTITIONS = 60_000, 7, 3
 TASKS = ("plan_batch", "load_batch", "audit_batch")
 PASSWORD = 'p"a\\s;s@w/o%r$d x'
 KAFKA_PASSWORD = "n0t-used-but-s3cret"

@@ -19,27 +19,35 @@ class PipelineCatalog:
     errors: tuple[ConfigError, ...]
 
 
-def read_catalog() -> PipelineCatalog:
-    """Reads all pipeline files. What is broken or missing never hides what is sound."""
+def read_catalog(folder: Path) -> PipelineCatalog:
+    """Reads all pipeline files. What is broken or missing never hides what is sound.
+
+    Args:
+        folder: ``pipelines`` beside the DAG file; those of ``KAFKA_INGEST_PIPELINES`` are read as well.
+    """
     try:
-        paths, errors = pipeline_paths(), []
+        paths, errors = pipeline_paths(folder), []
     except ConfigError as error:
-        paths, errors = pipeline_paths(environment={FOLDERS_VARIABLE: _folders_that_are_there()}), [error]
+        paths, errors = pipeline_paths(folder, environment={FOLDERS_VARIABLE: _folders_that_are_there()}), [error]
     loaded = read_pipelines(paths)
     return PipelineCatalog(tuple(loaded.settings.values()), (*errors, *loaded.errors.values()))
 
 
-def one_pipeline(name: str) -> PipelineSettings:
+def one_pipeline(name: str, folder: Path) -> PipelineSettings:
     """Reads one pipeline, as a worker does that is about to run a task of it.
+
+    Args:
+        name: The pipeline.
+        folder: As for :func:`read_catalog`.
 
     Raises:
         ConfigError: Its file is broken or gone.
     """
     try:
-        return find_pipeline(name)
+        return find_pipeline(name, folder)
     except ConfigError:
         # A missing folder of other pipelines must not fail this one.
-        for pipeline in read_catalog().pipelines:
+        for pipeline in read_catalog(folder).pipelines:
             if pipeline.pipeline == name:
                 return pipeline
         raise
