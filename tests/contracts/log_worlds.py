@@ -92,7 +92,9 @@ class KafkaTransaction:
     def __init__(self, bootstrap: str, topic: str, partition: int, name: str) -> None:
         self._where: dict[str, Any] = {"topic": topic, "partition": partition}
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0})
+        # The broker aborts a transaction that is open for longer than this (a minute by default).
+        timeout = {"transaction.timeout.ms": 600_000}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, **timeout})
         self._producer.init_transactions(SECONDS)
         self._producer.begin_transaction()
         self.is_open = True
@@ -133,7 +135,7 @@ class KafkaWorld:
         self._opened: list[Any] = []
 
     def create(self, partitions: int = 1) -> str:
-        return self._create(partitions, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+        return self._create(partitions, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
 
     def produce(self, topic: str, *values: bytes | None, partition: int = 0, timestamp_ms: int | None = None) -> None:
         more = {} if timestamp_ms is None else {"timestamp": timestamp_ms}

@@ -25,7 +25,7 @@ from tests.deadlines import until
 from tests.native_producer import produce_with_header_name
 from tests.services import FreshTopics, ProducerFactory, TestServices, TopicFactory
 
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
 UNREACHABLE = "127.0.0.1:1"
 
 
