@@ -30,6 +30,7 @@ from psycopg2 import sql
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
+from tests.deadlines import until
 from sandbox.processes import stop_all_below
 
 KAFKA_SECONDS = 30.0
@@ -190,17 +191,15 @@ class FreshTopics:
 
 
 def _wait_for_leaders(admin: AdminClient, name: str) -> None:
-    # A topic that was just created may be unknown to the next request for a moment.
-    for attempt in range(100):
-        try:
-            description = admin.describe_topics(TopicCollection([name]))[name].result(KAFKA_SECONDS)
-        except KafkaException:
-            if attempt == 99:
-                raise
-            continue
-        if all(partition.leader is not None for partition in description.partitions):
-            return
-    raise TimeoutError(f"topic {name} has a partition without a leader")
+    until(lambda: _has_leaders(admin, name), f"every partition of {name} has a leader", KAFKA_SECONDS)
+
+
+def _has_leaders(admin: AdminClient, name: str) -> bool:
+    try:
+        description = admin.describe_topics(TopicCollection([name]))[name].result(KAFKA_SECONDS)
+    except KafkaException:  # a topic that was just created may be unknown to the next request for a moment
+        return False
+    return all(partition.leader is not None for partition in description.partitions)
 
 
 def _ignore_missing(deleted: Any) -> None:
