@@ -30,8 +30,8 @@ from psycopg2 import sql
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
-from tests.deadlines import until
 from sandbox.processes import stop_all_below
+from tests.deadlines import until
 
 KAFKA_SECONDS = 30.0
 
