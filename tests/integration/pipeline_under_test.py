@@ -21,6 +21,9 @@ from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.cli import main
 from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.steps.audit_batch import audit_batch
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
 from spark_jobs.in_process_runner import InProcessRunner
@@ -76,15 +79,18 @@ class PipelineUnderTest:
         assert isinstance(summary, dict)
         return summary
 
-    def load_here(self) -> Batch:
-        """Plans and loads with the job's own code in this process: no process is started, so it is quick."""
+    def load_here(self) -> dict[str, Any]:
+        """Plans, loads and audits with the job's own code in this process: no process is started, so it is quick."""
         settings = find_pipeline(self.name)
         # A load that failed before must not hold this one up.
         ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
         request = Request("test", uuid.uuid4().hex)
         batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
-        if batch.state is BatchState.COMMITTED:
-            return batch
+        if batch.state is not BatchState.COMMITTED:
+            batch = self._loaded(settings, batch)
+        return batch_summary(audit_batch(batch.batch_id, request, ports.ledger).batch)
+
+    def _loaded(self, settings: PipelineSettings, batch: Batch) -> Batch:
         environment = JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
         runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
         return load_batch(batch.batch_id, load_ports(environment, runner), hold=environment.hold, report=lambda _: None)

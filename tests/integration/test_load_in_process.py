@@ -115,7 +115,7 @@ def test_c12_one_bad_record_is_a_dead_letter_with_its_bytes_and_the_others_are_r
         for number in range(100):
             value = b"{broken" if number == 57 else json.dumps({"n": number}).encode()
             sender.produce(name, key=b"\x80", value=value, headers=[("a", b"\xff"), ("a", None)], timestamp=number + 1)
-    counts = pipeline.load()["counts"]
+    counts = pipeline.load_here()["counts"]
     assert (counts["rows"], counts["dead_letters"]) == (99, 1)
     assert pipeline.rows("n") == [(number,) for number in range(100) if number != 57]
     stored = (
@@ -176,7 +176,7 @@ def test_c18_null_empty_and_json_null_are_three_different_things(
     with produced(producer()) as sender:
         for key, value in ((b"1", b'{"a": 1}'), (b"1", None), (None, b"{}"), (b"", b"null"), (b"2", b"")):
             sender.produce(name, key=key, value=value)
-    counts = pipeline.load()["counts"]
+    counts = pipeline.load_here()["counts"]
     assert (counts["rows"], counts["dead_letters"]) == (4, 1)
     assert pipeline.rows("key, document::text") == [
         (b"1", '{"a": 1}'),
@@ -195,7 +195,7 @@ def test_c18_raw_bytes_keep_null_and_empty_apart(
     with produced(producer()) as sender:
         for key, value in ((b"1", b"{}"), (b"1", None), (None, b"{}"), (b"", b""), (b"1", b"null")):
             sender.produce(name, key=key, value=value)
-    pipeline.load()
+    pipeline.load_here()
     assert pipeline.rows("key, payload") == [
         (b"1", b"{}"),
         (b"1", None),
@@ -213,7 +213,7 @@ def test_tombstones_can_be_counted_instead(
     with produced(producer()) as sender:
         sender.produce(name, key=b"1", value=b"a")
         sender.produce(name, key=b"1", value=None)
-    counts = pipeline.load()["counts"]
+    counts = pipeline.load_here()["counts"]
     assert (counts["rows"], counts["tombstones"]) == (1, 1)
 
 
@@ -228,7 +228,7 @@ def test_c16_markers_and_aborted_records_end_a_range_and_are_counted_as_invisibl
     for number in range(100):
         sender.produce(name, value=f"{number}")
     sender.commit_transaction()
-    first = pipeline.load()
+    first = pipeline.load_here()
     assert first["committed_offsets"] == {name: {"0": 101}}
     assert (first["counts"]["rows"], first["counts"]["invisible"]) == (100, 1)
     sender.begin_transaction()
@@ -237,7 +237,7 @@ def test_c16_markers_and_aborted_records_end_a_range_and_are_counted_as_invisibl
     # Aborting throws away what has not been sent.
     sender.flush()
     sender.abort_transaction()
-    second = pipeline.load()
+    second = pipeline.load_here()
     assert second["committed_offsets"] == {name: {"0": 105}}
     assert (second["counts"]["rows"], second["counts"]["invisible"]) == (0, 4)
     _, lags, _ = pipeline.command("lag", "events")
@@ -260,7 +260,7 @@ def test_c43_framed_bytes_are_landed_untouched(
     with produced(producer()) as sender:
         for value in values:
             sender.produce(name, value=value)
-    pipeline.load()
+    pipeline.load_here()
     assert pipeline.rows("payload") == [(value,) for value in values]
 
 
@@ -273,7 +273,7 @@ def test_c43_framed_bytes_are_never_decoded_as_text_or_json(
     with produced(producer()) as sender:
         for value in framed:
             sender.produce(name, value=value)
-    pipeline.load()
+    pipeline.load_here()
     assert pipeline.rows("a") == []
     assert [value for (value,) in pipeline.dead_letters("value")] == framed
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from sandbox.kafka import KafkaBroker
+from sandbox.spark import SparkCluster
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory
 
@@ -126,3 +127,30 @@ def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(
     assert "expected: " in last_message
     assert "Traceback" not in done.stderr
     assert (pipeline.rows("document"), pipeline.dead_letters("reason")) == ([], [])
+
+
+def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
+    pipeline: PipelineUnderTest,
+    topic: TopicFactory,
+    producer: ProducerFactory,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topic(PARTITIONS)
+    # The workers' python3 may lack the libraries.
+    pipeline.write(name, spark={"conf": {"spark.pyspark.python": sys.executable}, "executor_memory": "512m"})
+    with produced(producer()) as sender:
+        for number in range(30):
+            sender.produce(name, value=f"{number}", partition=number % PARTITIONS)
+    cluster = SparkCluster(tmp_path / "spark", workers=1, cores=2)
+    cluster.start()
+    try:
+        set_connections(
+            monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, master=cluster.master_url
+        )
+        done = kafka_ingest("run", "events", "--json")
+    finally:
+        cluster.destroy()
+    assert done.returncode == 0, done.stderr
+    assert sorted(int(payload) for (payload,) in pipeline.rows("payload")) == list(range(30))

@@ -114,10 +114,16 @@ def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> No
     assert cluster.env_vars["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_a_pipeline_may_name_the_python_of_its_cluster() -> None:
-    job = replace(SETTINGS.job, conf=(("spark.pyspark.python", "/opt/python"),))
-    submitted = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), Path("/tmp/o"))
-    assert "PYSPARK_DRIVER_PYTHON" not in submitted.env_vars
+def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver() -> None:
+    def conf_with(*pairs: tuple[str, str]) -> JobSubmission:
+        job = replace(SETTINGS.job, conf=pairs)
+        return job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), Path("/tmp/o"))
+
+    workers = conf_with(("spark.pyspark.python", "/opt/python"))
+    assert workers.conf["spark.pyspark.driver.python"] == sys.executable
+    assert "PYSPARK_PYTHON" not in workers.env_vars
+    driver = conf_with(("spark.pyspark.driver.python", "/opt/python"))
+    assert driver.conf["spark.pyspark.driver.python"] == "/opt/python"
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://cluster:443"])

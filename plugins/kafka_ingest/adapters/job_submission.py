@@ -92,7 +92,9 @@ def job_submission(
     """
     master = spark_master_of(connections.spark)
     is_local = master.startswith("local")
-    conf = _CONF | (_LOCAL_CONF if is_local else {}) | dict(settings.job.conf)
+    # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
+    own_python = {"spark.pyspark.driver.python": sys.executable}
+    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | dict(settings.job.conf)
     return JobSubmission(
         master=master,
         application=str(entry_script()),
@@ -154,11 +156,13 @@ def _environment(settings: PipelineSettings, connections: JobConnections) -> Job
 
 
 def _interpreters(conf: Mapping[str, str], is_local: bool) -> dict[str, str]:
-    """The driver, and local workers, run on the Python that submits: it has the libraries, ``python3`` may not."""
-    if "spark.pyspark.python" in conf or "spark.pyspark.driver.python" in conf:
-        return {}
-    chosen = {"PYSPARK_DRIVER_PYTHON": sys.executable}
-    return chosen | ({"PYSPARK_PYTHON": sys.executable} if is_local else {})
+    """The driver, and local workers, run on the Python that submits: it has the libraries, ``python3`` may not.
+
+    spark-submit itself looks for PySpark with PYSPARK_DRIVER_PYTHON. Workers of a cluster take the pipeline's
+    ``spark.pyspark.python``, or ``python3``: what is installed there is not known here.
+    """
+    workers = {"PYSPARK_PYTHON": sys.executable} if is_local and "spark.pyspark.python" not in conf else {}
+    return {"PYSPARK_DRIVER_PYTHON": sys.executable, **workers}
 
 
 def _spark_submit() -> str:
