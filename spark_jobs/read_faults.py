@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafka_ingest.adapters.kafka_faults import REFUSALS, is_truncation
 from kafka_ingest.core.errors import (
+    BrokerUnavailable,
     ConfigError,
     IngestError,
     LogTruncated,
@@ -54,6 +55,8 @@ def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> Ing
             return _missing(TopicMissing, f"Topic {topic} does not exist any more", found.error)
         if partition not in found.partitions:
             return _missing(PartitionMissing, f"{end.subrange.topic_partition} does not exist any more", found.error)
+        if found.partitions[partition].leader < 0:
+            return _without_leader(end)
         log_start, log_end = _log_bounds(consumer, end)
     except KafkaException:
         return silence
@@ -110,6 +113,15 @@ def _truncated(end: RangeEnd, found: str) -> LogTruncated:
         + (f" after epoch {epoch}" if epoch is not None else ""),
         found=found,
         next_command=_RUNBOOK + "LogTruncated",
+    )
+
+
+def _without_leader(end: RangeEnd) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
+        expected="a partition with a leader",
+        found="no leader",
+        next_command="bring its brokers back; the task tries again",
     )
 
 

@@ -109,28 +109,34 @@ class KafkaLog:
 
 
 class _PartitionOffsets:
-    """Log start, end and high watermark of many partitions, asked for in this order so that start <= end <= HW."""
+    """Log start, end and high watermark of many partitions, asked for in this order so that start <= end <= HW.
+
+    A partition that did not answer is not asked for the next kind, so a dead leader costs one time-out and not three.
+    """
 
     def __init__(self, admin: KafkaAdmin, partitions: list[TopicPartition], isolation_level: IsolationLevel) -> None:
-        committed = isolation_level is IsolationLevel.READ_COMMITTED
         self._known = set(partitions)
         self._start = admin.offsets(partitions, OffsetSpec.earliest())
-        stable = admin.offsets(partitions, OffsetSpec.latest(), KafkaIsolation.READ_COMMITTED) if committed else None
-        self._high = admin.offsets(partitions, OffsetSpec.latest())
-        self._end = self._high if stable is None else stable
+        self._end: dict[TopicPartition, OffsetAnswer] = {}
+        if isolation_level is IsolationLevel.READ_COMMITTED:
+            self._end = admin.offsets(_answered(self._start), OffsetSpec.latest(), KafkaIsolation.READ_COMMITTED)
+        self._high = admin.offsets(_answered(self._end or self._start), OffsetSpec.latest())
 
     def state(self, partition: TopicPartition) -> PartitionState:
         """Puts the answers for one partition together; the first fault among them makes all offsets unknown."""
         if partition not in self._known:
             return PartitionState(partition.partition, has_leader=False)
-        answers = (self._start[partition], self._high[partition], self._end[partition])
-        fault = next((answer for answer in answers if isinstance(answer, str)), "")
-        if fault:
-            return PartitionState(partition.partition, has_leader=True, fault=fault)
-        start, high, end = (int(answer) for answer in answers)
-        return PartitionState(
-            partition.partition, has_leader=True, log_start_offset=start, high_watermark=high, end_offset=end
-        )
+        start = self._start[partition]
+        end = self._end.get(partition, self._high.get(partition, start))
+        high = self._high.get(partition, end)
+        if isinstance(start, int) and isinstance(end, int) and isinstance(high, int):
+            return PartitionState(partition.partition, True, start, high, end)
+        fault = next(answer for answer in (start, end, high) if isinstance(answer, str))
+        return PartitionState(partition.partition, has_leader=True, fault=fault)
+
+
+def _answered(answers: Mapping[TopicPartition, OffsetAnswer]) -> list[TopicPartition]:
+    return [partition for partition, answer in answers.items() if isinstance(answer, int)]
 
 
 def _is_faulty(state: TopicState) -> bool:
