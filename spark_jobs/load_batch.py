@@ -79,9 +79,10 @@ def set_up_logging(scrub: Scrubber) -> None:
 
 def progress_line(progress: LoadProgress) -> str:
     """Gives the line that a person follows in the task log."""
-    verb = {"stage": "staging", "publish": "publishing"}.get(progress.step, progress.step)
+    if progress.step == "publish":
+        return f"publishing: {progress.total_offsets:,} offsets, in one transaction"
     return (
-        f"{verb}: {progress.offsets:,} of {progress.total_offsets:,} offsets, {progress.records:,} records, "
+        f"staging: {progress.offsets:,} of {progress.total_offsets:,} offsets, {progress.records:,} records, "
         f"{progress.records_per_second:,.0f} records/s"
     )
 

@@ -96,6 +96,18 @@ def test_a_broken_pipeline_file_is_reported_beside_the_sound_ones(
     assert f"{broken}:1: " in shown.err
 
 
+def test_a_file_that_is_checked_alone_can_clash_with_a_deployed_one(
+    pipelines: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = CHECKOUT / "dags" / "pipelines" / "orders.yaml"
+    copy = pipelines / "copy.yaml"
+    copy.write_bytes(example.read_bytes())
+    assert cli.main(["check-config", str(copy)]) == 78
+    assert f"found orders, as in {example}:" in capsys.readouterr().err
+    copy.unlink()
+    assert cli.main(["check-config", str(example)]) == 0
+
+
 def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["batches", "nowhere"]) == 78
     shown = capsys.readouterr()

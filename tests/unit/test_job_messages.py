@@ -26,6 +26,11 @@ def test_progress_is_one_readable_line() -> None:
     assert progress_line(progress) == "staging: 120,000 of 300,000 offsets, 118,532 records, 61,000 records/s"
 
 
+def test_publishing_tells_what_is_published() -> None:
+    progress = LoadProgress("publish", records=9, offsets=10, total_offsets=300_000, records_per_second=1.0)
+    assert progress_line(progress) == "publishing: 300,000 offsets, in one transaction"
+
+
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "outcome.json"
     assert read_outcome(path) is None

@@ -26,8 +26,10 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
 
 def run_check_config(options: argparse.Namespace, output: Output) -> int:
     """Reads pipeline files, each by itself and against the others, and lists the faults of all of them."""
-    paths = options.files or pipeline_paths()
-    loaded = read_pipelines(paths)
+    deployed = pipeline_paths()
+    paths = [path.resolve() for path in options.files] or deployed
+    # A file that is checked alone can still clash with one that is deployed.
+    loaded = read_pipelines(dict.fromkeys([*paths, *(path for path in deployed if path.resolve() not in paths)]))
     rows = [
         {
             "file": str(path),
@@ -38,9 +40,10 @@ def run_check_config(options: argparse.Namespace, output: Output) -> int:
         for path in paths
     ]
     output.rows(rows, ("pipeline", "result", "file"), empty="no pipeline files found")
-    for error in () if output.as_json else loaded.errors.values():
+    errors = [loaded.errors[path] for path in paths if path in loaded.errors]
+    for error in () if output.as_json else errors:
         output.note(f"\n{error}")
-    return STOP_AND_CALL if loaded.errors else OK
+    return STOP_AND_CALL if errors else OK
 
 
 def _target_connections() -> Iterable[str]:
