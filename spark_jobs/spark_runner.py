@@ -11,8 +11,8 @@ from pyspark import SparkContext, TaskContext
 
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
+from kafka_ingest.core.secret_texts import scrubbed, secret_values
 from kafka_ingest.core.staging import StageResult, StageTask
-from spark_jobs.scrubbing import Scrubber, secret_values
 from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
 from spark_jobs.stage_task import stage_task
@@ -97,5 +97,5 @@ def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: 
         return StageFault(task.task_index, error.to_record())
     except Exception:  # noqa: BLE001 (it is raised again, as text)
         # Spark prints the exception with its trace in the logs of driver and executor: secrets go first.
-        scrub = Scrubber(secret_values(context.kafka, context.postgres))
-        raise TaskCrashed(scrub(traceback.format_exc())) from None
+        secrets = secret_values(context.kafka, context.postgres)
+        raise TaskCrashed(scrubbed(traceback.format_exc(), secrets)) from None

@@ -86,6 +86,7 @@ def test_a_password_is_masked_in_every_spelling_that_a_log_can_show() -> None:
         'p\\"a\\\\s;s@w/o%r$d x',  # in JSON, as the job's environment holds it
         'p"a\\\\s;s@w/o%r$d x',  # in a repr
         "p%22a%5Cs%3Bs%40w%2Fo%25r%24d%20x",  # in a URL
+        "p%22a%5Cs%3Bs%40w/o%25r%24d%20x",  # in a URL whose writer lets the slash be
     ]
 
 

@@ -27,7 +27,7 @@ from kafka_ingest.steps.audit_batch import audit_batch
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
 from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_batch import load_ports
+from spark_jobs.load_job import load_ports
 from spark_jobs.stage_contexts import stage_context
 
 RAW = {

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, KafkaException
 
 from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.secret_texts import is_secret_name, scrubbed, secret_values
 from kafka_ingest.core.settings import IsolationLevel
 
 #: What the protocol fixes, beside the isolation level. The prefetch limit bounds a task's memory: 16 MB is about half a
@@ -48,7 +49,6 @@ ALIASES: Mapping[str, str] = {
     "metadata.broker.list": "bootstrap.servers",
 }
 
-_SECRET = re.compile(r"password|secret|jaas|\.pem$|oauthbearer\.config|token", re.IGNORECASE)
 _QUOTED = re.compile(r'"([a-z][a-z0-9._]*)"')
 _JAVA_KEYS = ("sasl.jaas", "ssl.keystore", "ssl.truststore")
 _EDIT = 'edit the extra of the Airflow connection, then run "python -m kafka_ingest check-config"'
@@ -129,11 +129,8 @@ def _named_keys(words: str, config: Mapping[str, str]) -> Iterator[str]:
 
 def shown(key: str, value: str) -> str:
     """Gives a setting's value for a message: masked when the key tells that it is a secret."""
-    return "***" if _SECRET.search(key) else value
+    return "***" if is_secret_name(key) else value
 
 
 def _masked(words: str, config: Mapping[str, str]) -> str:
-    for key, value in config.items():
-        if value and _SECRET.search(key):
-            words = words.replace(value, "***")
-    return words
+    return scrubbed(words, secret_values(config))

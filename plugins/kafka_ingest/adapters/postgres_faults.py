@@ -21,6 +21,7 @@ from kafka_ingest.core.errors import (
     LockTimeout,
     RetryLater,
 )
+from kafka_ingest.core.secret_texts import scrubbed, secret_values
 
 MIGRATE = "python -m kafka_ingest migrate"
 
@@ -134,7 +135,5 @@ def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | 
 
 def without_secrets(text: str, params: Mapping[str, object]) -> str:
     """Blanks the secret values of connection parameters in a text."""
-    for name, value in params.items():
-        if ("password" in name or name in ("dsn", "passfile")) and value:
-            text = text.replace(str(value), "***")
-    return text
+    whole = [str(params[name]) for name in ("dsn", "passfile") if params.get(name)]
+    return scrubbed(text, [*whole, *secret_values(params)])

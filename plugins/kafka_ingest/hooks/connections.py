@@ -7,21 +7,19 @@ that a log line could show, before anyone else gets it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from kafka_ingest.adapters.connections import ConnectionValues, environment_variable
 from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.secret_texts import secret_values, spellings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-_SECRET_KEY = re.compile(r"password|passwd|secret|jaas|pem|token|credential|oauthbearer\.config", re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 #: Shorter parts of a secret would mask ordinary words; 16 is below the 64 characters of a PEM line.
 _SHORTEST_PART = 16
@@ -113,9 +111,9 @@ def _plain(connection: Connection) -> ConnectionValues:
 
 def secrets_of(values: ConnectionValues) -> list[str]:
     """Lists every text that must never be seen in a log: the secrets, their parts, and each in all its spellings."""
-    whole = [values.password or "", *(str(v) for k, v in values.extra.items() if v and _SECRET_KEY.search(k))]
+    whole = [values.password or "", *secret_values(values.extra)]
     parts = [part for secret in whole if secret for part in (secret, *_parts(secret))]
-    return list(dict.fromkeys(spelling for part in parts for spelling in _spellings(part)))
+    return list(dict.fromkeys(spelling for part in parts for spelling in spellings(part)))
 
 
 def _parts(secret: str) -> Iterator[str]:
@@ -123,7 +121,3 @@ def _parts(secret: str) -> Iterator[str]:
     yield from (re.sub(r"\\(.)", r"\1", quoted) for quoted in _QUOTED.findall(secret) if quoted)
     if "\n" in secret:
         yield from (line for line in secret.splitlines() if len(line) >= _SHORTEST_PART and "-----" not in line)
-
-
-def _spellings(text: str) -> tuple[str, ...]:
-    return (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], quote(text, ""))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from kafka_ingest.adapters.job_outcome import read_outcome
+from kafka_ingest.adapters.job_outcome import loaded_batch
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import ConfigError, RetryLater
+from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.operators import wiring
@@ -81,7 +81,9 @@ class LoadBatchOperator(SparkSubmitOperator):
                 last_words = self._submit(context)
             finally:
                 self.env_vars = None
-            return self._settled(batch, outcome_file, last_words)
+            committed = loaded_batch(batch, wiring.ledger(self.pipeline), outcome_file, last_words or "exit code 0")
+        self.log.info("Batch %s is committed: %s", committed.batch_id, committed.counts)
+        return committed
 
     def _prepare(self, submission: JobSubmission) -> None:
         self.application = submission.application
@@ -110,19 +112,3 @@ class LoadBatchOperator(SparkSubmitOperator):
         except (AirflowException, RuntimeError) as fault:  # RuntimeError: where providers go for failures of their own
             return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
         return ""
-
-    def _settled(self, batch: Batch, outcome_file: Path, last_words: str) -> Batch:
-        # A COMMIT may still be under way when the job was killed: this waits for it, a plain read would not.
-        ledger = wiring.ledger(self.pipeline)
-        if ledger.settle(batch.batch_id).state is BatchState.COMMITTED and (done := ledger.batch(batch.batch_id)):
-            self.log.info("Batch %s is committed: %s", batch.batch_id, done.counts)
-            return done
-        read_outcome(outcome_file)
-        raise RetryLater(
-            "the Spark job ended without having committed the batch, and left no error",
-            expected="the batch committed, or an error written by the job",
-            found=last_words or "exit code 0",
-            next_command="nothing: the retry loads the same batch; the lines above this message are the job's log",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
-        )

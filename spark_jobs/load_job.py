@@ -1,0 +1,143 @@
+"""The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from types import TracebackType
+
+from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
+from kafka_ingest.adapters.job_outcome import write_batch, write_error
+from kafka_ingest.adapters.kafka_log import KafkaLog
+from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.adapters.postgres_staging import PostgresStaging
+from kafka_ingest.adapters.system_clock import SystemClock
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.errors import IngestError
+from kafka_ingest.core.exit_codes import OK, exit_code
+from kafka_ingest.core.ports import TaskRunner
+from kafka_ingest.core.secret_texts import secret_values
+from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
+from spark_jobs.in_process_runner import InProcessRunner
+from spark_jobs.scrubbing import ScrubbedFormatter
+from spark_jobs.stage_contexts import stage_context
+
+_log = logging.getLogger("kafka_ingest.job")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Loads the batch and gives the exit code. Expected faults show their message, never a trace."""
+    options = _options(arguments)
+    set_up_logging([])
+    try:
+        environment, outcome_file = take_environment(os.environ)
+    except IngestError as error:
+        return _end_with(error)
+    set_up_logging(secret_values(environment.kafka, environment.postgres))
+    try:
+        batch = _load(options, environment)
+    except IngestError as error:
+        write_error(outcome_file, error)
+        return _end_with(error)
+    write_batch(outcome_file, batch_summary(batch))
+    return OK
+
+
+def _end_with(error: IngestError) -> int:
+    # The four-part message says it all: a trace of an expected fault would only bury it.
+    _log.error("%s", error)
+    return exit_code(error)
+
+
+def set_up_logging(secrets: Sequence[str]) -> None:
+    """Sends log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
+    handler = logging.StreamHandler(sys.stdout)
+    formatter = ScrubbedFormatter("%(asctime)s %(message)s", secrets)
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # py4j logs each command that it sends on level DEBUG, and its own shutdown on INFO.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    sys.excepthook = _log_unexpected
+    threading.excepthook = lambda args: _log_unexpected(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def progress_line(progress: LoadProgress) -> str:
+    """Gives the line that a person follows in the task log."""
+    if progress.step == "publish":
+        return f"publishing: {progress.total_offsets:,} offsets, in one transaction"
+    return (
+        f"staging: {progress.offsets:,} of {progress.total_offsets:,} offsets, {progress.records:,} records, "
+        f"{progress.records_per_second:,.0f} records/s"
+    )
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="load_batch.py", description="Load one planned batch.")
+    parser.add_argument("--pipeline", required=True, help="name, for the log")
+    parser.add_argument("--batch-id", required=True, help="the planned batch")
+    parser.add_argument(
+        "--runner",
+        choices=("spark", "in-process"),
+        default="spark",
+        help="in-process runs the tasks one after another in this process: for tiny loads in CI, and for tests",
+    )
+    return parser.parse_args(arguments)
+
+
+def _load(options: argparse.Namespace, environment: JobEnvironment) -> Batch:
+    _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
+    with _runner(options.runner, environment) as runner:
+        batch = load_batch(options.batch_id, load_ports(environment, runner), hold=environment.hold, report=_report)
+    if batch.counts:
+        counts = batch.counts
+        _log.info("committed: %s rows, %s dead letters", f"{counts.rows:,}", f"{counts.dead_letters:,}")
+    return batch
+
+
+def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
+    """Gives the world that the job loads with."""
+    return LoadPorts(
+        ledger=PostgresLedger(environment.postgres),
+        log=KafkaLog(environment.kafka),
+        staging=PostgresStaging(environment.postgres),
+        runner=runner,
+        publisher=PostgresPublisher(environment.postgres),
+        clock=SystemClock(),
+    )
+
+
+def _report(progress: LoadProgress) -> None:
+    _log.info(progress_line(progress))
+
+
+@contextmanager
+def _runner(kind: str, environment: JobEnvironment) -> Iterator[TaskRunner]:
+    context_of = partial(stage_context, environment=environment)
+    if kind == "in-process":
+        yield InProcessRunner(context_of, tasks=environment.job.tasks or 1)
+        return
+    from spark_jobs.spark_runner import SparkTaskRunner  # PySpark is not needed in process
+
+    with closing(SparkTaskRunner(context_of, tasks=environment.job.tasks)) as runner:
+        yield runner
+
+
+def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if kind is KeyboardInterrupt:
+        _log.info("interrupted")
+    elif error is not None:
+        _log.critical("unexpected error", exc_info=(kind, error, trace))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
