@@ -17,7 +17,7 @@ KEEP ?=
 SPARK ?=
 
 .PHONY: help setup up down status doctor demo test test-unit test-dags test-integration test-e2e check format \
-	lock-requirements verify-requirements generate verify-generated build clean distclean
+	mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-integration: $(READY) ## run contract, integration and crash tests: real Ka
 
 test-e2e: $(READY) ## run the tests that need a running Airflow
 	@$(PYTEST) $(wildcard tests/e2e)
+
+mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
+	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")
 
 check: $(READY) verify-requirements verify-generated ## lint, types, import rules, generated files: what CI checks first
 	@$(BIN)/ruff check .

@@ -91,6 +91,16 @@ def test_a_plan_is_refused_when_a_batch_was_published_since_it_was_seen(world: L
     assert view(world).own == world.ledger.batch(batch.batch_id)
 
 
+def test_a_plan_is_refused_when_another_run_came_and_went_since_it_was_seen(world: LedgerWorld) -> None:
+    load(world, first_plan(world))
+    seen = view(world, LATER)
+    between = Request("orders", "manual__between")
+    load(world, next_plan(world, offset_range(0, 3, 6), request=between))
+    with pytest.raises(LedgerMoved):
+        world.ledger.record_plan(new_plan(offset_range(0, 3, 6), request=LATER), seen)
+    assert view(world, LATER).own is None
+
+
 def test_a_claim_or_a_heartbeat_since_it_was_seen_does_not_refuse_a_plan(world: LedgerWorld) -> None:
     batch = first_plan(world)
     seen = view(world, LATER)
