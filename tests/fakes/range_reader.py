@@ -27,7 +27,7 @@ class FakeRangeReader:
     def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
         self._end_leader_epoch = None
         partition = self._partition(subrange)
-        _require_start(partition, subrange)
+        require_start(partition, subrange)
         records = [
             Record(
                 offset=offset,
@@ -43,7 +43,7 @@ class FakeRangeReader:
         ]
         for first in range(0, len(records), self._batch_records):
             yield record_batch(records[first : first + self._batch_records])
-        _require_end(partition, subrange, self._isolation_level)
+        require_end(partition, subrange, self._isolation_level)
         self._end_leader_epoch = self._epoch_at(partition, subrange.end)
 
     def end_leader_epoch(self) -> int | None:
@@ -67,7 +67,8 @@ class FakeRangeReader:
         return next(passed, max((entry.leader_epoch for entry in partition.entries.values()), default=0))
 
 
-def _require_start(partition: FakePartition, subrange: Subrange) -> None:
+def require_start(partition: FakePartition, subrange: Subrange) -> None:
+    """Refuses a start that the log no longer holds, or whose history is not the one that was read."""
     if subrange.start < partition.log_start:
         raise OffsetsExpired(f"{subrange.topic_partition} starts at {partition.log_start}")
     epoch = subrange.leader_epoch
@@ -77,6 +78,7 @@ def _require_start(partition: FakePartition, subrange: Subrange) -> None:
         raise LogTruncated(f"{subrange.topic_partition} does not hold {subrange.start} after epoch {epoch}")
 
 
-def _require_end(partition: FakePartition, subrange: Subrange, isolation_level: IsolationLevel) -> None:
+def require_end(partition: FakePartition, subrange: Subrange, isolation_level: IsolationLevel) -> None:
+    """Refuses an end that a consumer cannot reach."""
     if (readable := partition.end_offset(isolation_level)) < subrange.end:
         raise LogTruncated(f"{subrange.topic_partition} is readable up to {readable} only")

@@ -1,0 +1,105 @@
+"""How a schedule ends: the world is put right as far as it can be without a person, and everything must then be loaded.
+
+What only a person can decide (expired offsets, a truncated log, a topic that was created again) must be said exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_ingest.core import errors
+from kafka_ingest.core.batch import BatchState, Request
+from kafka_ingest.core.errors import IngestError
+from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy
+from tests.fakes.log import Fate
+from tests.protocol_model.checks import around
+from tests.protocol_model.observed_log import ISOLATION
+from tests.protocol_model.world import HOLD, World
+
+LAST = Request("scheduled", "the last run")
+
+
+def end_well(world: World) -> None:
+    """Puts the world right, and lets one last run load what is there, or stop with the one error that is due."""
+    put_right(world)
+    expected = due_error(world)
+    fingerprint = world.store.fingerprint()
+    attempt = world.start_run(LAST)
+    world.finish(attempt)
+    if expected is not None:
+        assert type(attempt.error) is expected, f"{expected.__name__} was due, found: {attempt.error}"
+        assert expected is errors.LogTruncated or world.store.fingerprint() == fingerprint
+    else:
+        assert attempt.error is None, f"nothing was wrong, but: {attempt.error}"
+        _require_complete(world)
+    world.check()
+
+
+def put_right(world: World) -> None:
+    """Ends everything that is under way, and repairs what repairs itself in time."""
+    for attempt in [*world.attempts]:
+        world.kill(attempt)
+    world.end_commits(took_effect=True)
+    for transaction in [*world.log.transactions]:
+        world.log.end(transaction, Fate.COMMITTED)
+    bound = world.view(LAST).pipeline
+    world.log.log.cluster_id = bound.cluster_id if bound else world.log.log.cluster_id
+    world.store.advance(HOLD.start_timeout_seconds + 1)
+    plan = replace(world.settings.plan, limit=OffsetLimit(), on_partition_fault=PartitionFaultPolicy.STOP)
+    world.settings = replace(world.settings, plan=plan)
+    world.check()
+
+
+def due_error(world: World) -> type[IngestError] | None:
+    """Gives the error with which a run must stop now; ``None`` when it must load everything."""
+    view, topics = world.view(LAST), world.log.log.topics
+    due: set[type[IngestError]] = set()
+    if not topics or {served.topic for served in view.served} - set(topics):
+        due.add(errors.TopicMissing)
+    for position in view.positions:
+        due |= _faults_of(position, world)
+    if due:
+        return due.pop() if len(due) == 1 else errors.PartitionsFaulty
+    is_lost = any(_has_lost_history(position, world) for position in view.positions)
+    return errors.LogTruncated if is_lost else None
+
+
+def _faults_of(position: Position, world: World) -> set[type[IngestError]]:
+    topic = world.log.log.topics.get(position.topic)
+    if topic is None:
+        return set()
+    faults: set[type[IngestError]] = set()
+    if topic.topic_id != position.topic_id:
+        faults.add(errors.TopicRecreated)
+    partition = topic.partitions.get(position.partition)
+    if partition is None:
+        return faults | {errors.PartitionMissing}
+    if not faults and position.committed_offset < partition.log_start:
+        faults.add(errors.OffsetsExpired)
+    if not faults and position.committed_offset > partition.high_watermark:
+        faults.add(errors.LogTruncated)
+    return faults
+
+
+def _has_lost_history(position: Position, world: World) -> bool:
+    """Whether there is something to read on top of records that the log has lost since they were read.
+
+    Retention may have deleted all that the log held in their place: then no broker tells the difference.
+    """
+    partition = world.log.log.partition(position.topic_partition)
+    is_at_end = partition.end_offset(ISOLATION) <= position.committed_offset
+    if is_at_end or partition.log_start >= position.committed_offset:
+        return False
+    committed = [batch.batch_id for batch in world.store.batches() if batch.state is BatchState.COMMITTED]
+    readings = [reading for batch_id in committed for reading in world.published.readings(batch_id)]
+    own = [t for t in world.log.truncations if (t.topic_id, t.partition) == (position.topic_id, position.partition)]
+    return any(lost and not later for lost, later in (around(truncation, readings) for truncation in own))
+
+
+def _require_complete(world: World) -> None:
+    """Everything up to the end of every partition is loaded, and every committed batch is announced."""
+    committed = {position.topic_partition: position.committed_offset for position in world.store.positions()}
+    ends = {place: world.log.log.partition(place).high_watermark for place in world.log.places()}
+    assert committed == ends
+    assert all(batch.is_announced for batch in world.store.batches() if batch.state is BatchState.COMMITTED)

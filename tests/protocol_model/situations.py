@@ -1,0 +1,64 @@
+"""Which errors a schedule may see: each error class needs something that has happened."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from kafka_ingest.core import errors
+from kafka_ingest.core.errors import IngestError
+
+
+class Happened(Enum):
+    """What a schedule has done so far, as far as it explains errors."""
+
+    CLUSTER_CHANGED = auto()
+    COMMIT_ANSWER_LOST = auto()
+    CONNECTION_LOST = auto()
+    LEADER_LOST = auto()
+    OTHER_PARAMETERS = auto()
+    OTHER_VERSION = auto()
+    RECORDS_DELETED = auto()
+    RESTORED = auto()
+    SERVER_CRASHED = auto()
+    TOPIC_DELETED = auto()
+    TRUNCATED = auto()
+
+
+H = Happened
+
+#: Attempts at the same time are enough for these; the model always has them.
+ALWAYS = {
+    errors.BatchNotCommitted,
+    errors.Busy,
+    errors.Fenced,
+    errors.LedgerMoved,
+    errors.LockTimeout,
+    errors.RetryLater,  # no sign of life of the newer claim
+    errors.StagingLost,  # a newer claim dropped the staging tables
+}
+
+NEEDS: dict[type[IngestError], set[Happened]] = {
+    # Two attempts hold the same claim after a restore, and their tasks have the same numbers: refused, never doubled.
+    errors.AccountingMismatch: {H.RESTORED},
+    errors.BrokerUnavailable: {H.CONNECTION_LOST},
+    errors.ClusterChanged: {H.CLUSTER_CHANGED},
+    errors.CommitDidNotHappen: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
+    errors.CommitStateUnknown: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST},
+    errors.ConfigError: {H.RESTORED},  # the ledger has no such batch
+    errors.DatabaseUnavailable: {H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
+    errors.LeaderMissing: {H.LEADER_LOST},
+    errors.LogTruncated: {H.TRUNCATED, H.TOPIC_DELETED},
+    errors.OffsetsExpired: {H.RECORDS_DELETED},
+    errors.PartitionMissing: {H.TOPIC_DELETED},
+    errors.PartitionsFaulty: {H.LEADER_LOST, H.RECORDS_DELETED, H.TOPIC_DELETED, H.TRUNCATED},
+    errors.RequestChanged: {H.OTHER_PARAMETERS},
+    errors.TopicMissing: {H.TOPIC_DELETED},
+    errors.TopicRecreated: {H.TOPIC_DELETED},
+    errors.VersionSkew: {H.OTHER_VERSION},
+}
+
+
+def is_explained(error: IngestError, happened: set[Happened]) -> bool:
+    """Whether something that has happened explains the error."""
+    cls = type(error)
+    return cls in ALWAYS or bool(NEEDS.get(cls, set()) & happened)

@@ -1,0 +1,121 @@
+"""Staging tasks of the model: they read the fake log as strictly as the real reader, and may run more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from kafka_ingest.core.batch import Batch, RecordCounts
+from kafka_ingest.core.errors import DatabaseUnavailable, PartitionMissing, TopicMissing
+from kafka_ingest.core.settings import Tombstones
+from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult
+from tests.fakes.database import StoredRecord
+from tests.fakes.range_reader import require_end, require_start
+from tests.protocol_model.attempts import Attempt
+from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading, end_epoch
+from tests.protocol_model.stores import Store
+
+BAD = b"bad"
+
+
+@dataclass(frozen=True)
+class Losers:
+    """Task attempts that stage and do not win: before the winner as after a retry, after it as by speculation."""
+
+    before: int = 0
+    after: int = 0
+
+
+def fate_of(value: bytes | None, tombstones: Tombstones) -> str | None:
+    """Gives what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
+    if value is None:
+        return {Tombstones.ROW: "row", Tombstones.DEAD_LETTER: "tombstone", Tombstones.COUNT: None}[tombstones]
+    return "malformed" if value.startswith(BAD) else "row"
+
+
+class ModelTasks:
+    """Port ``TaskRunner``: tasks one after another, each with one transaction of its own.
+
+    Attributes:
+        attempt: Whose tasks they are.
+        claim: Batch and claim that they stage for, once they run.
+        readings: What the winning attempts read.
+    """
+
+    def __init__(self, attempt: Attempt, log: ObservedLog, store: Store, losers: Losers) -> None:
+        self.attempt = attempt
+        self.claim: tuple[str, int] | None = None
+        self.readings: list[Reading] = []
+        self._log = log
+        self._store = store
+        self._losers = losers
+        self._is_cancelled = False
+        self._ids = count()  # as Spark numbers them: from 0 in every application
+
+    def parallelism(self) -> int:
+        return 2
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        self.claim = (batch.batch_id, batch.claim)
+        results = []
+        for task in tasks:
+            for _ in range(self._losers.before):
+                self._run_task(batch, task)
+            result, readings = self._run_task(batch, task)
+            for _ in range(self._losers.after):
+                self._run_task(batch, task)
+            results.append(result)
+            self.readings += readings
+        return results
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def _run_task(self, batch: Batch, task: StageTask) -> tuple[StageResult, list[Reading]]:
+        server, number = self._store.incarnation, next(self._ids)
+        results, readings, records = [], [], []
+        for subrange in task.subranges:
+            reading, epoch = self.attempt.call("task.read", partial(self._read, subrange))
+            stored, counts = stored_records(reading, batch)
+            readings.append(reading)
+            records += [(task.task_index, number, record) for record in stored]
+            results.append(SubrangeResult(subrange.index, counts, end_leader_epoch=epoch))
+        self.attempt.call("task.stage", lambda: self._stage(batch, records, server))
+        return StageResult(task.task_index, number, tuple(results)), readings
+
+    def _read(self, subrange: Subrange) -> tuple[Reading, int | None]:
+        if self._is_cancelled:
+            raise RuntimeError("the task was cancelled")
+        topic = self._log.log.topics.get(subrange.topic)
+        if topic is None:
+            raise TopicMissing(f"no topic {subrange.topic}")
+        if subrange.partition not in topic.partitions:
+            raise PartitionMissing(f"no partition {subrange.topic_partition}")
+        partition = topic.partitions[subrange.partition]
+        require_start(partition, subrange)
+        require_end(partition, subrange, ISOLATION)
+        place = subrange.topic_partition
+        reading = self._log.read(place, subrange.generation, subrange.start, subrange.end)
+        return reading, end_epoch(partition, subrange.end)
+
+    def _stage(self, batch: Batch, records: list[tuple[int, int, StoredRecord]], server: int) -> None:
+        if self._store.incarnation != server:
+            raise DatabaseUnavailable("the server ended the connection of the task")
+        self._store.stage(batch, records)
+
+
+def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], RecordCounts]:
+    """Gives what a reading becomes under the batch's frozen settings: rows and dead letters, and the counts."""
+    stored, tombstones = [], 0
+    for offset, value in reading.values.items():
+        fate = fate_of(value, batch.settings.tombstones)
+        if fate is None:
+            tombstones += 1
+            continue
+        reason = None if fate == "row" else fate
+        stored.append(StoredRecord(*reading.place, offset, batch.batch_id, reason))
+    dead = sum(record.reason is not None for record in stored)
+    invisible = reading.end - reading.start - len(reading.values)
+    return stored, RecordCounts(len(stored) - dead, dead, tombstones, invisible=invisible)
