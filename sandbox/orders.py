@@ -76,7 +76,9 @@ def send_orders(
         SandboxError: A record was not acknowledged.
     """
     faults: list[str] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 20})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 20, "log_level": 3}
+    )
     sent = 0
     for record in records:
         while not _try_send(producer, topic, record, faults):

@@ -196,7 +196,7 @@ _LIBPQ = {"host": "host", "port": "port", "user": "user", "password": "password"
 
 def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
     """Creates the topics that do not exist, by name and number of partitions. Idempotent."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     created = admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in topics.items()])
     for topic in created.values():
         try:

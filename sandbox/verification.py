@@ -1,7 +1,7 @@
 """An independent check of a load: a plain consumer reads the topic, and every record is looked for in the database.
 
 Nothing of the product's reading or decoding is used. Records are compared as a multiset of (partition, offset,
-payload): the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
+key and payload): the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -21,15 +21,20 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from psycopg2 import sql
 from psycopg2.extras import register_default_jsonb
 
-#: What tells one record from another: partition, offset, digest of the payload.
+#: What tells one record from another: partition, offset, digest of key and payload.
 Identity = tuple[int, int, bytes]
 
 _FETCH_ROWS = 20_000
+_COLUMNS = ("order_id", "customer", "status", "amount", "currency", "ordered_at", "note", "lines", "tags")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is in the topic against what is in the database."""
+    """What is in the topic against what is in the database.
+
+    ``tombstones`` and ``counted`` are per partition, and only for a pipeline that counts tombstones instead of storing
+    them: records without a value in the topic, and what the ledger says. They are not among ``produced``.
+    """
 
     produced: int
     rows: int
@@ -37,14 +42,23 @@ class Comparison:
     missing: int
     duplicates: int
     unexpected: int
+    tombstones: Mapping[int, int] = field(default_factory=dict)
+    counted: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_exact(self) -> bool:
         """Whether every record is there exactly once, and nothing else."""
-        return not (self.missing or self.duplicates or self.unexpected)
+        return not (self.missing or self.duplicates or self.unexpected) and self.tombstones == self.counted
 
 
-def compare_orders(bootstrap: str, topic: str, postgres: Mapping[str, str], table: tuple[str, str]) -> Comparison:
+def compare_orders(
+    bootstrap: str,
+    topic: str,
+    postgres: Mapping[str, str],
+    table: tuple[str, str],
+    *,
+    tombstones_are_counted: bool = False,
+) -> Comparison:
     """Compares a topic of orders with the table that they were loaded into, and with the dead letters.
 
     Args:
@@ -52,8 +66,10 @@ def compare_orders(bootstrap: str, topic: str, postgres: Mapping[str, str], tabl
         topic: The topic; read whole, up to its end now.
         postgres: Keyword arguments for ``psycopg2.connect``.
         table: Schema and name of the target.
+        tombstones_are_counted: The pipeline says ``tombstones: count``.
     """
-    produced = Counter(_produced(bootstrap, topic))
+    tombstones: Counter[int] = Counter()
+    produced = Counter(_produced(bootstrap, topic, tombstones if tombstones_are_counted else None))
     rows = Counter(_rows(postgres, topic, table))
     dead_letters = Counter(_dead_letters(postgres, topic))
     loaded = rows + dead_letters
@@ -64,16 +80,21 @@ def compare_orders(bootstrap: str, topic: str, postgres: Mapping[str, str], tabl
         missing=(produced - loaded).total(),
         duplicates=loaded.total() - len(loaded),
         unexpected=len(loaded.keys() - produced.keys()),
+        tombstones=dict(tombstones),
+        counted=_counted_tombstones(postgres, topic) if tombstones_are_counted else {},
     )
 
 
-def _produced(bootstrap: str, topic: str) -> Iterator[Identity]:
+def _produced(bootstrap: str, topic: str, tombstones: Counter[int] | None) -> Iterator[Identity]:
+    """Reads all committed records; with a counter for them, tombstones are counted there by partition, not given."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "verification",
+            "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "log_level": 3,
         }
     )
     try:
@@ -83,8 +104,11 @@ def _produced(bootstrap: str, topic: str) -> Iterator[Identity]:
         while open_partitions:
             for message in consumer.consume(_FETCH_ROWS, timeout=30):
                 error = message.error()
-                if error is None:
-                    yield message.partition(), message.offset(), _digest_of_value(message.value() or b"")
+                if error is None and tombstones is not None and message.value() is None:
+                    tombstones[message.partition()] += 1
+                elif error is None:
+                    digest = _digest_of_record(message.key(), message.value() or b"")
+                    yield message.partition(), message.offset(), digest
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition())
                 else:
@@ -96,31 +120,28 @@ def _produced(bootstrap: str, topic: str) -> Iterator[Identity]:
 def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> Iterator[Identity]:
     statement = sql.SQL(
         "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines,"
-        " tags FROM {} WHERE kafka_topic = {}"
+        " tags, customer_key FROM {} WHERE kafka_topic = {}"
     ).format(sql.Identifier(*table), sql.Literal(topic))
-    for partition, offset, order_id, customer, status, amount, currency, ordered_at, note, lines, tags in _fetched(
-        postgres, statement
-    ):
-        payload = {
-            "order_id": order_id,
-            "customer": customer,
-            "status": status,
-            "amount": amount,
-            "currency": currency,
-            "ordered_at": ordered_at,
-            "note": note,
-            "lines": lines,
-            "tags": tags,
-        }
-        yield partition, offset, _digest(payload)
+    for partition, offset, *columns, key in _fetched(postgres, statement):
+        order = dict(zip(_COLUMNS, columns, strict=True))
+        yield partition, offset, _digest(None if key is None else key.encode(), order)
 
 
 def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]:
-    statement = sql.SQL('SELECT partition, "offset", value FROM kafka_ingest.dead_letter WHERE topic = {}').format(
+    statement = sql.SQL('SELECT partition, "offset", key, value FROM kafka_ingest.dead_letter WHERE topic = {}').format(
         sql.Literal(topic)
     )
-    for partition, offset, value in _fetched(postgres, statement):
-        yield partition, offset, _digest_of_value(bytes(value))
+    for partition, offset, key, value in _fetched(postgres, statement):
+        yield partition, offset, _digest_of_record(None if key is None else bytes(key), bytes(value or b""))
+
+
+def _counted_tombstones(postgres: Mapping[str, str], topic: str) -> dict[int, int]:
+    # Only what was published has counts; a soak or a demo makes no reloads, which would count a second time.
+    statement = sql.SQL(
+        "SELECT partition, sum(tombstones)::bigint FROM kafka_ingest.batch_partition"
+        " WHERE topic = {} AND published GROUP BY partition HAVING sum(tombstones) > 0"
+    ).format(sql.Literal(topic))
+    return dict(_fetched(postgres, statement))
 
 
 def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
@@ -136,19 +157,24 @@ def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[t
         connection.close()
 
 
-def _digest_of_value(value: bytes) -> bytes:
-    """Digest of an order's content, or of the bytes where they are no order."""
+def _digest_of_record(key: bytes | None, value: bytes) -> bytes:
+    """Digest of the key and of an order's content, or of the bytes where they are no order."""
     try:
         order = json.loads(value, parse_float=Decimal)
         order["amount"] = Decimal(order["amount"])
         order["ordered_at"] = datetime.fromisoformat(order["ordered_at"])
     except (ValueError, KeyError, TypeError, ArithmeticError):
-        return hashlib.sha256(value).digest()
-    return _digest(order)
+        return hashlib.sha256(_marked(key) + value).digest()
+    return _digest(key, order)
 
 
-def _digest(order: Mapping[str, Any]) -> bytes:
-    return hashlib.sha256(json.dumps(order, sort_keys=True, default=_plain).encode()).digest()
+def _digest(key: bytes | None, order: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(_marked(key) + json.dumps(order, sort_keys=True, default=_plain).encode()).digest()
+
+
+def _marked(key: bytes | None) -> bytes:
+    """The key with its length in front, so that no key is an empty one and none runs into the payload."""
+    return b"-" if key is None else f"{len(key)}:".encode() + key
 
 
 def _plain(value: object) -> str:

@@ -22,6 +22,10 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 #: librdkafka numbers "no time" 0, CreateTime 1, LogAppendTime 2; Kafka's record batches and RECORD_SCHEMA one less.
 _TYPE_SHIFT = pa.scalar(1, pa.int8())
 
+#: What a record batch holds for a record without a time (``RecordBatch.NO_TIMESTAMP`` in Kafka's clients), whatever its
+#: type says; read as a time it would be the last millisecond of 1969.
+_NO_TIME_MS = -1
+
 
 def size_bytes(messages: Sequence[Message]) -> int:
     """Gives the bytes of keys and values; headers are not counted."""
@@ -62,13 +66,14 @@ def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """Gives time types and times; a time is null where the type says that there is none, and exact otherwise."""
+    """Gives time types and times; a time is null where there is none, and exact otherwise."""
     types, times = zip(*map(Message.timestamp, messages), strict=True)
-    values = pa.array(times, pa.int64())
-    if TIMESTAMP_NOT_AVAILABLE in types:
-        known = pa.array([kind != TIMESTAMP_NOT_AVAILABLE for kind in types])
-        values = pc.if_else(known, values, pa.scalar(None, pa.int64()))
-    return pc.subtract(pa.array(types, pa.int8()), _TYPE_SHIFT), values
+    if TIMESTAMP_NOT_AVAILABLE in types or _NO_TIME_MS in times:
+        types = tuple(
+            TIMESTAMP_NOT_AVAILABLE if ms == _NO_TIME_MS else kind for kind, ms in zip(types, times, strict=True)
+        )
+        times = tuple(None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in zip(types, times, strict=True))
+    return pc.subtract(pa.array(types, pa.int8()), _TYPE_SHIFT), pa.array(times, pa.int64())
 
 
 def _headers(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:

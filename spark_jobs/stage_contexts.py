@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-
 from kafka_ingest.adapters.job_environment import JobEnvironment
+from kafka_ingest.adapters.postgres_target import PostgresTarget
 from kafka_ingest.core.batch import Batch
 from spark_jobs.stage_context import StageContext
 

@@ -50,7 +50,7 @@ def test_headers_keep_order_repeats_null_values_and_records_without_any() -> Non
     assert batch["headers_readable"].to_pylist() == [True, True, True]
 
 
-@pytest.mark.parametrize("time_ms", [INT64_MIN, -5_000, -1, 0, 1, INT64_MAX])
+@pytest.mark.parametrize("time_ms", [INT64_MIN, -5_000, -2, 0, 1, INT64_MAX])
 def test_a_time_is_kept_exactly_however_odd(time_ms: int) -> None:
     batch = record_batch([record(0, timestamp=(TIMESTAMP_CREATE_TIME, time_ms))])
     assert batch["timestamp_ms"].to_pylist() == [time_ms]
@@ -60,12 +60,13 @@ def test_the_time_is_null_just_where_there_is_none() -> None:
     batch = record_batch(
         [
             record(0, timestamp=(TIMESTAMP_NOT_AVAILABLE, -1)),
-            record(1, timestamp=(TIMESTAMP_LOG_APPEND_TIME, -1)),
+            record(1, timestamp=(TIMESTAMP_LOG_APPEND_TIME, 7)),
             record(2, timestamp=(TIMESTAMP_CREATE_TIME, 5)),
+            record(3, timestamp=(TIMESTAMP_CREATE_TIME, -1)),
         ]
     )
-    assert batch["timestamp_type"].to_pylist() == [NO_TIMESTAMP, LOG_APPEND_TIME, CREATE_TIME]
-    assert batch["timestamp_ms"].to_pylist() == [None, -1, 5]
+    assert batch["timestamp_type"].to_pylist() == [NO_TIMESTAMP, LOG_APPEND_TIME, CREATE_TIME, NO_TIMESTAMP]
+    assert batch["timestamp_ms"].to_pylist() == [None, 7, 5, None]
 
 
 def test_no_batch_has_more_than_ten_thousand_records() -> None:

@@ -30,7 +30,7 @@ class LoadProgress:
         records: Records staged so far.
         offsets: Offsets passed so far.
         total_offsets: Offsets of the batch.
-        records_per_second: Average since the load began to stage.
+        records_per_second: Average since records began to arrive; Spark's start does not count.
     """
 
     step: str
@@ -75,8 +75,8 @@ class Heartbeat:
         self._report = report
         self._on_fenced = on_fenced
         self._step = "stage"
-        self._started_at = clock.now()
-        self._beaten_at = self._started_at
+        self._empty_until = clock.now()
+        self._beaten_at = self._empty_until
         self._progress = StageProgress()
         self._stop = threading.Event()
         self._fenced = threading.Event()
@@ -130,7 +130,9 @@ class Heartbeat:
             self._on_fenced()
 
     def _load_progress(self) -> LoadProgress:
-        seconds = max((self._clock.now() - self._started_at).total_seconds(), 0.001)
+        if not self._progress.records:
+            self._empty_until = self._clock.now()
+        seconds = max((self._clock.now() - self._empty_until).total_seconds(), 0.001)
         return LoadProgress(
             step=self._step,
             records=self._progress.records,
