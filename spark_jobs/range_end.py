@@ -61,6 +61,8 @@ class RangeEnd:
         subrange: What is read.
         next_offset: One past the last record that was taken; the start before there is one.
         ended: Whether a record or an end-of-partition event at or past the end was seen.
+        has_record: Whether a record was seen, inside or past the end.
+        first_epoch: Leader epoch of the first of them; ``None`` before it, or when the broker told none.
         record_epoch: Leader epoch of the record that ended it; ``None`` when an event did, or the broker told none.
         last_event_end: Offset of the latest end-of-partition event; ``None`` before the first.
         last_words: The latest passing error.
@@ -70,6 +72,8 @@ class RangeEnd:
         self.subrange = subrange
         self.next_offset = subrange.start
         self.ended = False
+        self.has_record = False
+        self.first_epoch: int | None = None
         self.record_epoch: int | None = None
         self.last_event_end: int | None = None
         self.last_words = ""
@@ -104,6 +108,9 @@ class RangeEnd:
                 found=f"offsets {offsets[0]} to {offsets[-1]}",
                 next_command="none: the task reads again from the start of its range",
             )
+        if own and not self.has_record:
+            self.has_record = True
+            self.first_epoch = own[0].leader_epoch()
         inside = bisect_left(offsets, self.subrange.end)
         if inside < len(own):
             self.ended = True

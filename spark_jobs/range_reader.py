@@ -43,6 +43,7 @@ class KafkaRangeReader:
         self._fetch_position = FetchPosition()
         callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
         self._consumer = Consumer({**config, **callbacks}, logger=LIBRDKAFKA_LOG)
+        self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 
     def __enter__(self) -> KafkaRangeReader:
@@ -63,16 +64,21 @@ class KafkaRangeReader:
             TopicMissing: The topic was still missing after the time-out.
             PartitionMissing: The partition was still missing after the time-out.
         """
-        self._end_leader_epoch = None
+        self._start_leader_epoch = self._end_leader_epoch = None
         self._assign(subrange)
         end = RangeEnd(subrange)
         try:
             yield from self._batches(end)
             self._end_leader_epoch = self._epoch_after(end)
+            self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
         except PartitionFailure as failure:
             raise failed_read(self._consumer, end, failure) from None
         finally:
             self._leave_partition()
+
+    def start_leader_epoch(self) -> int | None:
+        """Gives the leader epoch of the first record of the last subrange that was read to its end; see the port."""
+        return self._start_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
         """Gives the leader epoch to go on with after the last subrange that was read to its end; see the port."""

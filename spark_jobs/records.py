@@ -43,6 +43,12 @@ class RangeReader(Protocol):
             LogTruncated: The leader epoch of the start is no longer part of the log.
         """
 
+    def start_leader_epoch(self) -> int | None:
+        """Gives the leader epoch of the first record at or after the start of the last subrange read to its end.
+
+        Where an end-of-partition event came first, it is :meth:`end_leader_epoch`.
+        """
+
     def end_leader_epoch(self) -> int | None:
         """Gives the leader epoch of what ended the last subrange that was read to its end."""
 

@@ -94,7 +94,7 @@ class _SubrangeStager:
                 self._progress.tell_sometimes(staged.readable, self._offsets + account.passed_offsets)
         self._counts += account.counts
         self._offsets += subrange.span_offsets
-        return account.result(reader.end_leader_epoch())
+        return account.result(reader.end_leader_epoch(), reader.start_leader_epoch())
 
     def tell(self) -> None:
         self._progress.tell(self._counts.readable, self._offsets)

@@ -104,7 +104,7 @@ class SubrangeAccount:
         self._add_samples(offsets, outcome.dead)
         self._add_times(records.column("timestamp_ms"))
 
-    def result(self, end_leader_epoch: int | None) -> SubrangeResult:
+    def result(self, end_leader_epoch: int | None, start_leader_epoch: int | None = None) -> SubrangeResult:
         """Gives the account of a subrange that was read to its end; offsets without a record are invisible."""
         invisible = self._subrange.span_offsets - self._counts.readable
         return SubrangeResult(
@@ -113,6 +113,7 @@ class SubrangeAccount:
             record_time_min_ms=min(self._times, default=None),
             record_time_max_ms=max(self._times, default=None),
             last_record_time_ms=self._last_time,
+            start_leader_epoch=start_leader_epoch,
             end_leader_epoch=end_leader_epoch,
             dead_letter_run=self._run,
             samples=tuple(self._samples),

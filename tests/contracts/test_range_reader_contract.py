@@ -227,10 +227,22 @@ def test_a_range_goes_on_with_the_epoch_of_the_one_before(world: LogWorld, reade
     assert values(reader, span(topic, 2, 3, leader_epoch=epoch)) == {2: b"2"}
 
 
+def test_two_ranges_see_the_same_epoch_where_they_meet(world: LogWorld, reader: RangeReader) -> None:
+    """Offset 1 is a record, 3 to 5 are aborted records and their marker, with nothing after them."""
+    topic = world.create()
+    world.produce(topic, b"0", b"1", b"2")
+    world.begin(topic, b"3", b"4").abort()
+    for seam in (1, 3, 4):
+        values(reader, span(topic, 0, seam))
+        end_epoch = reader.end_leader_epoch()
+        values(reader, span(topic, seam, 6))
+        assert (end_epoch, reader.start_leader_epoch()) == (0, 0)
+
+
 def test_an_unfinished_read_has_no_epoch(world: LogWorld, reader: RangeReader) -> None:
     topic = world.create()
     world.produce(topic, b"0")
     values(reader, span(topic, 0, 1))
     with pytest.raises(LogTruncated):
         values(reader, span(topic, 5, 6))
-    assert reader.end_leader_epoch() is None
+    assert (reader.start_leader_epoch(), reader.end_leader_epoch()) == (None, None)

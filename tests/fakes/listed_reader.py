@@ -17,7 +17,7 @@ class ListedReader:
     Args:
         records: All records; those of a subrange are given in the order of the list.
         batch_records: Records a batch.
-        end_leader_epoch: What ends every subrange.
+        end_leader_epoch: What begins and ends every subrange.
         trust: Gives exactly the listed records, even those outside the subrange, as a broken reader would.
     """
 
@@ -39,6 +39,9 @@ class ListedReader:
         chosen = [r for r in self._records if self._trust or _lies_in(r, subrange)]
         for first in range(0, len(chosen), self._batch_records):
             yield record_batch(chosen[first : first + self._batch_records])
+
+    def start_leader_epoch(self) -> int | None:
+        return self._end_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
         return self._end_leader_epoch

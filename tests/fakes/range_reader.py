@@ -22,10 +22,11 @@ class FakeRangeReader:
         self._log = log
         self._isolation_level = isolation_level
         self._batch_records = batch_records
+        self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 
     def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-        self._end_leader_epoch = None
+        self._start_leader_epoch = self._end_leader_epoch = None
         partition = self._partition(subrange)
         require_start(partition, subrange)
         records = [
@@ -44,7 +45,11 @@ class FakeRangeReader:
         for first in range(0, len(records), self._batch_records):
             yield record_batch(records[first : first + self._batch_records])
         require_end(partition, subrange, self._isolation_level)
-        self._end_leader_epoch = self._epoch_at(partition, subrange.end)
+        self._start_leader_epoch = epoch_from(partition, subrange.start, self._isolation_level)
+        self._end_leader_epoch = epoch_from(partition, subrange.end, self._isolation_level)
+
+    def start_leader_epoch(self) -> int | None:
+        return self._start_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
         return self._end_leader_epoch
@@ -62,9 +67,13 @@ class FakeRangeReader:
             raise PartitionMissing(f"no partition {subrange.topic_partition}")
         return topic.partitions[subrange.partition]
 
-    def _epoch_at(self, partition: FakePartition, end: int) -> int:
-        passed = (entry.leader_epoch for offset, entry in sorted(partition.entries.items()) if offset >= end)
-        return next(passed, max((entry.leader_epoch for entry in partition.entries.values()), default=0))
+
+def epoch_from(partition: FakePartition, offset: int, isolation_level: IsolationLevel) -> int | None:
+    """Gives the leader epoch of the first readable record from an offset on; where there is none, of the last entry."""
+    end = partition.end_offset(isolation_level)
+    stable = [(at, entry) for at, entry in sorted(partition.entries.items()) if at < end]
+    from_there = [e.leader_epoch for at, e in stable if at >= offset and e.is_readable(isolation_level)]
+    return from_there[0] if from_there else stable[-1][1].leader_epoch if stable else None
 
 
 def require_start(partition: FakePartition, subrange: Subrange) -> None:

@@ -242,8 +242,10 @@ def test_a_log_that_went_another_way_is_truncated_also_for_a_topic_that_is_being
             epoch = reader.end_leader_epoch()
             assert epoch is not None
             assert epoch > 0
+            assert reader.start_leader_epoch() == epoch
             rows(reader, span(name, 0, 10))
             assert reader.end_leader_epoch() == epoch, "what ended the range counts, not its last record"
+            assert reader.start_leader_epoch() == 0
 
 
 def test_a_range_is_read_in_rising_order_with_every_record_once(

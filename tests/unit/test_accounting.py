@@ -7,7 +7,7 @@ import pytest
 
 from kafka_ingest.core.accounting import account_for
 from kafka_ingest.core.batch import RecordCounts
-from kafka_ingest.core.errors import AccountingMismatch, TooManyDeadLetters
+from kafka_ingest.core.errors import AccountingMismatch, RetryLater, TooManyDeadLetters
 from kafka_ingest.core.settings import DeadLetterLimits
 from kafka_ingest.core.staging import (
     DeadLetterRun,
@@ -134,3 +134,28 @@ def test_a_run_of_bad_records_counts_across_the_seam_of_two_tasks() -> None:
     limited(DeadLetterLimits(max_consecutive=11), first, second)
     with pytest.raises(TooManyDeadLetters, match="max_consecutive"):
         limited(DeadLetterLimits(max_consecutive=10), first, second)
+
+
+def seam(end_epoch: int | None, start_epoch: int | None) -> tuple[StageResult, StageResult]:
+    """Two tasks met at offset 60 of partition 0, and saw these leader epochs there."""
+    left, right, other = (result(0, rows=60), result(1, rows=40), result(2, rows=5))
+    return (
+        StageResult(0, 70, (replace(left, end_leader_epoch=end_epoch),)),
+        StageResult(1, 71, (replace(right, start_leader_epoch=start_epoch), other)),
+    )
+
+
+@pytest.mark.parametrize(("end_epoch", "start_epoch"), [(3, 4), (4, 3)])
+def test_tasks_that_read_one_partition_before_and_after_an_unclean_election_are_not_published(
+    end_epoch: int, start_epoch: int
+) -> None:
+    with pytest.raises(RetryLater, match=r"orders\[0\] changed while it was read") as caught:
+        account_for(BATCH, TASKS, seam(end_epoch, start_epoch))
+    assert f"leader epoch {end_epoch} at offset 60" in str(caught.value)
+
+
+@pytest.mark.parametrize(("end_epoch", "start_epoch"), [(3, 3), (None, 3), (3, None)])
+def test_tasks_that_saw_the_same_or_an_unknown_epoch_where_they_met_are_published(
+    end_epoch: int | None, start_epoch: int | None
+) -> None:
+    assert account_for(BATCH, TASKS, seam(end_epoch, start_epoch)).counts == RecordCounts(rows=105)

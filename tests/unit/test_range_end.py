@@ -42,6 +42,15 @@ def test_a_record_at_or_past_the_end_ends_it_and_is_not_given(end: RangeEnd, pas
     assert end.record_epoch == 7
 
 
+@pytest.mark.parametrize("first", [10, 12, 20, 33])
+def test_the_first_epoch_is_that_of_the_first_record_inside_or_past_the_end(end: RangeEnd, first: int) -> None:
+    end.take([])
+    assert not end.has_record
+    end.take([record(first, leader_epoch=7), record(first + 1, leader_epoch=8)])
+    end.take([record(40, leader_epoch=9)])
+    assert (end.has_record, end.first_epoch) == (True, 7)
+
+
 @pytest.mark.parametrize("past", [20, 33])
 def test_an_event_at_or_past_the_end_ends_it(end: RangeEnd, past: int) -> None:
     assert offsets(end.take([record(12), end_of_partition(past)])) == [12]

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TypeAlias
 
 from kafka_ingest.core.batch import Batch, RecordCounts
 from kafka_ingest.core.dead_letter_limits import require_few_dead_letters
-from kafka_ingest.core.errors import AccountingMismatch
+from kafka_ingest.core.errors import AccountingMismatch, RetryLater
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.staging import DeadLetterRun, StageResult, StageTask, Subrange, SubrangeResult
@@ -32,6 +33,7 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
 
     Raises:
         AccountingMismatch: A task or subrange is missing, double or does not add up to its span.
+        RetryLater: The log of a partition changed between the reads of two of its subranges.
         TooManyDeadLetters: The batch passes one of its limits.
     """
     staged = _staged_by_partition(batch, tasks, results)
@@ -76,6 +78,7 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
     starts = [*(subrange.start for subrange, _ in parts), r.end]
     if edges != starts:
         raise _mismatch(batch, f"the subranges of {r} do not cover it", expected=str(starts), found=str(edges))
+    _require_one_history(batch, parts)
     results = [result for _, result in parts]
     return PartitionOutcome(
         range=r,
@@ -85,6 +88,27 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
         end_leader_epoch=results[-1].end_leader_epoch,
         valid_through=_valid_through(batch, r, results),
     )
+
+
+def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
+    """Each subrange must begin with what ended the one before.
+
+    The first record at a seam is read from both sides. After an unclean election between the two reads it has a later
+    leader epoch on one side: one subrange holds records that the log lost, and what the log has in their place would
+    never be read. Only the first subrange is checked by the broker, against the epoch of the position.
+    """
+    for (left, before), (_, after) in pairwise(parts):
+        if before.end_leader_epoch is None or after.start_leader_epoch is None:
+            continue
+        if before.end_leader_epoch != after.start_leader_epoch:
+            raise RetryLater(
+                f"the log of {left.topic_partition} changed while it was read; nothing was published",
+                expected=f"leader epoch {before.end_leader_epoch} at offset {left.end}, as the task before it saw",
+                found=f"leader epoch {after.start_leader_epoch}",
+                next_command="none: a retry reads the batch again",
+                pipeline=batch.pipeline,
+                batch_id=batch.batch_id,
+            )
 
 
 def _valid_through(batch: Batch, r: OffsetRange, results: list[SubrangeResult]) -> datetime | None:

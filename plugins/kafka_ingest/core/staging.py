@@ -111,6 +111,8 @@ class SubrangeResult:
         record_time_min_ms: Smallest record time, ms since 1970 UTC; ``None`` without a record that has a time.
         record_time_max_ms: Greatest record time.
         last_record_time_ms: Time of the readable record with the highest offset; ``None`` without one.
+        start_leader_epoch: Leader epoch of the first record at or after the start, or of the event that ended the
+            subrange before any; ``None`` when the broker told none.
         end_leader_epoch: Leader epoch of what ended the subrange; ``None`` when the broker told none.
         dead_letter_run: Runs of consecutive dead letters.
         samples: The first dead letters, at most five.
@@ -121,6 +123,7 @@ class SubrangeResult:
     record_time_min_ms: int | None = None
     record_time_max_ms: int | None = None
     last_record_time_ms: int | None = None
+    start_leader_epoch: int | None = None
     end_leader_epoch: int | None = None
     dead_letter_run: DeadLetterRun = field(default_factory=DeadLetterRun)
     samples: tuple[DeadLetterSample, ...] = ()
