@@ -113,10 +113,10 @@ def check_history(readings: list[Reading], truncations: list[Truncation]) -> Non
 
 
 def around(truncation: Truncation, readings: Iterable[Reading]) -> tuple[list[Reading], list[Reading]]:
-    """Gives the readings whose records the log lost in an election, and those that came after it."""
+    """Gives the readings whose records the log lost in an election, and those of what it has in their place."""
     own = [r for r in readings if (r.topic_id, r.partition) == (truncation.topic_id, truncation.partition)]
     lost = [r for r in own if r.at < truncation.at and r.end > truncation.to]
-    return lost, [r for r in own if r.at > truncation.at]
+    return lost, [r for r in own if r.at > truncation.at and r.end > truncation.to]
 
 
 def check_batches(batches: list[BatchLine]) -> None:

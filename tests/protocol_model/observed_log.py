@@ -145,12 +145,3 @@ def stable_offsets(partition: FakePartition) -> list[int]:
     """Gives the offsets that the log still holds below the last stable offset."""
     end = partition.end_offset(ISOLATION)
     return [offset for offset in sorted(partition.entries) if offset < end]
-
-
-def end_epoch(partition: FakePartition, end: int) -> int | None:
-    """Gives the leader epoch with which the next read begins: of the record past the end, or of the last entry."""
-    stable = [(offset, partition.entries[offset]) for offset in stable_offsets(partition)]
-    past = [entry.leader_epoch for offset, entry in stable if offset >= end and entry.is_readable(ISOLATION)]
-    if past:
-        return past[0]
-    return stable[-1][1].leader_epoch if stable else None

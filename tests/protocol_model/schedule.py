@@ -29,6 +29,8 @@ CALLS = [
     "ledger.record_plan",
     "ledger.claim",
     "task.read",
+    "task.read",
+    "task.read",
     "task.stage",
     "log.identity",
     "publication.lock_batch",

@@ -12,9 +12,9 @@ from kafka_ingest.core.errors import DatabaseUnavailable, PartitionMissing, Topi
 from kafka_ingest.core.settings import Tombstones
 from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult
 from tests.fakes.database import StoredRecord
-from tests.fakes.range_reader import require_end, require_start
+from tests.fakes.range_reader import epoch_from, require_end, require_start
 from tests.protocol_model.attempts import Attempt
-from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading, end_epoch
+from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading
 from tests.protocol_model.stores import Store
 
 BAD = b"bad"
@@ -77,15 +77,17 @@ class ModelTasks:
         server, number = self._store.incarnation, next(self._ids)
         results, readings, records = [], [], []
         for subrange in task.subranges:
-            reading, epoch = self.attempt.call("task.read", partial(self._read, subrange))
+            reading, start_epoch, end_epoch = self.attempt.call("task.read", partial(self._read, subrange))
             stored, counts = stored_records(reading, batch)
             readings.append(reading)
             records += [(task.task_index, number, record) for record in stored]
-            results.append(SubrangeResult(subrange.index, counts, end_leader_epoch=epoch))
+            results.append(
+                SubrangeResult(subrange.index, counts, start_leader_epoch=start_epoch, end_leader_epoch=end_epoch)
+            )
         self.attempt.call("task.stage", lambda: self._stage(batch, records, server))
         return StageResult(task.task_index, number, tuple(results)), readings
 
-    def _read(self, subrange: Subrange) -> tuple[Reading, int | None]:
+    def _read(self, subrange: Subrange) -> tuple[Reading, int | None, int | None]:
         if self._is_cancelled:
             raise RuntimeError("the task was cancelled")
         topic = self._log.log.topics.get(subrange.topic)
@@ -98,7 +100,8 @@ class ModelTasks:
         require_end(partition, subrange, ISOLATION)
         place = subrange.topic_partition
         reading = self._log.read(place, subrange.generation, subrange.start, subrange.end)
-        return reading, end_epoch(partition, subrange.end)
+        epochs = [epoch_from(partition, offset, ISOLATION) for offset in (subrange.start, subrange.end)]
+        return reading, epochs[0], epochs[1]
 
     def _stage(self, batch: Batch, records: list[tuple[int, int, StoredRecord]], server: int) -> None:
         if self._store.incarnation != server:

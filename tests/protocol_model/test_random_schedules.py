@@ -18,7 +18,7 @@ def test_no_schedule_loses_or_doubles_a_record(pytestconfig: pytest.Config, monk
     run_state_machine_as_test(
         ProtocolModel,
         settings=settings(
-            max_examples=20_000 if is_deep else 300,
+            max_examples=20_000 if is_deep else 1_500,
             stateful_step_count=50,
             derandomize=not is_deep,
             deadline=None,
