@@ -1,0 +1,156 @@
+"""What a soak does, decided by its seed before anything starts: kinds of run, faults, and their moments.
+
+The choices are replayed exactly by the same options. How far the processes really are at a moment is not: that is the
+machine's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class RunKind(StrEnum):
+    """How the pipeline is run in a cycle."""
+
+    IN_PROCESS = "in-process"  #: by the command line, tasks in the driver's own process
+    SPARK_LOCAL = "spark-local"  #: by the command line, Spark on local[2]
+    SPARK_CLUSTER = "spark-cluster"  #: by the command line, Spark on a standalone cluster: executors of their own
+    AIRFLOW = "airflow"  #: a DAG run in a running Airflow, Spark on local[2]
+
+
+class FaultKind(StrEnum):
+    """What happens to a run while it runs. ``kill`` is SIGKILL."""
+
+    KILL_DRIVER = "kill_driver"  #: the job's Python process
+    KILL_COMMAND = "kill_command"  #: the command that planned and waits for the job
+    KILL_JVM = "kill_jvm"  #: spark-submit's JVM
+    KILL_EXECUTOR = "kill_executor"  #: an executor's JVM
+    KILL_WORKER = "kill_worker"  #: a Python process that stages
+    KILL_POSTGRES = "kill_postgres"  #: the target's server; it is started again
+    KILL_BROKER = "kill_broker"  #: Kafka; it is started again
+    FREEZE_DRIVER = "freeze_driver"  #: SIGSTOP past the heartbeat, another attempt meanwhile, then SIGCONT
+    START_TWICE = "start_twice"  #: the same run once more, at the same time
+    START_RIVAL = "start_rival"  #: another run of the pipeline, at the same time
+    KILL_SCHEDULER = "kill_scheduler"  #: Airflow's scheduler; its tasks live on as orphans, it is started again
+    KILL_TASK = "kill_task"  #: Airflow's task process; spark-submit lives on as an orphan
+    KILL_SUPERVISOR = "kill_supervisor"  #: Airflow's process that watches over the task, which lives on
+    KILL_API_SERVER = "kill_api_server"  #: the server that tasks report to; it is started again
+
+
+_FOR_COMMANDS: Mapping[FaultKind, int] = {
+    FaultKind.KILL_DRIVER: 5,
+    FaultKind.KILL_COMMAND: 2,
+    FaultKind.KILL_POSTGRES: 4,
+    FaultKind.KILL_BROKER: 2,
+    FaultKind.FREEZE_DRIVER: 2,
+    FaultKind.START_TWICE: 3,
+    FaultKind.START_RIVAL: 2,
+}
+_FOR_SPARK: Mapping[FaultKind, int] = {**_FOR_COMMANDS, FaultKind.KILL_JVM: 3, FaultKind.KILL_WORKER: 5}
+#: Which faults fit a kind of run, and how often each is chosen, as weights.
+FAULTS: Mapping[RunKind, Mapping[FaultKind, int]] = {
+    RunKind.IN_PROCESS: _FOR_COMMANDS,
+    RunKind.SPARK_LOCAL: _FOR_SPARK,
+    RunKind.SPARK_CLUSTER: {**_FOR_SPARK, FaultKind.KILL_EXECUTOR: 6},
+    RunKind.AIRFLOW: {
+        FaultKind.KILL_JVM: 2,
+        FaultKind.KILL_DRIVER: 1,
+        FaultKind.KILL_TASK: 3,
+        FaultKind.KILL_SUPERVISOR: 2,
+        FaultKind.KILL_SCHEDULER: 3,
+        FaultKind.KILL_API_SERVER: 1,
+        FaultKind.KILL_POSTGRES: 2,
+        FaultKind.KILL_BROKER: 1,
+        FaultKind.FREEZE_DRIVER: 1,
+    },
+}
+_SECOND_FAULT = 0.35  # two faults in one run are the rarer case, and the slower one
+_LONGEST_OUTAGE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a cycle.
+
+    Attributes:
+        kind: What is done.
+        moment: When, as a share [0, 1) of the run's progress (``progress.py``).
+        outage_seconds: How long a killed server stays away.
+        by_rival: Whether the attempt that meets a frozen driver belongs to another run; else to the same one.
+    """
+
+    kind: FaultKind
+    moment: float
+    outage_seconds: float = 0.0
+    by_rival: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}@{self.moment:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One run and what happens to it, faults in the order of their moments. Numbers begin at 1."""
+
+    number: int
+    run: RunKind
+    faults: tuple[Fault, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """Gives the choices as JSON-safe values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SoakOptions:
+    """What decides the choices.
+
+    Attributes:
+        cycles: How many runs.
+        seed: Where the choices come from.
+        airflow: How many of the runs go through Airflow.
+        spark: How many of them use Spark by the command line, on local[2] and on a cluster in turn.
+        rate: Records per second that the producer sends, on average.
+    """
+
+    cycles: int
+    seed: int
+    airflow: int = 0
+    spark: int = 0
+    rate: int = 800
+
+
+def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:
+    """Chooses all cycles of a soak; the same options always give the same."""
+    # Strings seed the same way in every Python since 3.2 (random.seed, version 2).
+    chance = random.Random(f"cycles of soak {options.seed}")  # noqa: S311 (chaos, not cryptography)
+    kinds = _run_kinds(options)
+    chance.shuffle(kinds)
+    return tuple(Cycle(number, kind, _choose_faults(kind, chance)) for number, kind in enumerate(kinds, start=1))
+
+
+def _run_kinds(options: SoakOptions) -> list[RunKind]:
+    on_spark = [(RunKind.SPARK_LOCAL, RunKind.SPARK_CLUSTER)[number % 2] for number in range(options.spark)]
+    kinds = [RunKind.AIRFLOW] * options.airflow + on_spark
+    if len(kinds) > options.cycles:
+        raise ValueError(f"{options.airflow} runs by Airflow and {options.spark} by Spark are more than the cycles")
+    return kinds + [RunKind.IN_PROCESS] * (options.cycles - len(kinds))
+
+
+def _choose_faults(run: RunKind, chance: random.Random) -> tuple[Fault, ...]:
+    count = 2 if chance.random() < _SECOND_FAULT else 1
+    kinds = chance.choices(list(FAULTS[run]), weights=list(FAULTS[run].values()), k=count)
+    faults = [
+        Fault(
+            kind,
+            moment=round(chance.random(), 3),
+            outage_seconds=round(chance.uniform(0, _LONGEST_OUTAGE_SECONDS), 2),
+            by_rival=chance.random() < 0.5,
+        )
+        for kind in kinds
+    ]
+    return tuple(sorted(faults, key=lambda fault: fault.moment))

@@ -1,0 +1,132 @@
+"""Cycles by the command line: attempts, one after another, until the run has succeeded."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.paths import log_tail
+from sandbox.soak.attempts import DONE, Attempt, SoakFailure, run_arguments
+from sandbox.soak.choices import Cycle, Fault, RunKind
+from sandbox.soak.faults import Faults, Scene
+from sandbox.soak.journal import Journal
+from sandbox.soak.processes import SeenProcess, all_processes, in_sessions
+from sandbox.soak.progress import Progress, Usual, Watcher
+from sandbox.soak.world import SoakWorld
+
+CLI = "cli"  # what the command line writes into the ledger as DAG id
+_POLL_SECONDS = 0.02
+_PAUSE_SECONDS = 1.0
+#: Holds pass within seconds and locks within a minute, so a run that needs more than this never ends.
+_MOST_ATTEMPTS = 30
+_ATTEMPT_SECONDS = 240.0
+
+
+@dataclass(slots=True)
+class CommandRuns:
+    """Runs cycles of every kind but Airflow's.
+
+    Attributes:
+        world: The servers.
+        faults: Injects what the seed chose.
+        journal: Where is written what happens.
+        watcher: Looks into the ledger.
+    """
+
+    world: SoakWorld
+    faults: Faults
+    journal: Journal
+    watcher: Watcher
+    _usual: dict[RunKind, Usual] = field(default_factory=dict)
+    _beside: list[Attempt] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def run(self, cycle: Cycle) -> int:
+        """Runs a cycle until its run has succeeded; gives the number of attempts, without those beside it.
+
+        Raises:
+            SoakFailure: An exit code that no fault excuses, or no success within the bounds.
+        """
+        run_id = f"cycle-{cycle.number}"
+        waiting = list(cycle.faults)
+        try:
+            for number in range(1, _MOST_ATTEMPTS + 1):
+                if self._attempt(cycle, run_id, waiting) == DONE:
+                    return number
+                time.sleep(_PAUSE_SECONDS)
+        finally:
+            self.end_attempts()
+            for fault in waiting:
+                self.journal.late(str(fault))
+        raise SoakFailure(f"{run_id} did not succeed in {_MOST_ATTEMPTS} attempts", found=f"logs in {self._logs}")
+
+    def start(self, run_id: str, kind: RunKind = RunKind.IN_PROCESS) -> Attempt:
+        """Starts one attempt; whoever starts it waits for it."""
+        runner = "in-process" if kind is RunKind.IN_PROCESS else "spark"
+        env = self.world.command_environment(on_cluster=kind is RunKind.SPARK_CLUSTER)
+        log = self._logs / f"{run_id}.{next(self._numbers)}.log"
+        return Attempt(run_arguments(run_id, runner=runner), env=env, log=log)
+
+    def start_beside(self, run_id: str) -> Attempt:
+        """Starts an attempt beside another one; :meth:`end_attempts` waits for it."""
+        attempt = self.start(run_id)
+        self._beside.append(attempt)
+        return attempt
+
+    def await_attempts(self) -> None:
+        """Waits for the attempts that run beside others.
+
+        Raises:
+            SoakFailure: One hangs, or ended with an exit code that no fault excuses.
+        """
+        while self._beside:
+            attempt = self._beside[-1]
+            self._require_end(attempt)
+            self._beside.pop()
+            self.journal.event("attempt beside", log=attempt.log.name, code=attempt.code())
+
+    def end_attempts(self) -> None:
+        """Kills attempts that still run beside others. Idempotent."""
+        while self._beside:
+            self._beside.pop().end()
+
+    @property
+    def _logs(self) -> Path:
+        return self.world.state / "runs"
+
+    def _attempt(self, cycle: Cycle, run_id: str, waiting: list[Fault]) -> int:
+        attempt = self.start(run_id, cycle.run)
+        try:
+            self._watch(attempt, cycle, run_id, waiting)
+            code = attempt.code()
+        finally:
+            attempt.end()
+        self.journal.event("attempt", run=run_id, kind=cycle.run, log=attempt.log.name, code=code)
+        self.await_attempts()
+        return code
+
+    def _watch(self, attempt: Attempt, cycle: Cycle, run_id: str, waiting: list[Fault]) -> None:
+        usual = self._usual.setdefault(cycle.run, Usual())
+        progress = Progress(usual, self.watcher.look(CLI, run_id))
+        scene = Scene(run_id, lambda: self._processes(attempt, cycle.run), attempt, self.start_beside)
+        deadline = time.monotonic() + _ATTEMPT_SECONDS
+        while attempt.is_running():
+            value = progress.take_in(self.watcher.look(CLI, run_id))
+            if waiting and value >= waiting[0].moment:
+                self.faults.inject(waiting.pop(0), scene, progress=value)
+            if time.monotonic() > deadline:
+                raise SoakFailure(f"{run_id} hangs", found=log_tail(attempt.log, 40))
+            time.sleep(_POLL_SECONDS)
+
+    def _processes(self, attempt: Attempt, kind: RunKind) -> Sequence[SeenProcess]:
+        if kind is not RunKind.SPARK_CLUSTER:
+            return attempt.processes()
+        workers = [pid for process in self.world.spark.processes if (pid := process.pid()) is not None]
+        return [*in_sessions(workers, all_processes()), *attempt.processes()]
+
+    def _require_end(self, attempt: Attempt) -> None:
+        if not attempt.wait(_ATTEMPT_SECONDS):
+            raise SoakFailure("a run beside another one hangs", found=log_tail(attempt.log, 40))

@@ -1,0 +1,82 @@
+"""The last lines of a soak: what it did and what it proved, or how to run it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox.soak.choices import SoakOptions
+from sandbox.verification import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class SoakResult:
+    """What a soak found when nothing was left to load.
+
+    Attributes:
+        options: What it was asked for.
+        runs: Cycles by kind of run.
+        attempts: Attempts by the command line, and tries of Airflow's tasks.
+        kills: What was hit, and how often.
+        late_faults: Faults for which the run had already ended.
+        sent: The producer's tally.
+        comparison: The topic against the database.
+        violations: Rows of invariants that did not hold, in all audits.
+        audits: How often the invariants were asked for.
+        seconds: From the first start to the comparison.
+    """
+
+    options: SoakOptions
+    runs: Counter[str]
+    attempts: int
+    kills: Counter[str]
+    late_faults: int
+    sent: Mapping[str, int]
+    comparison: Comparison
+    violations: int
+    audits: int
+    seconds: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every record is there exactly once, and every invariant held."""
+        return self.comparison.is_exact and not self.violations
+
+
+def report_lines(result: SoakResult) -> list[str]:
+    """Gives the lines to print."""
+    found, sent = result.comparison, result.sent
+    transactions = ", ".join(f"{sent.get(name, 0):,} {name}" for name in _TRANSACTIONS)
+    return [
+        "",
+        "Every record is there exactly once" if result.is_exact else "THE SOAK FAILED",
+        f"  cycles        {sum(result.runs.values()):>9,}   {_counts(result.runs)}; {result.attempts} attempts",
+        f"  faults        {result.kills.total():>9,}   {_counts(result.kills)}",
+        f"  late faults   {result.late_faults:>9,}   chosen, but the run had ended",
+        f"  sent          {sent.get('acknowledged', 0):>9,}   records acknowledged; {transactions}",
+        f"  records       {found.produced:>9,}   with a value, read back with a plain read_committed consumer",
+        f"  rows          {found.rows:>9,}",
+        f"  dead letters  {found.dead_letters:>9,}",
+        f"  tombstones    {sum(found.tombstones.values()):>9,}   in the topic; {sum(found.counted.values()):,} counted",
+        f"  missing       {found.missing:>9,}",
+        f"  duplicates    {found.duplicates:>9,}",
+        f"  unexpected    {found.unexpected:>9,}",
+        f"  violations    {result.violations:>9,}   of invariants, in {result.audits} audits",
+        f"  seconds       {result.seconds:>9,.0f}   seed {result.options.seed}",
+    ]
+
+
+_TRANSACTIONS = ("committed transactions", "aborted transactions", "broken transactions")
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common()) or "none"
+
+
+def replay_command(options: SoakOptions) -> str:
+    """Gives the command that makes the same choices again."""
+    return (
+        f"python -m sandbox.soak --cycles {options.cycles} --seed {options.seed} --airflow {options.airflow}"
+        f" --spark {options.spark} --rate {options.rate}"
+    )

@@ -1,0 +1,131 @@
+"""What a soak runs on: its own PostgreSQL and Kafka, Airflow and a Spark cluster where asked for, all in one folder.
+
+Airflow's own tables are in a PostgreSQL server of their own: a kill of the target's server is then a kill of the target
+alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sandbox.airflow import AirflowServer, AirflowSetup
+from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
+from sandbox.kafka import KafkaBroker
+from sandbox.paths import CHECKOUT, private_folder
+from sandbox.postgres import PostgresServer
+from sandbox.processes import ManagedProcess, stop_all_below
+from sandbox.soak.pipeline import TOPIC, write_pipeline
+from sandbox.soak.traffic import PARTITIONS
+from sandbox.spark import SparkCluster
+from sandbox.system import LOCAL_SPARK, create_topics
+
+WAREHOUSE = "warehouse"
+_AIRFLOW_DATABASE = "airflow"
+#: Airflow notices a dead task within half a minute; a DAG file that never changes is read once.
+_AIRFLOW_SETTINGS = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600",
+}
+
+Report = Callable[[str], None]
+
+
+class SoakWorld:
+    """The servers of one soak.
+
+    Args:
+        state: Folder for all that they write.
+        with_airflow: Airflow is one of them.
+        seed: Seed of the producer's traffic.
+        rate: Records per second.
+    """
+
+    def __init__(self, state: Path, *, with_airflow: bool, seed: int, rate: int) -> None:
+        self.state = state
+        self.postgres = PostgresServer(state / "postgres")
+        self.kafka = KafkaBroker(state / "kafka", for_tests=True)
+        self.spark = SparkCluster(state / "spark", workers=2, cores=1)
+        self.producer = ManagedProcess("producer", state)
+        self.tally_file = state / "tally.json"
+        self._airflow_postgres = PostgresServer(state / "airflow-postgres") if with_airflow else None
+        self._seed, self._rate = seed, rate
+
+    def start(self, report: Report) -> None:
+        """Starts the servers, makes topic and pipeline file, and lets the producer begin.
+
+        Raises:
+            SandboxError: A part did not start.
+        """
+        private_folder(self.state)
+        write_pipeline(self.state / "pipelines")
+        report("starting PostgreSQL and Kafka")
+        self.postgres.start()
+        self.postgres.create_database(WAREHOUSE)
+        self.kafka.start()
+        create_topics(self.kafka.bootstrap, {TOPIC: PARTITIONS})
+        self._start_producer()
+        if self._airflow_postgres is not None:
+            self._airflow_postgres.start()
+            self._airflow_postgres.create_database(_AIRFLOW_DATABASE)
+            self.airflow().start(report)
+
+    def stop(self) -> None:
+        """Stops everything that was started, by whomever. Data and logs stay. Idempotent."""
+        stop_all_below(self.state)
+        for server in filter(None, (self.postgres, self._airflow_postgres)):
+            if server.folder.exists():
+                server.stop()
+
+    def destroy(self) -> None:
+        """Stops everything and deletes all data and logs. Idempotent."""
+        self.stop()
+        for server in filter(None, (self.postgres, self._airflow_postgres)):
+            server.destroy()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def airflow(self) -> AirflowServer:
+        """Gives the Airflow of this soak."""
+        assert self._airflow_postgres is not None  # noqa: S101 (asked for only where it was wished)
+        setup = AirflowSetup(
+            self._airflow_postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
+            self._connections(LOCAL_SPARK),
+            extra_env={**_AIRFLOW_SETTINGS, **self._pipelines()},
+        )
+        return AirflowServer(self.state / "airflow", setup)
+
+    def command_environment(self, *, on_cluster: bool = False) -> dict[str, str]:
+        """Gives the variables of ``python -m kafka_ingest``; the Spark cluster is started when it is asked for."""
+        if on_cluster:
+            self.spark.start()
+        master = self.spark.master_url if on_cluster else LOCAL_SPARK
+        paths = os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)])
+        return {**os.environ, **self._connections(master), **self._pipelines(), "PYTHONPATH": paths}
+
+    def warehouse(self) -> dict[str, Any]:
+        """Gives the arguments for ``psycopg2.connect`` to target and ledger."""
+        return self.postgres.params(WAREHOUSE)
+
+    def _start_producer(self) -> None:
+        command = [sys.executable, "-m", "sandbox.soak.producer", "--bootstrap", self.kafka.bootstrap]
+        command += ["--topic", TOPIC, "--seed", str(self._seed), "--rate", str(self._rate)]
+        self.producer.start([*command, "--tally", str(self.tally_file)], cwd=CHECKOUT)
+
+    def _connections(self, master: str) -> dict[str, str]:
+        return connection_variables(
+            {
+                "kafka_default": kafka_connection(self.kafka.bootstrap),
+                "postgres_default": postgres_connection(self.warehouse()),
+                "spark_default": spark_connection(master),
+            }
+        )
+
+    def _pipelines(self) -> dict[str, str]:
+        return {"KAFKA_INGEST_PIPELINES": str(self.state / "pipelines")}
