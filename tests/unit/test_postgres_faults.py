@@ -52,6 +52,19 @@ def test_an_expected_fault_is_of_the_family_that_says_what_to_do(sqlstate: str, 
     assert type(ingest_error(Refused(sqlstate), "do it")) is expected
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        'could not extend file "base/1/2" with FileFallocate(): File too large',
+        'could not extend file "base/1/2": Disk quota exceeded',
+        'could not write to file "base/pgsql_tmp/pgsql_tmp1.0": File too large',
+        'could not write file "base/1/2": Disk quota exceeded',
+    ],
+)
+def test_a_quota_or_a_file_size_limit_is_a_full_disk_and_never_the_targets_word(message: str) -> None:
+    assert type(ingest_error(Refused("XX000", message), "do it")) is DatabaseUnavailable
+
+
 @pytest.mark.parametrize("sqlstate", ["22P02", "23505", "42601", "42P01", "P0001", "XX000"])
 def test_what_is_no_expected_fault_is_left_as_it_is(sqlstate: str) -> None:
     refused = Refused(sqlstate)

@@ -36,6 +36,9 @@ _UNAVAILABLE = {
     errorcodes.IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     errorcodes.READ_ONLY_SQL_TRANSACTION,  # a standby, or a primary that lost its role
 }
+#: A file-size limit (EFBIG) or a disk quota (EDQUOT) comes as an internal error, unlike a full disk (53100):
+#: errcode_for_file_access in elog.c, PostgreSQL 18; told by md.c and fd.c.
+_NO_ROOM = re.compile(r"could not (extend|write( to)?) file")
 _LOCK_TIMEOUTS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED}
 _MISSING = {errorcodes.UNDEFINED_TABLE, errorcodes.INVALID_SCHEMA_NAME, errorcodes.UNDEFINED_FUNCTION}
 
@@ -58,7 +61,8 @@ def is_connection_trouble(error: psycopg2.Error) -> bool:
     """Whether the connection or the server is the fault, not the statement."""
     code = error.pgcode
     if code:
-        return code[:2] in _UNAVAILABLE_CLASSES or code in _UNAVAILABLE
+        is_out_of_room = code == errorcodes.INTERNAL_ERROR and bool(_NO_ROOM.match(server_message(error)))
+        return code[:2] in _UNAVAILABLE_CLASSES or code in _UNAVAILABLE or is_out_of_room
     # psycopg2 raises its plain DatabaseError where libpq lost the connection in the middle of a result.
     return isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError) or type(error) is _PLAIN
 

@@ -1,0 +1,107 @@
+"""A run in this process, with something done at named moments of it: the product's own code, real services.
+
+Moments are the events of :mod:`tests.crash.watched_ports`, for example ``load.task.copy:middle``. Where a process has
+to die, ``killed_driver`` is the tool; where the world changes around a process that lives, this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+
+from kafka_ingest.adapters.job_environment import JobEnvironment
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.postgres_connection import TransactionLimits
+from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.adapters.settings_json import settings_hash
+from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.load_batch import load_batch
+from kafka_ingest.steps.plan_batch import plan_batch
+from spark_jobs import in_process_runner
+from spark_jobs.in_process_runner import InProcessRunner
+from spark_jobs.load_job import load_ports
+from spark_jobs.stage_contexts import stage_context
+from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
+from tests.crash.watched_ports import watched_load_ports, watched_plan_ports, watched_stage_task
+
+#: The run has a planned batch, and its job was not started yet.
+PLANNED = "load.ledger.claim:before"
+#: The first task has read its first chunk, and put nothing of it into staging.
+READING = "load.task.copy:before"
+#: Half of the first chunk went to the server.
+COPYING = "load.task.copy:middle"
+#: All tasks have staged, nothing is published.
+STAGED = "load.runner.run:after"
+#: Rows are in the target and positions moved, uncommitted.
+PUBLISHING = "load.publication.insert_rows:after"
+
+
+@dataclass
+class Happening:
+    """What is done at which event: once, at its first occurrence."""
+
+    at: Mapping[str, Callable[[], object]]
+    seen: set[str] = field(default_factory=set)
+
+    def reached(self, event: str) -> None:
+        if event not in self.seen:
+            self.seen.add(event)
+            self.at.get(event, _nothing)()
+
+
+@dataclass(frozen=True)
+class EventfulRun:
+    """A run of a pipeline.
+
+    Attributes:
+        pipeline: Its name.
+        at: What is done at which event.
+        kafka: librdkafka settings for the job that differ from the pipeline's.
+        no_progress_seconds: After this long without progress the broker counts as unavailable.
+        publish_limits: Time-outs of the publish transaction.
+    """
+
+    pipeline: str
+    at: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    no_progress_seconds: int = 120
+    publish_limits: TransactionLimits = field(default_factory=partial(TransactionLimits, lock_timeout_seconds=30))
+
+    def run(self, run_id: str) -> Batch:
+        """Plans, loads and audits; the same run id again is a retry. All events of ``at`` must come if it succeeds."""
+        happening, request = Happening(self.at), Request(DAG_ID, run_id)
+        settings = find_pipeline(self.pipeline)
+        ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
+        watched = watched_plan_ports(ports, happening.reached)
+        batch = plan_batch(settings, request, watched, settings_hash=settings_hash(settings.batch))
+        if batch.state is not BatchState.COMMITTED:
+            batch = self._load(batch, happening)
+        batch = audit_batch(batch.batch_id, request, ports.ledger).batch
+        assert self.at.keys() <= happening.seen
+        return batch
+
+    def _load(self, batch: Batch, happening: Happening) -> Batch:
+        settings = find_pipeline(self.pipeline)
+        environment = JobEnvironment(
+            {**kafka_config(settings), **self.kafka},
+            target_params(settings),
+            replace(settings.job, no_progress_timeout_seconds=self.no_progress_seconds),
+            settings.plan.hold,
+        )
+        runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
+        ports = replace(
+            load_ports(environment, runner), publisher=PostgresPublisher(environment.postgres, self.publish_limits)
+        )
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(in_process_runner, "stage_task", watched_stage_task(happening.reached))
+            watched = watched_load_ports(ports, happening.reached)
+            return load_batch(batch.batch_id, watched, hold=environment.hold, report=lambda _: None)
+
+
+def _nothing() -> None:
+    """Most events have nothing to be done at them."""
