@@ -72,6 +72,23 @@ def test_a_last_stable_offset_below_the_position_is_an_empty_range_and_no_fault(
     assert (spans(choice), choice.faults, choice.valid_through) == ([], (), {})
 
 
+def test_c29_a_readable_end_that_does_not_pass_the_position_while_records_wait_is_told() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 1663, end=200), partition_state(1, 0, 70, end=60)]})
+    since = replace(position(0, 200), valid_through=NOON)
+    choice = choose(pipeline_settings(), view_of(since, position(1, 50)), log)
+    assert choice.faults == ()
+    [stalled] = choice.stalled
+    assert str(stalled).startswith(
+        "orders[0]: an open producer transaction holds back 1463 offsets: readable up to 200, high watermark 1663, "
+        f"complete up to {NOON.isoformat(timespec='seconds')};"
+    )
+
+
+def test_c29_a_partition_that_is_read_to_its_high_watermark_is_not_stalled() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 200)]})
+    assert choose(pipeline_settings(), view_of(position(0, 200)), log).stalled == ()
+
+
 @pytest.mark.parametrize(
     ("first_run", "start"),
     [

@@ -78,6 +78,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
                 "outstanding_batch_id": outstanding.batch_id if outstanding else None,
                 "faults": [str(fault) for fault in choice.faults],
                 "left_out": [str(fault) for fault in choice.left_out],
+                "stalled": [str(partition) for partition in choice.stalled],
             }
         )
     else:
@@ -175,5 +176,6 @@ def _remarks(preview: PlanPreview) -> Iterator[str]:
     if outstanding:
         who = f"batch {outstanding.batch_id} of {outstanding.request}"
         yield f"{who} is outstanding: a run waits for it or replaces it"
+    yield from (f"stalled: {partition}" for partition in choice.stalled)
     yield from (f"left out: {fault}" for fault in choice.left_out)
     yield from (f"fault: {fault}\n  next: {fault.next_command}" for fault in choice.faults)

@@ -19,6 +19,7 @@ from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings, TopicIdentity
+from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class PlanChoice:
         faults: What stops the plan.
         left_out: Faults of partitions that are left out by the pipeline's policy.
         backlog_offsets: Offsets waiting in all readable partitions, limit or not.
+        stalled: Partitions in which an open producer transaction lets nothing be read. No fault: to be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -42,6 +44,7 @@ class PlanChoice:
     faults: tuple[PartitionFault, ...]
     left_out: tuple[PartitionFault, ...]
     backlog_offsets: int
+    stalled: tuple[StalledPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def choose_ranges(
         faults=tuple(f for f in faults if not (leaves_out and f.can_be_left_out)),
         left_out=tuple(f for f in faults if leaves_out and f.can_be_left_out),
         backlog_offsets=sum(c.backlog_offsets for c in candidates),
+        stalled=tuple(s for c in candidates if (s := stalled_partition(c.position, c.state))),
     )
 
 

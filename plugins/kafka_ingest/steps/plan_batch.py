@@ -7,6 +7,7 @@ request gives the same batch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from kafka_ingest.core.planning import PlanChoice, choose_ranges
 from kafka_ingest.core.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.core.requests import require_bound_settings, standing_batch, superseded_batch
 from kafka_ingest.core.settings import FirstRunKind, PipelineSettings
+
+_log = logging.getLogger(__name__)
 
 #: How often a plan starts over when the ledger moves under it. Each time somebody else got something recorded, so a
 #: handful is enough unless dozens of runs of one pipeline start at the same moment; Airflow's retry covers those.
@@ -96,6 +99,8 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     snapshot, choice = _choose(settings, view, ports)
     if choice.faults:
         raise fault_error(choice.faults, settings.pipeline)
+    for stalled in choice.stalled:
+        _log.warning("%s", stalled)
     plan = NewPlan(
         pipeline=settings.pipeline,
         request=request,
