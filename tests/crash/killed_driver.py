@@ -1,0 +1,172 @@
+"""A run of a pipeline that kills or stops itself at a named moment.
+
+Started as ``python -m tests.crash.killed_driver INSTRUCTIONS``, it plans, loads and audits as the command line does, with the product's own adapters and the job's own ``main``; the
+ports are wrapped, so that the process can be ended between any two calls. ``INSTRUCTIONS`` is the JSON of
+:class:`tests.crash.instructions.Instructions`. The exit code is that of the job, or of the step that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
+from kafka_ingest.adapters.job_outcome import write_batch
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.postgres_connection import TransactionLimits
+from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.adapters.settings_json import settings_hash
+from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.core import subranges
+from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.errors import CommitStateUnknown, IngestError
+from kafka_ingest.core.exit_codes import OK, exit_code
+from kafka_ingest.core.ports import TaskRunner
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.load_batch import LoadPorts
+from kafka_ingest.steps.plan_batch import plan_batch
+from spark_jobs import in_process_runner, load_job
+from tests.crash.instructions import Instructions, Situation
+from tests.crash.watched_ports import (
+    reporting,
+    watched,
+    watched_load_ports,
+    watched_plan_ports,
+    watched_stage_task,
+)
+
+DAG_ID = "crash"
+#: Longer than any test waits: whoever waits so long here is killed before.
+_FOREVER_SECONDS = 120.0
+
+
+class EveryRunHasEnded:
+    """Port ``RunStates`` of a scheduler that knows all other runs to have ended."""
+
+    def is_finished(self, request: Request) -> bool:
+        return True
+
+
+class Driver:
+    """Runs the steps, and dies where it was told to.
+
+    Args:
+        instructions: What to do.
+    """
+
+    def __init__(self, instructions: Instructions) -> None:
+        self._told = instructions
+        self._settings = find_pipeline(instructions.pipeline)
+        self._params = target_params(self._settings)
+        self._ledger = PostgresLedger(
+            self._params, TransactionLimits(instructions.lock_timeout_seconds, instructions.idle_timeout_seconds)
+        )
+        self._batch_id = instructions.batch_id
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def run(self) -> int:
+        """Gives the exit code."""
+        if self._batch_id:
+            return self._load()
+        try:
+            batch = self._plan()
+            self._batch_id = batch.batch_id
+            if batch.state is not BatchState.COMMITTED and (code := self._load()) != OK:
+                return code
+            audit_batch(self._batch_id, self._request, watched(self._ledger, "audit.ledger", self.reached))
+        except IngestError as error:
+            sys.stdout.write(f"{error}\n")
+            return exit_code(error)
+        return OK
+
+    def reached(self, event: str) -> None:
+        """Notes an event, meets what the situation has for it, and dies where the instructions say so."""
+        with self._lock:
+            self._seen[event] += 1
+            is_the_moment = (event, self._seen[event]) == (self._told.stop_at, self._told.nth)
+            if self._told.trace:
+                with Path(self._told.trace).open("a", encoding="utf-8") as trace:
+                    trace.write(f"{event}\n")
+        if is_the_moment:
+            sys.stdout.flush()
+            # To this thread: it does not get any further, whichever thread the kernel would have chosen.
+            signal.pthread_kill(threading.get_ident(), self._told.stop_with)
+        self._meet(event)
+
+    @property
+    def _request(self) -> Request:
+        return Request(DAG_ID, self._told.run_id)
+
+    def _plan(self) -> Batch:
+        ports = replace(plan_ports(self._settings), ledger=self._ledger)
+        if self._told.other_runs_have_ended:
+            ports = replace(ports, runs=EveryRunHasEnded())
+        hash_ = settings_hash(self._settings.batch)
+        return plan_batch(self._settings, self._request, watched_plan_ports(ports, self.reached), settings_hash=hash_)
+
+    def _load(self) -> int:
+        replace_in(load_job, "load_ports", self._load_ports)
+        replace_in(load_job, "write_batch", reporting(write_batch, "load.job.write_batch", self.reached))
+        replace_in(in_process_runner, "stage_task", watched_stage_task(self.reached))
+        # A few dozen records are one task otherwise.
+        replace_in(subranges, "MIN_TASK_OFFSETS", 1)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ.update(environment_variables(_environment(self._settings), Path(folder) / "outcome.json"))
+            arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
+            return load_job.main(arguments)
+
+    def _load_ports(self, environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
+        publish_limits = TransactionLimits(30, self._told.idle_timeout_seconds)
+        ports = replace(
+            _LOAD_PORTS(environment, runner),
+            ledger=self._ledger,
+            publisher=PostgresPublisher(self._params, publish_limits),
+        )
+        return watched_load_ports(ports, self.reached)
+
+    def _meet(self, event: str) -> None:
+        match self._told.situation, event:
+            case Situation.SLOW, "load.runner.run:after":
+                _wait_to_be_killed()
+            case Situation.OUTRUN, "load.runner.run:before":
+                self._ledger.claim(self._batch_id, 60)
+                _wait_to_be_killed()
+            case Situation.FENCED, "load.runner.run:after":
+                self._ledger.claim(self._batch_id, 60)
+            case Situation.ANSWER_LOST, "load.publication.commit:after":
+                raise CommitStateUnknown("the answer to COMMIT was taken away by the test")
+            case _:
+                pass
+
+
+_LOAD_PORTS = load_job.load_ports
+
+
+def replace_in(module: ModuleType, name: str, value: object) -> None:
+    """Replaces a name of a module for the rest of this process."""
+    assert hasattr(module, name)
+    setattr(module, name, value)
+
+
+def _wait_to_be_killed() -> None:
+    threading.Event().wait(_FOREVER_SECONDS)
+
+
+def _environment(settings: PipelineSettings) -> JobEnvironment:
+    return JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
+
+
+if __name__ == "__main__":
+    sys.exit(Driver(msgspec.json.decode(sys.argv[1], type=Instructions)).run())

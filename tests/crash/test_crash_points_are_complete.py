@@ -1,0 +1,56 @@
+"""No call of a port can be forgotten: the list of crash points is compared with the ports, and with what a run calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.core import ports
+from tests.crash.crash_points import KINDS, POINTS
+from tests.crash.instructions import Instructions
+from tests.crash.pipeline_at_risk import PipelineAtRisk
+
+#: Ports by the name that they have in events. Clock and RunStates change nothing and read no state of ours.
+PORTS = {
+    "ledger": ports.Ledger,
+    "log": ports.Log,
+    "target": ports.Target,
+    "staging": ports.Staging,
+    "runner": ports.TaskRunner,
+    "publisher": ports.Publisher,
+    "publication": ports.Publication,
+}
+LEFT_OUT = {ports.Clock, ports.RunStates}
+CALLS = {point.call.partition(".")[2] for point in POINTS}
+
+
+def methods_of(port: type) -> Iterator[str]:
+    return (name for name, member in vars(port).items() if callable(member) and not name.startswith("_"))
+
+
+def test_every_port_is_watched_or_left_out_for_a_reason() -> None:
+    found = {member for member in vars(ports).values() if getattr(member, "_is_protocol", False)}
+    assert found - {ports.Protocol} == {*PORTS.values(), *LEFT_OUT}
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_every_method_of_a_port_has_a_crash_point(name: str) -> None:
+    missing = {f"{name}.{method}" for method in methods_of(PORTS[name])} - CALLS
+    assert missing == set()
+
+
+def test_every_call_of_a_run_has_a_crash_point_in_its_step(pipeline: PipelineAtRisk, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    driver = pipeline.start(Instructions(pipeline.name, "traced", trace=str(trace)))
+    assert driver.end() == 0, driver.output
+    called = {line.partition(":")[0] for line in trace.read_text().splitlines()}
+    assert called - {point.call for point in POINTS} == set()
+    pipeline.run_until_nothing_is_left()
+    pipeline.require_every_record_once()
+
+
+def test_points_are_named_once_and_every_kind_has_some() -> None:
+    assert len({point.name for point in POINTS}) == len(POINTS)
+    assert {point.kind for point in POINTS} == set(KINDS)
