@@ -44,3 +44,17 @@ def pipeline(
         yield at_risk
     finally:
         at_risk.end_all()
+
+
+@pytest.fixture
+def raw_pipeline(
+    tmp_path: Path,
+    database: dict[str, Any],
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> PipelineUnderTest:
+    """A pipeline on the shared broker for topics that a test makes and changes; its file is not written yet."""
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    return PipelineUnderTest("events", tmp_path, database, capfd)

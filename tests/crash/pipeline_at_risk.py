@@ -41,6 +41,7 @@ from tests.integration.pipeline_under_test import PipelineUnderTest
 #: Three runs work off a mixed topic; the one in the middle has every kind of record in each partition.
 OFFSETS_PER_RUN = 40
 DEADLINE_SECONDS = 60.0
+IMPORTS = f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}"
 
 SECTIONS: dict[str, Any] = {
     # A time long before the first record: the plan of the first run asks Kafka for offsets by time.
@@ -108,11 +109,7 @@ class PipelineAtRisk:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.killed_driver", order],
                 cwd=CHECKOUT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}",
-                    **(environment or {}),
-                },
+                env={**os.environ, "PYTHONPATH": IMPORTS, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -192,14 +189,10 @@ class PipelineAtRisk:
 
     def everything(self) -> list[tuple[Any, ...]]:
         """Gives all that a run may change, as digests: rows, dead letters, positions, ranges, batches."""
-        tables = [
-            self.files.table,
-            *(f"kafka_ingest.{t}" for t in ("dead_letter", "committed_offset", "batch_partition")),
-        ]
-        digests = [
-            self.files.query(f"SELECT count(*), sum(hashtextextended(t::text, 0)) FROM {table} t")[0]
-            for table in tables
-        ]
+        ledger = ("dead_letter", "committed_offset", "batch_partition")
+        digest = "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM"
+        tables = [self.files.table, *(f"kafka_ingest.{name}" for name in ledger)]
+        digests = [self.files.query(f"{digest} {table} t")[0] for table in tables]
         return [*digests, *self.files.query("SELECT batch_id, state, claim FROM kafka_ingest.batch ORDER BY ordinal")]
 
     def contents(self) -> list[tuple[Any, ...]]:

@@ -22,15 +22,15 @@ def job_killed_at(pipeline: PipelineAtRisk, event: str) -> DriverProcess:
     return job
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        "load.publication.commit:after",
-        "load.staging.drop:before",
-        "load.ledger.batch:after",
-        "load.job.write_batch:after",
-    ],
-)
+COMMITTED = [
+    "load.publication.commit:after",
+    "load.staging.drop:before",
+    "load.ledger.batch:after",
+    "load.job.write_batch:after",
+]
+
+
+@pytest.mark.parametrize("event", COMMITTED)
 def test_a_job_that_died_after_its_commit_has_succeeded_without_another_attempt(
     pipeline: PipelineAtRisk, tmp_path: Path, event: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""A run is killed at every point, and run again: every record ends in the database once. Real SIGKILL, Kafka, PostgreSQL."""
+"""A run is killed at every point, with a real SIGKILL, and run again: every record ends in the database once."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def hold_has_passed(pipeline: PipelineAtRisk) -> bool:
 
 
 def has_open_transactions(pipeline: PipelineAtRisk) -> bool:
-    sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in tran%'"
+    sessions = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    )
     ours = "application_name IN ('kafka_ingest publish', 'kafka_ingest ledger')"
     return pipeline.files.query(f"{sessions} AND {ours}") != [(0,)]
 
