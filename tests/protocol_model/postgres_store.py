@@ -62,8 +62,7 @@ class PostgresStore:
 
     def emptied(self) -> PostgresStore:
         """Makes room for the next schedule."""
-        for table in _tables():
-            self._run(sql.SQL("DELETE FROM {}").format(table))
+        self._run(sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in _tables()))
         for table in self._staging_tables():
             self._run(sql.SQL("DROP TABLE {}").format(table))
         return self
@@ -134,9 +133,9 @@ class PostgresStore:
 
     def save(self) -> object:
         """Keeps the copy in temporary tables: there is one copy at a time."""
-        for table, copy in zip(_tables(), _COPIES, strict=True):
-            self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(copy))
-            self._run(sql.SQL("CREATE TEMPORARY TABLE {} AS TABLE {}").format(copy, table))
+        statement = sql.SQL("DROP TABLE IF EXISTS {copy}; CREATE TEMPORARY TABLE {copy} AS TABLE {table}")
+        pairs = zip(_tables(), _COPIES, strict=True)
+        self._run(sql.SQL("; ").join(statement.format(table=table, copy=copy) for table, copy in pairs))
         return None
 
     def restore(self, saved: Any) -> None:

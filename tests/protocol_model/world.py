@@ -92,6 +92,7 @@ class World:
         self._saved = store.save()
         self._tasks: list[ModelTasks] = []
         self._positions = store.positions()
+        self._checked: object = None
 
     def receive(self, arrivals: Arrivals) -> None:
         """Appends records, each list to the partition of that number."""
@@ -242,6 +243,9 @@ class World:
         check_forward(self._positions, positions)
         self._positions = positions
         check_store(self.store, self.published, self.log)
+        if (ledger := (positions, self.store.batches())) != self._checked:
+            assert list(self.store.ledger.violations("orders")) == []
+            self._checked = ledger
 
     def _note_commit(self, attempt: Attempt, batch: Batch) -> None:
         attempt.has_committed = True

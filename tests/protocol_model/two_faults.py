@@ -1,0 +1,61 @@
+"""One run that meets two faults: the world that it runs in, the faults there are, and what must come of it."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import pytest
+
+from kafka_ingest.core.batch import BatchState, Request
+from kafka_ingest.core.offsets import TopicPartition
+from tests.fakes.log import Fate
+from tests.protocol_model.crash_points import Fault, every_fault, run_into
+from tests.protocol_model.driven_steps import drive_steps
+from tests.protocol_model.situations import Happened
+from tests.protocol_model.stores import FakeStore, Store
+from tests.protocol_model.world import World, model_settings
+
+_REQUEST = Request("scheduled", "run-2")
+
+#: Partition and offset of what is stored in the end: offset 2 of partition 1 is a tombstone that becomes a row, 0 there
+#: was aborted, 1 is its marker.
+_STORED = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 2)]
+
+
+def world_with_backlog(store: Store) -> World:
+    """One batch is loaded; rows, a dead letter and an aborted record wait in two partitions."""
+    world = World(store, model_settings())
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    world.log.create_topic("orders", 2)
+    world.log.append(first, b"loaded")
+    world.finish(world.start_run(Request("scheduled", "run-1")))
+    world.log.append(first, b"a", b"bad", b"b", b"c")
+    world.log.begin(second)
+    world.log.append(second, b"aborted", transaction=world.log.transactions[0])
+    world.log.end(world.log.transactions[0], Fate.ABORTED)
+    world.log.append(second, None)
+    world.happened.add(Happened.COMMIT_ANSWER_LOST)
+    return world
+
+
+@cache
+def faults_of_a_run() -> list[Fault]:
+    """Gives every fault that a run in that world can meet."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        drive_steps(monkeypatch)
+        world = world_with_backlog(FakeStore())
+        attempt = world.start_run(_REQUEST)
+        world.finish(attempt)
+        return every_fault(attempt)
+
+
+def require_one_copy(store: Store, first: Fault, second: Fault) -> None:
+    """Runs into both faults, then to the end, and checks what is stored."""
+    world = world_with_backlog(store)
+    last = run_into(first, second, world=world, start=partial(world.start_run, _REQUEST))
+    assert last.error is None, f"after {first}, {second}: {last.error}"
+    world.check()
+    stored = [*store.rows(), *store.dead_letters()]
+    assert sorted((r.partition, r.offset) for r in stored) == _STORED, f"after {first}, {second}"
+    assert [p.committed_offset for p in store.positions()] == [5, 3]
+    assert [(b.state, b.is_announced) for b in store.batches()] == [(BatchState.COMMITTED, True)] * 2
