@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RUNGS = {
     "unit": "no I/O beyond a temporary folder",
     "properties": "no I/O, generated cases",
+    "protocol_model": "no I/O, random schedules of the steps and every pair of crash points",
     "dags": "every DAG is loaded, without services",
     "contracts": "fakes and real adapters pass the same tests",
     "integration": "real Kafka, PostgreSQL or Spark",
