@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +35,7 @@ from spark_jobs.stage_contexts import stage_context
 from tests.crash.instructions import Instructions
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
 from tests.crash.mixed_topic import MixedTopic, Records
+from tests.crash.process_tree import state_of
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest
 
@@ -85,8 +86,7 @@ class DriverProcess:
 
     def _is_stopped(self) -> bool:
         assert self.process.poll() is None, self.output
-        state = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        return state == "T"
+        return state_of(self.process.pid) == "T"
 
 
 @dataclass
@@ -102,12 +102,20 @@ class PipelineAtRisk:
         return self.files.name
 
     def start(self, instructions: Instructions, environment: Mapping[str, str] | None = None) -> DriverProcess:
-        """Starts a driver in a process of its own."""
-        log = self.files.folder / f"driver{len(self.started)}.log"
+        """Starts a driver that ends or stops itself, in a process of its own."""
         order = msgspec.json.encode(instructions).decode()
+        return self.launch([sys.executable, "-m", "tests.crash.killed_driver", order], environment)
+
+    def start_command(self, *arguments: str, environment: Mapping[str, str] | None = None) -> DriverProcess:
+        """Starts a command of the command line."""
+        return self.launch([sys.executable, "-m", "kafka_ingest", *arguments], environment)
+
+    def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> DriverProcess:
+        """Starts a process; what it says goes to a file of the test."""
+        log = self.files.folder / f"driver{len(self.started)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.killed_driver", order],
+                command,
                 cwd=CHECKOUT,
                 env={**os.environ, "PYTHONPATH": IMPORTS, **(environment or {})},
                 stdin=subprocess.DEVNULL,
