@@ -175,8 +175,8 @@ class FreshTopics:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._names: list[str] = []
 
-    def create(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        name = f"test-{uuid.uuid4().hex[:16]}"
+    def create(self, partitions: int = 1, config: Mapping[str, str] | None = None, *, name: str | None = None) -> str:
+        name = name or f"test-{uuid.uuid4().hex[:16]}"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         self._admin.create_topics([topic])[name].result(KAFKA_SECONDS)
         self._names.append(name)
