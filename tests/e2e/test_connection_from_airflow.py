@@ -11,8 +11,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_a_connection_of_airflows_database_is_found_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW")}
     environment = {
-        **os.environ,
+        **inherited,
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "PYTHONPATH": f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}",
