@@ -15,8 +15,10 @@ ALL_RUNGS := $(wildcard tests/unit tests/properties tests/dags tests/contracts t
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
 SPARK ?=
+CYCLES ?= 20
+SEED ?= 1
 
-.PHONY: help setup up down status doctor demo test test-unit test-dags test-integration test-e2e check format \
+.PHONY: help setup up down status doctor demo soak test test-unit test-dags test-integration test-e2e check format \
 	mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
@@ -48,6 +50,9 @@ doctor: $(READY) ## check what the machine has to bring
 
 demo: $(READY) ## run the main job in a real Airflow, kill it, and count every record (KEEP=1 leaves it running)
 	@$(BIN)/python -m sandbox.demo $(if $(KEEP),--keep)
+
+soak: $(READY) ## kill everything at seeded moments under load, then compare every record (CYCLES=20 SEED=1)
+	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED)
 
 test: $(READY) ## run all tests, on services that they start and stop
 	@$(PYTEST) $(ALL_RUNGS)

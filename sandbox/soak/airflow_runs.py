@@ -16,7 +16,7 @@ from sandbox.soak.attempts import SoakFailure
 from sandbox.soak.choices import Cycle, Fault
 from sandbox.soak.command_runs import CommandRuns
 from sandbox.soak.faults import Scene
-from sandbox.soak.pipeline import DAG_ID, TRIES
+from sandbox.soak.pipeline import DAG_ID
 from sandbox.soak.processes import SeenProcess, all_processes, in_sessions
 from sandbox.soak.progress import Progress, Usual
 
@@ -99,7 +99,7 @@ class AirflowRuns:
     def _clear(self, client: AirflowClient, run_id: str) -> None:
         """Clears a failed run, as a person would, unless a task said that a person must act first."""
         tasks = patiently(lambda: client.tasks(DAG_ID, run_id))
-        stopped = [task for task in tasks if task["state"] == "failed" and task["try_number"] % TRIES != 0]
+        stopped = [task for task in tasks if task["state"] == "failed" and task["try_number"] <= task["max_tries"]]
         for task in stopped:
             log = patiently(lambda: client.task_log(DAG_ID, run_id, task["task_id"], task["try_number"]))  # noqa: B023
             raise SoakFailure(f"{task['task_id']} of {run_id} failed without using its retries", found=log[-4000:])

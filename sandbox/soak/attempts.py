@@ -21,6 +21,7 @@ from sandbox.soak.processes import SeenProcess, all_processes, descendants, in_s
 DONE, RETRY_LATER = 0, 75
 #: Exit code of an audit that found something.
 AUDIT_FOUND = 65
+_TRACE = b"Traceback (most recent call last)"
 
 
 class SoakFailure(SandboxError):
@@ -80,6 +81,15 @@ class Attempt:
     def document(self) -> Any:
         """Gives the JSON document that the command printed."""
         return json.loads(self._output.read_text(encoding="utf-8"))
+
+    def require_expected_faults(self) -> None:
+        """Checks that whatever went wrong was told as a fault that the package knows.
+
+        Raises:
+            SoakFailure: There is a stack trace in the log.
+        """
+        if _TRACE in self.log.read_bytes():
+            raise SoakFailure("a run told an unexpected error", found=log_tail(self.log, 60))
 
     def processes(self) -> list[SeenProcess]:
         """Gives the command and all that it started, as far as they live."""

@@ -68,6 +68,11 @@ FAULTS: Mapping[RunKind, Mapping[FaultKind, int]] = {
         FaultKind.FREEZE_DRIVER: 1,
     },
 }
+#: Workers and executors live from the claim to the end of staging only; all other faults fit everywhere.
+_MOMENTS: Mapping[FaultKind, tuple[float, float]] = {
+    FaultKind.KILL_WORKER: (0.35, 0.70),
+    FaultKind.KILL_EXECUTOR: (0.30, 0.70),
+}
 _SECOND_FAULT = 0.35  # two faults in one run are the rarer case, and the slower one
 _LONGEST_OUTAGE_SECONDS = 3.0
 
@@ -147,10 +152,15 @@ def _choose_faults(run: RunKind, chance: random.Random) -> tuple[Fault, ...]:
     faults = [
         Fault(
             kind,
-            moment=round(chance.random(), 3),
+            moment=_choose_moment(kind, chance),
             outage_seconds=round(chance.uniform(0, _LONGEST_OUTAGE_SECONDS), 2),
             by_rival=chance.random() < 0.5,
         )
         for kind in kinds
     ]
     return tuple(sorted(faults, key=lambda fault: fault.moment))
+
+
+def _choose_moment(kind: FaultKind, chance: random.Random) -> float:
+    begin, end = _MOMENTS.get(kind, (0.0, 1.0))
+    return int(1000 * (begin + (end - begin) * chance.random())) / 1000

@@ -32,6 +32,9 @@ from sandbox.soak.world import SoakWorld
 _LONGEST_FREEZE_SECONDS = 45.0
 #: Between two tasks of a DAG run there is no task process for a few seconds.
 _TASK_SECONDS = 20.0
+#: Spark starts its first Python worker so long after the claim, on a busy machine.
+_WORKER_SECONDS = 15.0
+_COMES_LATE = (FaultKind.KILL_WORKER, FaultKind.KILL_EXECUTOR)
 _ORPHANS = "scheduler-orphans"
 
 
@@ -50,6 +53,10 @@ class Scene:
     processes: Callable[[], Sequence[SeenProcess]]
     command: Attempt | None
     start: Callable[[str], Attempt]
+
+    def is_running(self) -> bool:
+        """Says whether the run may still have processes; only a command's end is seen at once."""
+        return self.command is None or self.command.is_running()
 
 
 def _is_worker_of(processes: Sequence[SeenProcess]) -> Test:
@@ -87,11 +94,12 @@ class Faults:
         Raises:
             SandboxError: A killed server did not start again.
         """
+        self._journal.event("injecting", fault=str(fault), progress=round(progress, 3), run=scene.run_id)
         victim = self._actions.get(fault.kind, self._kill_process)(fault, scene)
         if victim is None:
             self._journal.late(str(fault))
         else:
-            self._journal.hit(victim, fault=str(fault), progress=round(progress, 3), run=scene.run_id)
+            self._journal.hit(victim, fault=str(fault), run=scene.run_id)
 
     def end_orphans(self) -> None:
         """Ends what killed schedulers left behind. Idempotent."""
@@ -100,6 +108,7 @@ class Faults:
             pid_file.unlink(missing_ok=True)
 
     def _kill_process(self, fault: Fault, scene: Scene) -> str | None:
+        self._await_first_choice(fault.kind, scene)
         found = self._victim(fault.kind, scene)
         if found is None or not send(found[1], signal.SIGKILL):
             return None
@@ -121,6 +130,15 @@ class Faults:
             if found := [process for process in processes if tests[name](process)]:
                 return name, found[-1]
         return None
+
+    def _await_first_choice(self, kind: FaultKind, scene: Scene) -> None:
+        """Waits for a Python worker or executor: they appear seconds after the claim, and may end before the run."""
+        deadline = time.monotonic() + _WORKER_SECONDS
+        while kind in _COMES_LATE and scene.is_running() and time.monotonic() < deadline:
+            found = self._victim(kind, scene)
+            if found is not None and found[0] == _FIRST_CHOICE[kind]:
+                return
+            time.sleep(0.05)
 
     def _kill_postgres(self, fault: Fault, _: Scene) -> str:
         address = self._world.postgres.port

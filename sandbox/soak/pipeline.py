@@ -14,8 +14,6 @@ DAG_ID = f"kafka_to_postgres__{PIPELINE}"
 HEARTBEAT_TIMEOUT_SECONDS = 4
 #: From a plan to its claim: other runs of the pipeline wait so long for a run that died in between.
 START_TIMEOUT_SECONDS = 10
-#: Tries of an Airflow task.
-TRIES = 4
 
 _FILE = f"""\
 pipeline: {PIPELINE}
@@ -43,7 +41,7 @@ hold:
   heartbeat_timeout_seconds: {HEARTBEAT_TIMEOUT_SECONDS}
   heartbeat_interval_seconds: 1
 spark: {{no_progress_timeout_seconds: 30, tasks: 3}}
-airflow: {{owner: soak, retries: {TRIES - 1}, retry_delay_seconds: 1}}
+airflow: {{owner: soak, retries: 3, retry_delay_seconds: 1}}
 """
 
 

@@ -150,7 +150,7 @@ class Soak:
         return self._ends(IsolationLevel.READ_COMMITTED) == self._ends(IsolationLevel.READ_UNCOMMITTED)
 
     def _ends(self, level: IsolationLevel) -> list[int]:
-        admin = AdminClient({"bootstrap.servers": self._world.kafka.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._world.kafka.bootstrap, "log_level": 0})
         wanted = {TopicPartition(TOPIC, number): OffsetSpec.latest() for number in range(PARTITIONS)}
         answers = admin.list_offsets(wanted, isolation_level=level)
         return [answers[partition].result(30).offset for partition in sorted(answers, key=lambda p: p.partition)]

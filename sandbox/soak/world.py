@@ -107,7 +107,9 @@ class SoakWorld:
             self.spark.start()
         master = self.spark.master_url if on_cluster else LOCAL_SPARK
         paths = os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)])
-        return {**os.environ, **self._connections(master), **self._pipelines(), "PYTHONPATH": paths}
+        # A cluster's workers take "python3" otherwise, which need not have the libraries.
+        spark = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        return {**os.environ, **spark, **self._connections(master), **self._pipelines(), "PYTHONPATH": paths}
 
     def warehouse(self) -> dict[str, Any]:
         """Gives the arguments for ``psycopg2.connect`` to target and ledger."""
