@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 
 from kafka_ingest.core.batch import Batch
@@ -16,6 +19,8 @@ from kafka_ingest.core.staging import StageResult, StageTask
 from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
 from spark_jobs.stage_task import stage_task
+
+_log = logging.getLogger(__name__)
 
 
 class TaskCrashed(Exception):
@@ -60,17 +65,28 @@ class SparkTaskRunner:
         """Cancels running tasks; safe from any thread, and before they have begun."""
         self._cancelled.set()
         if self._spark is not None:
-            self._spark.cancelAllJobs()
+            with _jvm_may_be_gone("cancel the tasks"):
+                self._spark.cancelAllJobs()
 
     def close(self) -> None:
         """Stops Spark, if it was started."""
         if self._spark is not None:
-            self._spark.stop()
+            with _jvm_may_be_gone("stop Spark"):
+                self._spark.stop()
 
     def _started(self) -> SparkContext:
         if self._spark is None:
             self._spark = SparkContext.getOrCreate()
         return self._spark
+
+
+@contextmanager
+def _jvm_may_be_gone(doing: str) -> Iterator[None]:
+    """A JVM that was killed runs no tasks any more. That must not hide what came of the batch."""
+    try:
+        yield
+    except (Py4JError, OSError) as error:  # OSError: nothing listens on its port
+        _log.warning("could not %s, its JVM is gone: %s", doing, error)
 
 
 def _max_failures(spark: SparkContext) -> int:

@@ -39,6 +39,7 @@ class Instructions:
         trace: File that gets a line for each event; empty: none.
         batch_id: Load only this planned batch, with neither plan nor audit; empty: all three steps.
         runner: ``in-process`` or ``spark``, as the job takes it.
+        outcome: File in which the job says what came of the batch; empty: one that is thrown away.
         lock_timeout_seconds: Of the ledger's transactions; short where a test waits for it.
         idle_timeout_seconds: After which the server ends a transaction of the ledger, or a publish, that does nothing.
         other_runs_have_ended: Whether the scheduler says so: a plan then need not wait until a hold has passed.
@@ -53,6 +54,7 @@ class Instructions:
     trace: str = ""
     batch_id: str = ""
     runner: str = "in-process"
+    outcome: str = ""
     lock_timeout_seconds: float = 10
     idle_timeout_seconds: float = 60
     other_runs_have_ended: bool = False

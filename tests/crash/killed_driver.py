@@ -124,7 +124,8 @@ class Driver:
         # A few dozen records are one task otherwise.
         replace_in(subranges, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:
-            os.environ.update(environment_variables(_environment(self._settings), Path(folder) / "outcome.json"))
+            outcome = Path(self._told.outcome or f"{folder}/outcome.json")
+            os.environ.update(environment_variables(_environment(self._settings), outcome))
             arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
             return load_job.main(arguments)
 

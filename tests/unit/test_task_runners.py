@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 from kafka_ingest.core.errors import AccountingMismatch, BrokerUnavailable, Fenced, IngestError, OffsetsExpired
 from kafka_ingest.core.staging import StageResult, StageTask
 from kafka_ingest.core.target_shape import TargetShape
 from spark_jobs import in_process_runner, spark_runner
 from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.spark_runner import TaskCrashed
+from spark_jobs.spark_runner import SparkTaskRunner, TaskCrashed
 from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
 from tests.builders import batch_settings, planned_batch
@@ -113,3 +115,21 @@ def test_in_process_a_cancelled_load_begins_no_task(monkeypatch: pytest.MonkeyPa
     runner.cancel()
     with pytest.raises(Fenced):
         runner.run(BATCH, TASKS)
+
+
+class DeadJvm:
+    """What is left of a SparkContext whose JVM was killed."""
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def cancelAllJobs(self) -> None:  # noqa: N802 (PySpark's name)
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_a_jvm_that_was_killed_does_not_hide_what_came_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "getOrCreate", DeadJvm)
+    runner = SparkTaskRunner(lambda _: CONTEXT, tasks=1)
+    runner.parallelism()
+    runner.cancel()
+    runner.close()
