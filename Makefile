@@ -18,7 +18,7 @@ SPARK ?=
 CYCLES ?= 20
 SEED ?= 1
 
-.PHONY: help setup up down status doctor demo soak test test-unit test-dags test-integration test-e2e check format \
+.PHONY: help setup up down status doctor demo soak test test-unit test-dags test-integration crash test-e2e check format \
 	mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
@@ -65,6 +65,9 @@ test-dags: $(READY) ## load every DAG and check the policies: no services
 
 test-integration: $(READY) ## run contract, integration and crash tests: real Kafka, PostgreSQL, Spark
 	@$(PYTEST) $(wildcard tests/contracts tests/integration tests/crash)
+
+crash: $(READY) ## kill real processes at every point, cut and stop them, break Kafka and PostgreSQL; run again; count
+	@$(PYTEST) --durations=15 tests/crash
 
 test-e2e: $(READY) ## run the tests that need a running Airflow
 	@$(PYTEST) $(wildcard tests/e2e)
