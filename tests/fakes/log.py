@@ -70,7 +70,10 @@ class Entry:
 
 @dataclass
 class FakePartition:
-    """One partition: entries by offset, some of which may be gone."""
+    """One partition: entries by offset, some of which may be gone.
+
+    ``epoch_starts`` is the broker's leader epoch cache: the first offset of each epoch, whatever compaction took away.
+    """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     log_start: int = 0
@@ -78,9 +81,11 @@ class FakePartition:
     leader_epoch: int = 0
     has_leader: bool = True
     fault: str = ""
+    epoch_starts: dict[int, int] = field(default_factory=dict)
 
     def add(self, entry: Entry) -> None:
         entry.leader_epoch = self.leader_epoch
+        self.epoch_starts.setdefault(self.leader_epoch, self.high_watermark)
         self.entries[self.high_watermark] = entry
         self.high_watermark += 1
 
@@ -92,7 +97,7 @@ class FakePartition:
 
     def end_of_epoch(self, leader_epoch: int) -> int:
         """First offset of a later epoch; the high watermark when there is none."""
-        later = (offset for offset, entry in self.entries.items() if entry.leader_epoch > leader_epoch)
+        later = (max(start, self.log_start) for epoch, start in self.epoch_starts.items() if epoch > leader_epoch)
         return min(later, default=self.high_watermark)
 
 
@@ -182,6 +187,7 @@ class FakeLog:
         log.entries = {offset: entry for offset, entry in log.entries.items() if offset < to}
         log.high_watermark = to
         log.leader_epoch += 1
+        log.epoch_starts = {epoch: start for epoch, start in log.epoch_starts.items() if start < to}
 
     def partition(self, where: TopicPartition) -> FakePartition:
         return self.topics[where.topic].partitions[where.partition]
