@@ -38,6 +38,7 @@ class Point:
 
 
 START = Point("start", "before")
+CLUSTER = "fake-cluster"
 COMMIT = "publication.commit"
 
 
@@ -68,6 +69,7 @@ class Attempt:
         name: For messages.
         work: What it does, whatever that gives back; port calls go through :meth:`call`.
         watch: Gives a context in which the named call is made.
+        cluster_id: The cluster that its connection leads to.
 
     Attributes:
         clock: Its own clock, which moves by sleeping.
@@ -82,9 +84,15 @@ class Attempt:
     """
 
     def __init__(
-        self, name: str, work: Work, watch: Callable[[str], AbstractContextManager[None]] = _unwatched
+        self,
+        name: str,
+        work: Work,
+        watch: Callable[[str], AbstractContextManager[None]] = _unwatched,
+        *,
+        cluster_id: str = CLUSTER,
     ) -> None:
         self.name = name
+        self.cluster_id = cluster_id
         self.clock = FakeClock(on_sleep=lambda: self._pause(Point("clock.sleep", "after")))
         self.point = START
         self.passed: list[Point] = []

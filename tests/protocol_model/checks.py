@@ -89,7 +89,8 @@ def check_chains(positions: Sequence[Position], readings: list[Reading], log: Ob
         by_place[reading.place].append(reading)
     for position in positions:
         chain = sorted(by_place.get((position.topic, position.generation, position.partition), []), key=_start)
-        assert {r.topic_id for r in chain} <= {position.topic_id}, f"{position} holds records of another topic"
+        logs = {(r.cluster_id, r.topic_id) for r in chain}
+        assert logs <= {(position.cluster_id, position.topic_id)}, f"{position} holds records of another log: {logs}"
         for left, right in pairwise(chain):
             assert left.end == right.start, f"gap or overlap between {left} and {right}"
         begin = chain[0].start if chain else position.committed_offset

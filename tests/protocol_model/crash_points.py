@@ -66,7 +66,7 @@ def run_into(first: Fault, second: Fault, *, world: World, start: Callable[[], A
     for fault in (first, second):
         fault.strike(world, start())
     late = [f for f in (first, second) if isinstance(f, LostAnswer) and f.answer is CommitAnswer.UNDER_WAY]
-    world.end_commits(took_effect=bool(late) and late[0].took_effect)
+    world.transactions.end_commits(took_effect=bool(late) and late[0].took_effect)
     last = start()
     world.finish(last)
     return last

@@ -21,10 +21,10 @@ class DatabaseRules(Schedule):
         """A missed heartbeat, a hold of a claim that passes, and one of a plan."""
         self.world.store.advance(seconds)
 
-    @precondition(lambda self: any(session.is_under_way for session in self.world.sessions))
+    @precondition(lambda self: self.world.transactions.has_commits_under_way)
     @rule(took_effect=st.booleans())
     def a_commit_under_way_ends(self, took_effect: bool) -> None:
-        self.world.end_commits(took_effect=took_effect)
+        self.world.transactions.end_commits(took_effect=took_effect)
 
     @rule(commits_took_effect=st.booleans())
     def the_server_crashes(self, commits_took_effect: bool) -> None:

@@ -13,6 +13,7 @@ from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.offsets import Position
 from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy
 from tests.fakes.log import Fate
+from tests.protocol_model.attempts import CLUSTER
 from tests.protocol_model.checks import around
 from tests.protocol_model.observed_log import ISOLATION
 from tests.protocol_model.world import HOLD, World
@@ -25,7 +26,8 @@ def end_well(world: World) -> None:
     put_right(world)
     expected = due_error(world)
     fingerprint = world.store.fingerprint()
-    attempt = world.start_run(LAST)
+    bound = world.view(LAST).pipeline
+    attempt = world.start_run(LAST, cluster_id=bound.cluster_id if bound else CLUSTER)
     world.finish(attempt)
     if expected is not None:
         assert type(attempt.error) is expected, f"{expected.__name__} was due, found: {attempt.error}"
@@ -40,11 +42,9 @@ def put_right(world: World) -> None:
     """Ends everything that is under way, and repairs what repairs itself in time."""
     for attempt in [*world.attempts]:
         world.kill(attempt)
-    world.end_commits(took_effect=True)
+    world.transactions.end_commits(took_effect=True)
     for transaction in [*world.log.transactions]:
         world.log.end(transaction, Fate.COMMITTED)
-    bound = world.view(LAST).pipeline
-    world.log.log.cluster_id = bound.cluster_id if bound else world.log.log.cluster_id
     world.store.advance(HOLD.start_timeout_seconds + 1)
     plan = replace(world.settings.plan, limit=OffsetLimit(), on_partition_fault=PartitionFaultPolicy.STOP)
     world.settings = replace(world.settings, plan=plan)
@@ -92,7 +92,7 @@ def _has_lost_history(position: Position, world: World) -> bool:
     if is_at_end or partition.log_start >= position.committed_offset:
         return False
     committed = [batch.batch_id for batch in world.store.batches() if batch.state is BatchState.COMMITTED]
-    readings = [reading for batch_id in committed for reading in world.published.readings(batch_id)]
+    readings = [reading for batch_id in committed for reading in world.transactions.published.readings(batch_id)]
     own = [t for t in world.log.truncations if (t.topic_id, t.partition) == (position.topic_id, position.partition)]
     return any(lost and not later for lost, later in (around(truncation, readings) for truncation in own))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import CommitStateUnknown, DatabaseUnavailable
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
-from kafka_ingest.core.ports import BatchStanding, Publication, Publisher
+from kafka_ingest.core.ports import BatchStanding, Log, Publication, Publisher
+from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 from tests.protocol_model.attempts import COMMIT, Attempt, CommitAnswer
 
 T = TypeVar("T")
@@ -32,23 +36,45 @@ def gated(port: T, name: str, attempt: Attempt) -> T:
     return cast("T", _Gated(port, name, attempt))
 
 
+class LogOfCluster:
+    """Port ``Log`` as the connection of one process shows it: its cluster may be another one with the same topics."""
+
+    def __init__(self, log: Log, cluster_id: str) -> None:
+        self._log = log
+        self._cluster_id = cluster_id
+
+    def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
+        return replace(self._log.snapshot(topics, isolation_level), cluster_id=self._cluster_id)
+
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._log.offsets_at(time_ms, partitions)
+
+    def identity(self, topics: Iterable[str]) -> LogIdentity:
+        return replace(self._log.identity(topics), cluster_id=self._cluster_id)
+
+
 class Session:
     """One transaction of a publisher, which can outlive the process that began it, and die before it."""
 
     def __init__(
-        self, batch: Batch, context: AbstractContextManager[Publication], *, committed: Callable[[Batch], None]
+        self,
+        batch: Batch,
+        context: AbstractContextManager[Publication],
+        *,
+        committing: Callable[[Batch], AbstractContextManager[None]],
     ) -> None:
         self.batch = batch
         self.publication = context.__enter__()
         self.is_open = True
         self.is_under_way = False
+        self.owns_batch = False
         self._context = context
-        self._committed = committed
+        self._committing = committing
 
     def commit(self) -> None:
-        """Commits, and tells the world."""
-        self.publication.commit()
-        self._committed(self.batch)
+        """Commits, before the eyes of the world."""
+        with self._committing(self.batch):
+            self.publication.commit()
 
     def close(self) -> None:
         """Ends the session; what was not committed is rolled back."""
@@ -64,7 +90,7 @@ class GatedPublisher:
         publisher: The real one.
         attempt: Whose.
         sessions: Every session goes in here when it begins.
-        committed: Told of each COMMIT that took effect.
+        committing: Gives the context in which an attempt commits a batch.
     """
 
     def __init__(
@@ -73,12 +99,12 @@ class GatedPublisher:
         attempt: Attempt,
         *,
         sessions: list[Session],
-        committed: Callable[[Attempt, Batch], None],
+        committing: Callable[[Attempt, Batch], AbstractContextManager[None]],
     ) -> None:
         self._publisher = publisher
         self._attempt = attempt
         self._sessions = sessions
-        self._committed = committed
+        self._committing = committing
 
     @contextmanager
     def begin(self, batch: Batch) -> Iterator[Publication]:
@@ -92,7 +118,7 @@ class GatedPublisher:
                     session.close()
 
     def _open(self, batch: Batch) -> Session:
-        session = Session(batch, self._publisher.begin(batch), committed=partial(self._committed, self._attempt))
+        session = Session(batch, self._publisher.begin(batch), committing=partial(self._committing, self._attempt))
         self._sessions.append(session)
         return session
 
@@ -105,22 +131,29 @@ class GatedPublication:
         self._attempt = attempt
 
     def lock_batch(self) -> BatchStanding:
-        return self._statement("lock_batch", self._session.publication.lock_batch)
+        standing = self._statement("lock_batch", self._session.publication.lock_batch)
+        owned = BatchStanding(BatchState.PLANNED, self._session.batch.claim)
+        self._session.owns_batch = standing == owned
+        return standing
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
-        return self._statement("advance_positions", lambda: self._session.publication.advance_positions(outcome))
+        return self._write("advance_positions", lambda: self._session.publication.advance_positions(outcome))
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        return self._statement("insert_rows", lambda: self._session.publication.insert_rows(outcome))
+        return self._write("insert_rows", lambda: self._session.publication.insert_rows(outcome))
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
-        return self._statement("insert_dead_letters", lambda: self._session.publication.insert_dead_letters(outcome))
+        return self._write("insert_dead_letters", lambda: self._session.publication.insert_dead_letters(outcome))
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
-        self._statement("record_outcome", lambda: self._session.publication.record_outcome(outcome))
+        self._write("record_outcome", lambda: self._session.publication.record_outcome(outcome))
 
     def commit(self) -> None:
         self._attempt.call(COMMIT, self._commit)
+
+    def _write(self, name: str, action: Callable[[], T]) -> T:
+        assert self._session.owns_batch, f"{self._attempt} does not own the batch and writes"
+        return self._statement(name, action)
 
     def _statement(self, name: str, action: Callable[[], T]) -> T:
         return self._attempt.call(f"publication.{name}", lambda: self._on_living_session(action))

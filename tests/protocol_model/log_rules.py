@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from kafka_ingest.core.offsets import TopicPartition
 from tests.fakes.log import Fate
 from tests.protocol_model.observed_log import stable_offsets
-from tests.protocol_model.schedule import Schedule, index, pick, values
+from tests.protocol_model.schedule import Meanwhile, Schedule, growth, index, meanwhile, pick, values
 from tests.protocol_model.situations import Happened
 
 MAX_PARTITIONS = 3
@@ -79,14 +79,17 @@ class LogRules(Schedule):
             self.world.log.delete_records(place, before)
 
     @precondition(_has_topics)
-    @rule(where=index, offsets=st.integers(1, 6), then=values)
-    def records_that_were_not_loaded_are_truncated(self, where: int, offsets: int, then: list[bytes | None]) -> None:
+    @rule(where=index, offsets=st.integers(1, 6), then=growth, meanwhile=meanwhile)
+    def records_that_were_not_loaded_are_truncated(
+        self, where: int, offsets: int, then: list[bytes | None], meanwhile: Meanwhile
+    ) -> None:
         """An unclean election; the log grows again."""
         place = pick(self.world.log.places(), where)
-        self._truncate(place, offsets, self.world.committed_offset(place), then)
+        with self.attempt_under_way(meanwhile):
+            self._truncate(place, offsets, self.world.committed_offset(place), then)
 
     @precondition(lambda self: _has_topics(self) and self.may_be_disastrous())
-    @rule(where=index, offsets=st.integers(1, 6), then=values)
+    @rule(where=index, offsets=st.integers(1, 6), then=growth)
     def records_that_were_loaded_are_truncated(self, where: int, offsets: int, then: list[bytes | None]) -> None:
         self.disasters += 1
         place = pick(self.world.log.places(), where)
@@ -101,16 +104,19 @@ class LogRules(Schedule):
             self.world.log.append(place, *then)
 
     @precondition(lambda self: _has_topics(self) and self.may_be_disastrous())
-    @rule(where=index, partitions=st.sampled_from([2, 1, MAX_PARTITIONS, 0]))
-    def a_topic_is_deleted(self, where: int, partitions: int) -> None:
-        """And created again, unless with no partition."""
+    @rule(where=index, partitions=st.sampled_from([2, 1, MAX_PARTITIONS, 0]), then=growth, meanwhile=meanwhile)
+    def a_topic_is_deleted(self, where: int, partitions: int, then: list[bytes | None], meanwhile: Meanwhile) -> None:
+        """And created again, shorter or longer, unless with no partition."""
         self.disasters += 1
         log = self.world.log
         topic = pick(sorted(log.log.topics), where)
         self.world.happened.add(Happened.TOPIC_DELETED)
-        log.delete_topic(topic)
-        if partitions:
-            log.create_topic(topic, partitions)
+        with self.attempt_under_way(meanwhile):
+            log.delete_topic(topic)
+            if partitions:
+                log.create_topic(topic, partitions)
+            for number in range(partitions):
+                log.append(TopicPartition(topic, number), *then)
 
     @precondition(lambda self: "returns" not in self.world.log.log.topics)
     @rule(partitions=st.integers(1, 2))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.core.staging import Subrange
 from tests.fakes.log import FakeLog, FakePartition, FakeTransaction, Fate
 
 ISOLATION = IsolationLevel.READ_COMMITTED
@@ -33,6 +34,7 @@ class Reading:
 
     topic: str
     topic_id: str
+    cluster_id: str
     generation: int
     partition: int
     start: int
@@ -120,23 +122,24 @@ class ObservedLog:
         self.now += 1
         self.log.create_topic(topic, partitions)
 
-    def read(self, place: TopicPartition, generation: int, start: int, end: int) -> Reading:
+    def read(self, subrange: Subrange, cluster_id: str) -> Reading:
         """Gives what is readable now."""
         self.now += 1
-        partition = self.log.partition(place)
+        partition = self.log.partition(subrange.topic_partition)
         return Reading(
-            topic=place.topic,
-            topic_id=self.topic_id(place.topic),
-            generation=generation,
-            partition=place.partition,
-            start=start,
-            end=end,
+            topic=subrange.topic,
+            topic_id=self.topic_id(subrange.topic),
+            cluster_id=cluster_id,
+            generation=subrange.generation,
+            partition=subrange.partition,
+            start=subrange.start,
+            end=subrange.end,
             at=self.now,
             log_start=partition.log_start,
             values={
                 offset: entry.value
                 for offset, entry in sorted(partition.entries.items())
-                if start <= offset < end and entry.is_readable(ISOLATION)
+                if subrange.start <= offset < subrange.end and entry.is_readable(ISOLATION)
             },
         )
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 
 from kafka_ingest.core.settings import Tombstones
 from tests.protocol_model.attempts import CommitAnswer, LostConnection
-from tests.protocol_model.schedule import Schedule, arrivals, index, newest, pick, rarely, stops
+from tests.protocol_model.schedule import Schedule, arrivals, clusters, index, newest, pick, rarely, stops
 from tests.protocol_model.situations import Happened
 from tests.protocol_model.tasks import Losers
 from tests.protocol_model.world import Arrivals, Stop
@@ -34,11 +34,13 @@ class RunRules(Schedule):
     """Events of the scheduler."""
 
     @precondition(_has_room)
-    @rule(arrivals=arrivals, stop=stops, losers=losers, dag=st.sampled_from(["scheduled", "manual"]))
-    def records_arrive_and_a_run_starts(self, arrivals: Arrivals, stop: Stop, losers: Losers, dag: str) -> None:
+    @rule(arrivals=arrivals, stop=stops, losers=losers, dag=st.sampled_from(["scheduled", "manual"]), cluster=clusters)
+    def records_arrive_and_a_run_starts(
+        self, arrivals: Arrivals, stop: Stop, losers: Losers, dag: str, cluster: str
+    ) -> None:
         world = self.world
         world.receive(arrivals)
-        world.go_on(world.start_run(world.new_request(dag), losers), stop)
+        world.go_on(world.start_run(world.new_request(dag), losers, cluster_id=cluster), stop)
 
     @precondition(_has_room)
     @rule(arrivals=arrivals, stop=stops, losers=losers, is_killed=st.booleans())
@@ -56,8 +58,8 @@ class RunRules(Schedule):
         world.finish(world.start_run(request, losers))
 
     @precondition(lambda self: _has_room(self) and _has_run(self))
-    @rule(which=index, stop=stops, losers=losers, other_parameters=rarely)
-    def a_run_is_cleared(self, which: int, stop: Stop, losers: Losers, other_parameters: bool) -> None:
+    @rule(which=index, stop=stops, losers=losers, other_parameters=rarely, cluster=clusters)
+    def a_run_is_cleared(self, which: int, stop: Stop, losers: Losers, other_parameters: bool, cluster: str) -> None:
         """Its tasks run again, whether or not the attempt of before is still alive."""
         world = self.world
         request = newest(world.requests, which)
@@ -65,7 +67,7 @@ class RunRules(Schedule):
             world.happened.add(Happened.OTHER_PARAMETERS)
             request = replace(request, parameters='{"limit": 1}')
         world.runs.finished.discard(request)
-        world.go_on(world.start_run(request, losers), stop)
+        world.go_on(world.start_run(request, losers, cluster_id=cluster), stop)
 
     @precondition(_has_run)
     @rule(which=index)
@@ -74,12 +76,12 @@ class RunRules(Schedule):
         self.world.runs.finished.add(newest(self.world.requests, which))
 
     @precondition(lambda self: _has_room(self) and bool(self.world.store.batches()))
-    @rule(which=index, stop=stops, losers=losers)
-    def a_batch_is_loaded_again(self, which: int, stop: Stop, losers: Losers) -> None:
+    @rule(which=index, stop=stops, losers=losers, cluster=clusters)
+    def a_batch_is_loaded_again(self, which: int, stop: Stop, losers: Losers, cluster: str) -> None:
         """A job that knows its batch only, however old: what Spark or a person starts without a plan step."""
         world = self.world
         batch_id = newest(world.store.batches(), which).batch_id
-        world.go_on(world.start_load(batch_id, losers), stop)
+        world.go_on(world.start_load(batch_id, losers, cluster_id=cluster), stop)
 
     @precondition(lambda self: _has_run(self) and bool(self.world.store.batches()))
     @rule(run=index, which=index)
@@ -148,12 +150,3 @@ class AttemptRules(Schedule):
         partition.has_leader = False
         world.go_on(pick(world.attempts, which), stop)
         partition.has_leader = True
-
-    @precondition(_has_attempts)
-    @rule(which=index, stop=stops)
-    def an_attempt_goes_on_while_another_cluster_answers(self, which: int, stop: Stop) -> None:
-        world = self.world
-        world.happened.add(Happened.CLUSTER_CHANGED)
-        own, world.log.log.cluster_id = world.log.log.cluster_id, "other-cluster"
-        world.go_on(pick(world.attempts, which), stop)
-        world.log.log.cluster_id = own

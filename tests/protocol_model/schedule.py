@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -12,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from hypothesis.strategies._internal.featureflags import FeatureFlags
 
 from kafka_ingest.core.settings import FirstRunKind, PartitionFaultPolicy
+from tests.protocol_model.attempts import CLUSTER
 from tests.protocol_model.finale import end_well
+from tests.protocol_model.pipeline import model_settings
 from tests.protocol_model.stores import FakeStore, Store
-from tests.protocol_model.world import Arrivals, Stop, World, model_settings
+from tests.protocol_model.world import Arrivals, Stop, World
 
 T = TypeVar("T")
 
@@ -40,10 +43,15 @@ CALLS = [
 ]
 
 rarely = st.integers(0, 7).map(lambda number: number == 7)
+clusters = rarely.map(lambda is_other: "other-cluster" if is_other else CLUSTER)
 index = st.integers(0, 11)
 #: How far an attempt goes: for so many points (a whole run has about fifty), or to the next call of that name.
 stops: st.SearchStrategy[Stop] = st.sampled_from([1, 2, 3, 5, 8, 13, 21, 34, 100]) | st.sampled_from(CALLS)
+#: Where an attempt stands while something happens to the log; ``None``: nobody cares where.
+Meanwhile = Stop | None
+meanwhile: st.SearchStrategy[Meanwhile] = st.sampled_from([None, "ledger.claim", "log.identity", 17, 19, 21, 23])
 values = st.lists(st.sampled_from([b"good", b"good", b"bad", None]), min_size=1, max_size=6)
+growth = st.lists(st.sampled_from([b"good", b"bad"]), max_size=12)
 arrivals = st.lists(st.tuples(index, values), min_size=1, max_size=3)
 
 
@@ -115,6 +123,18 @@ class Schedule(RuleBasedStateMachine):
 
     def may_be_disastrous(self) -> bool:
         return self.events > self.calm_events and self.disasters < 2
+
+    @contextmanager
+    def attempt_under_way(self, meanwhile: Meanwhile) -> Iterator[None]:
+        """Has an attempt stand where it can be disturbed, and goes on with it afterwards; a new run if need be."""
+        world = self.world
+        if meanwhile is None:
+            yield
+            return
+        attempt = world.attempts[0] if world.attempts else world.start_run(world.new_request("disturbed"))
+        world.go_on(attempt, meanwhile)
+        yield
+        world.finish(attempt)
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is None and hasattr(self, "world"):

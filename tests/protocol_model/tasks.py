@@ -28,6 +28,9 @@ class Losers:
     after: int = 0
 
 
+NO_LOSERS = Losers()
+
+
 def fate_of(value: bytes | None, tombstones: Tombstones) -> str | None:
     """Gives what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
     if value is None:
@@ -98,8 +101,7 @@ class ModelTasks:
         partition = topic.partitions[subrange.partition]
         require_start(partition, subrange)
         require_end(partition, subrange, ISOLATION)
-        place = subrange.topic_partition
-        reading = self._log.read(place, subrange.generation, subrange.start, subrange.end)
+        reading = self._log.read(subrange, self.attempt.cluster_id)
         epochs = [epoch_from(partition, offset, ISOLATION) for offset in (subrange.start, subrange.end)]
         return reading, epochs[0], epochs[1]
 

@@ -11,9 +11,10 @@ from kafka_ingest.core.offsets import TopicPartition
 from tests.fakes.log import Fate
 from tests.protocol_model.crash_points import Fault, every_fault, run_into
 from tests.protocol_model.driven_steps import drive_steps
+from tests.protocol_model.pipeline import model_settings
 from tests.protocol_model.situations import Happened
 from tests.protocol_model.stores import FakeStore, Store
-from tests.protocol_model.world import World, model_settings
+from tests.protocol_model.world import World
 
 _REQUEST = Request("scheduled", "run-2")
 

@@ -1,0 +1,37 @@
+"""The pipeline of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_ingest.core.settings import (
+    DeadLetterLimits,
+    FirstRun,
+    FirstRunKind,
+    OffsetLimit,
+    PartitionFaultPolicy,
+    PipelineSettings,
+    Tombstones,
+    TopicSelection,
+)
+from tests.builders import batch_settings, pipeline_settings
+
+
+def model_settings(
+    first_run: FirstRunKind = FirstRunKind.EARLIEST,
+    *,
+    total_offsets: int = 100,
+    policy: PartitionFaultPolicy = PartitionFaultPolicy.STOP,
+    tombstones: Tombstones = Tombstones.ROW,
+) -> PipelineSettings:
+    """Gives a pipeline that any number of dead letters does not stop, over the topics orders and returns."""
+    unlimited = DeadLetterLimits(max_ratio=1.0)
+    settings = pipeline_settings(batch=replace(batch_settings(), dead_letters=unlimited, tombstones=tombstones))
+    plan = replace(
+        settings.plan,
+        topics=TopicSelection(pattern="orders|returns"),
+        first_run=FirstRun(first_run),
+        limit=OffsetLimit(total_offsets),
+        on_partition_fault=policy,
+    )
+    return replace(settings, plan=plan)

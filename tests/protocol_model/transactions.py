@@ -1,0 +1,65 @@
+"""Every publishing transaction of a schedule: which are open, and what each COMMIT may have published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.settings import PROTOCOL_VERSION
+from tests.protocol_model.attempts import Attempt
+from tests.protocol_model.checks import Published
+from tests.protocol_model.gated_ports import GatedPublisher, Session
+from tests.protocol_model.stores import Store
+from tests.protocol_model.tasks import ModelTasks
+
+
+class Transactions:
+    """Sessions of publishers, and the truth about each COMMIT that took effect.
+
+    Attributes:
+        published: What may have been published.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.published = Published()
+        self._store = store
+        self._sessions: list[Session] = []
+        self._tasks: list[ModelTasks] = []
+
+    @property
+    def has_commits_under_way(self) -> bool:
+        """Whether the server is still at a COMMIT that nobody waits for."""
+        return any(session.is_under_way and session.is_open for session in self._sessions)
+
+    def publisher_of(self, attempt: Attempt, tasks: ModelTasks) -> GatedPublisher:
+        """Gives the publisher of an attempt that stages with these tasks."""
+        self._tasks.append(tasks)
+        return GatedPublisher(self._store.publisher, attempt, sessions=self._sessions, committing=self._committing)
+
+    def end_commits(self, *, took_effect: bool) -> None:
+        """COMMITs that the server was still at end, long after whoever sent them stopped listening."""
+        for session in [s for s in self._sessions if s.is_under_way]:
+            if took_effect and session.is_open:
+                session.commit()
+            session.close()
+        self._sessions[:] = [s for s in self._sessions if s.is_open]
+
+    def end_all(self, *, commits_took_effect: bool) -> None:
+        """The server ends every session."""
+        self.end_commits(took_effect=commits_took_effect)
+        for session in self._sessions:
+            session.close()
+        self._sessions.clear()
+
+    @contextmanager
+    def _committing(self, attempt: Attempt, batch: Batch) -> Iterator[None]:
+        """Only the newest claim of a planned batch commits, and only in the protocol of its plan."""
+        [stored] = [line for line in self._store.batches() if line.batch_id == batch.batch_id]
+        assert (stored.state, stored.claim) == (BatchState.PLANNED, batch.claim), f"{attempt} is fenced and commits"
+        assert batch.protocol_version == PROTOCOL_VERSION, f"{attempt} loaded a batch of another version"
+        yield
+        attempt.has_committed = True
+        same_claim = [tasks for tasks in self._tasks if tasks.claim == (batch.batch_id, batch.claim)]
+        own_first = sorted(same_claim, key=lambda tasks: tasks.attempt is not attempt)
+        self.published.add(batch.batch_id, [t.readings for t in own_first], batch.settings.tombstones)
