@@ -26,11 +26,14 @@ from sandbox.system import LOCAL_SPARK, create_topics
 
 WAREHOUSE = "warehouse"
 _AIRFLOW_DATABASE = "airflow"
-#: Airflow notices a dead task within half a minute; a DAG file that never changes is read once.
+#: Airflow notices a dead task or scheduler within half a minute; a DAG file that never changes is read once. The tasks
+#: of a dead scheduler are watched over again only when the next one has adopted them (every 300 s by default).
 _AIRFLOW_SETTINGS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "600",
 }
