@@ -1,0 +1,10 @@
+/*
+ * The protocol of plan, claim, stage, publish and in-doubt COMMIT; see docs/protocol-model.md.
+ *
+ * The words are those of the code. Order matters: attempts are processes 0 to 3.
+ */
+#include "guards.pml"
+#include "ledger.pml"
+#include "log.pml"
+#include "attempt.pml"
+#include "world.pml"

@@ -1,0 +1,105 @@
+"""Runs Spin: makes the verifier of ``protocol.pml``, searches, and reads what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MODEL = Path(__file__).parent
+_PROTOCOL = MODEL / "protocol.pml"
+#: Megabytes for one search; two run side by side, and all is to stay below 8 GB.
+_MEMORY_LIMIT_MB = 3_500
+#: Far above the depth of the deepest search, which is below 400.
+_DEPTH_LIMIT = 10_000
+_STORY = re.compile(r"^(run|Kafka|PostgreSQL)\b")
+_PLACE = re.compile(r"^spin: (\S+\.pml):(\d+), Error: assertion violated", re.MULTILINE)
+_WORDS = re.compile(r"/\* (promise|rule|progress): (.+) \*/")
+
+
+class SpinFailed(Exception):
+    """Spin or the compiler did not do what it should; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What one search found.
+
+    Attributes:
+        states: States stored.
+        depth: Depth of the search, or of the counterexample.
+        memory_mb: Memory used.
+        seconds: Time that the search took.
+        broken: The assertion that does not hold; empty when all hold in every state.
+        story: The counterexample, a line a step.
+    """
+
+    states: int
+    depth: int
+    memory_mb: float
+    seconds: float
+    broken: str
+    story: tuple[str, ...]
+
+
+def search(defines: Sequence[str], *, shortest: bool) -> Search:
+    """Searches every state of the model, or up to the first counterexample.
+
+    Args:
+        defines: Macros of the model, such as ``NO_COMPARE_AND_SET`` or ``MAX_FAULTS=1``.
+        shortest: Breadth first: the counterexample is the shortest, and the search takes more memory.
+
+    Raises:
+        SpinFailed: The search did not come to its end.
+    """
+    flags = [f"-D{define}" for define in defines]
+    with tempfile.TemporaryDirectory(prefix="protocol_model_") as folder:
+        _run(["spin", *flags, "-a", str(_PROTOCOL)], folder)
+        mode = ["-DBFS"] if shortest else []
+        # -w: the code that Spin generates is not free of warnings. COLLAPSE: a quarter of the memory for the states.
+        options = ["-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=512", f"-DMEMLIM={_MEMORY_LIMIT_MB}", *mode]
+        _run(["cc", *options, "-o", "pan", "pan.c"], folder)
+        output = _run(["./pan", f"-m{_DEPTH_LIMIT}", "-w24"], folder)
+        if "Search not completed" in output and "errors: 0" in output or "max search depth too small" in output:
+            raise SpinFailed(f"the search did not reach all states:\n{output}")
+        broken, story = _counterexample(flags, folder) if "errors: 0" not in output else ("", ())
+    return Search(
+        states=int(_number(r"(\d+) states, stored", output)),
+        depth=int(_number(r"at depth (\d+)" if broken else r"depth reached (\d+)", output)),
+        memory_mb=_number(r"([\d.]+)\s+total actual memory usage", output),
+        seconds=_number(r"elapsed time ([\d.]+) seconds", output),
+        broken=broken,
+        story=story,
+    )
+
+
+def _counterexample(flags: list[str], folder: str) -> tuple[str, tuple[str, ...]]:
+    replay = _run(["spin", "-T", "-t", "-k", "protocol.pml.trail", *flags, str(_PROTOCOL)], folder)
+    story = tuple(line for line in replay.splitlines() if _STORY.match(line))
+    place = _PLACE.search(replay)
+    return (_assertion(Path(place[1]), int(place[2])) if place else "progress: nothing waits for ever"), story
+
+
+def _assertion(file: Path, line: int) -> str:
+    """Gives the words that stand in the comment above an assertion."""
+    for text in reversed(file.read_text(encoding="utf-8").splitlines()[: line - 1]):
+        if found := _WORDS.search(text):
+            return f"{found[1]}: {found[2]}"
+    raise SpinFailed(f"no words above the assertion in {file.name}, line {line}")
+
+
+def _number(pattern: str, output: str) -> float:
+    found = re.search(pattern, output)
+    if found is None:
+        raise SpinFailed(f"the search did not say {pattern}:\n{output}")
+    return float(found[1])
+
+
+def _run(command: list[str], folder: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SpinFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
