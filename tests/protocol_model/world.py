@@ -108,7 +108,7 @@ class World:
     def go_on(self, attempt: Attempt, stop: Stop) -> None:
         """Lets an attempt go on, to its end at most."""
         points = 0
-        while not attempt.is_over and not (points and stop in (points, attempt.point.call)):
+        while stop != points and not attempt.is_over and not (points and stop == attempt.point.call):
             self.resume(attempt)
             points += 1
 
