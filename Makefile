@@ -19,7 +19,7 @@ CYCLES ?= 20
 SEED ?= 1
 
 .PHONY: help setup up down status doctor demo soak test test-unit test-dags test-integration crash test-e2e check format \
-	mutants lock-requirements verify-requirements generate verify-generated build clean distclean
+	model mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ crash: $(READY) ## kill real processes at every point, cut and stop them, break 
 
 test-e2e: $(READY) ## run the tests that need a running Airflow
 	@$(PYTEST) $(wildcard tests/e2e)
+
+model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)
+	@"$(PYTHON)" model/check.py
 
 mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")

@@ -13,18 +13,21 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from model.cuts import CUTS, Checked, Cut
-from model.spin import MODEL, Search, SpinFailed, search
+from model.spin import MODEL, Search, SpinFailed, search, stop_searches
 
 #: Two searches side by side use less than 8 GB.
 _WORKERS = min(2, os.cpu_count() or 1)
@@ -88,15 +91,14 @@ def _with_one_put_back() -> Iterator[Callable[[], Line]]:
         for guard in cut.guards
     }
     for rest, checked, faults in sorted(rests):
-        name = f"without {' + '.join(rest)}, {checked.name.lower()} only"
-        yield lambda n=name, d=_defines(rest, checked, faults): holds(n, *d)  # type: ignore[misc]
+        name = f"with one put back: without {' + '.join(rest)} ({checked.name.lower()})"
+        yield partial(holds, name, *_defines(rest, checked, faults))
 
 
 def _searches(faults: int, *, is_minimal: bool) -> Iterator[Callable[[], Line]]:
-    yield lambda: holds(f"the protocol, up to {faults} faults", f"MAX_FAULTS={faults}")
-    yield lambda: holds("the protocol from the first plan on, up to 1 fault", "MAX_FAULTS=1", "FIRST_PLAN")
-    for cut in CUTS:
-        yield lambda cut=cut: breaks(cut)  # type: ignore[misc]
+    yield partial(holds, f"the protocol, up to {faults} faults", f"MAX_FAULTS={faults}")
+    yield partial(holds, "the protocol from the first plan on, up to 1 fault", "MAX_FAULTS=1", "FIRST_PLAN")
+    yield from (partial(breaks, cut) for cut in CUTS)
     if is_minimal:
         yield from _with_one_put_back()
 
@@ -124,6 +126,11 @@ def show(without: tuple[str, ...], checked: Checked) -> int:
     return 0
 
 
+def _stop(number: int, _frame: FrameType | None) -> None:
+    stop_searches()
+    os._exit(128 + number)  # threads that wait for a search would keep the process
+
+
 def main() -> int:
     """Reads the command line; gives the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -136,6 +143,8 @@ def main() -> int:
     if missing:
         print(f"error: {' and '.join(missing)} not found: apt-get install spin gcc", file=sys.stderr)
         return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
         if options.show:
             return show(tuple(options.show), Checked[options.checked])

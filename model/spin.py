@@ -11,6 +11,7 @@ from pathlib import Path
 
 MODEL = Path(__file__).parent
 _PROTOCOL = MODEL / "protocol.pml"
+_SCRATCH = MODEL.parent / ".cache" / "model"
 #: Megabytes for one search; two run side by side, and all is to stay below 8 GB.
 _MEMORY_LIMIT_MB = 3_500
 #: Far above the depth of the deepest search, which is below 400.
@@ -18,6 +19,8 @@ _DEPTH_LIMIT = 10_000
 _STORY = re.compile(r"^(run|Kafka|PostgreSQL)\b")
 _PLACE = re.compile(r"^spin: (\S+\.pml):(\d+), Error: assertion violated", re.MULTILINE)
 _WORDS = re.compile(r"/\* (promise|rule|progress): (.+) \*/")
+
+_running: set[subprocess.Popen[str]] = set()
 
 
 class SpinFailed(Exception):
@@ -56,14 +59,15 @@ def search(defines: Sequence[str], *, shortest: bool) -> Search:
         SpinFailed: The search did not come to its end.
     """
     flags = [f"-D{define}" for define in defines]
-    with tempfile.TemporaryDirectory(prefix="protocol_model_") as folder:
+    _SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_SCRATCH) as folder:
         _run(["spin", *flags, "-a", str(_PROTOCOL)], folder)
         mode = ["-DBFS"] if shortest else []
         # -w: the code that Spin generates is not free of warnings. COLLAPSE: a quarter of the memory for the states.
         options = ["-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=512", f"-DMEMLIM={_MEMORY_LIMIT_MB}", *mode]
         _run(["cc", *options, "-o", "pan", "pan.c"], folder)
         output = _run(["./pan", f"-m{_DEPTH_LIMIT}", "-w24"], folder)
-        if "Search not completed" in output and "errors: 0" in output or "max search depth too small" in output:
+        if ("Search not completed" in output and "errors: 0" in output) or "max search depth too small" in output:
             raise SpinFailed(f"the search did not reach all states:\n{output}")
         broken, story = _counterexample(flags, folder) if "errors: 0" not in output else ("", ())
     return Search(
@@ -78,9 +82,14 @@ def search(defines: Sequence[str], *, shortest: bool) -> Search:
 
 def _counterexample(flags: list[str], folder: str) -> tuple[str, tuple[str, ...]]:
     replay = _run(["spin", "-T", "-t", "-k", "protocol.pml.trail", *flags, str(_PROTOCOL)], folder)
-    story = tuple(line for line in replay.splitlines() if _STORY.match(line))
+    story = tuple(_plain(line) for line in replay.splitlines() if _STORY.match(line))
     place = _PLACE.search(replay)
     return (_assertion(Path(place[1]), int(place[2])) if place else "progress: nothing waits for ever"), story
+
+
+def _plain(line: str) -> str:
+    """Says "none" where the model has batch number 0."""
+    return line.replace(", superseding batch 0", "").replace("outstanding batch 0", "no outstanding batch")
 
 
 def _assertion(file: Path, line: int) -> str:
@@ -98,8 +107,17 @@ def _number(pattern: str, output: str) -> float:
     return float(found[1])
 
 
+def stop_searches() -> None:
+    """Ends what is running now: a search that nobody waits for would go on for minutes."""
+    for process in list(_running):
+        process.kill()
+
+
 def _run(command: list[str], folder: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SpinFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        _running.add(process)
+        output, _ = process.communicate()
+        _running.discard(process)
+    if process.returncode != 0:
+        raise SpinFailed(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
+    return output
