@@ -1,7 +1,7 @@
-"""A target table whose CHECK holds up the first COPY of one record until the test lets it go.
+"""A target table whose CHECK holds up one record until the test lets it go.
 
-Staging tables take over the target's CHECKs, so the gate stands in the middle of a task's COPY, without a hook in the
-product and without a guess about time.
+Staging tables take over the target's CHECKs, so the gate stands in the middle of a task's COPY, or of the publish: no
+hook in the product, and no guess about time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCHEMA = """
     CREATE SEQUENCE shop.passages;
     CREATE FUNCTION shop.gate() RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
-        IF nextval('shop.passages') = 1 THEN
+        IF nextval('shop.passages') = {passage} THEN
             PERFORM pg_advisory_xact_lock_shared(1);
         END IF;
         RETURN true;
@@ -35,6 +35,8 @@ _SCHEMA = """
 """
 #: A Spark job has to start before the gate is reached; that took 40 s on a busy machine.
 START_SECONDS = 180.0
+#: Passages of a row whose task is run once.
+STAGING, PUBLISHING = 1, 2
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Gate:
     pipeline: PipelineAtRisk
     _lock: Any
 
-    def waiting_task(self) -> int:
-        """Waits until a task is held up; gives the process that runs it."""
-        until(lambda: bool(self._waiting()), "a task is in the middle of COPY", START_SECONDS)
+    def waiting_client(self) -> int:
+        """Waits until a COPY or a publish is held up; gives the process that sends it."""
+        until(lambda: bool(self._waiting()), "somebody waits at the gate", START_SECONDS)
         return client_of(self._waiting()[0][0])
 
     def open(self) -> None:
@@ -62,14 +64,19 @@ class Gate:
     def _waiting(self) -> list[tuple[Any, ...]]:
         return self.pipeline.files.query(
             "SELECT client_port FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
-            " AND starts_with(application_name, 'kafka_ingest stage task')"
         )
 
 
 @contextmanager
-def gated_table(pipeline: PipelineAtRisk, *, gated: int) -> Iterator[Gate]:
-    """Makes the pipeline's table with a closed gate at the row with this ``n``; opens it at the end."""
-    pipeline.files.query(_SCHEMA.format(gated=gated))
+def gated_table(pipeline: PipelineAtRisk, *, gated: int, passage: int = STAGING) -> Iterator[Gate]:
+    """Makes the pipeline's table with a closed gate at the row with this ``n``; opens it at the end.
+
+    Args:
+        pipeline: The pipeline.
+        gated: The row.
+        passage: Which of its passages is held up; the others go through.
+    """
+    pipeline.files.query(_SCHEMA.format(gated=gated, passage=passage))
     with closing(psycopg2.connect(**pipeline.files.database)) as lock:
         lock.autocommit = True
         with lock.cursor() as cursor:

@@ -18,7 +18,7 @@ from kafka_ingest.core.errors import Fenced
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, tool
 from sandbox.spark import SparkCluster
-from tests.crash.gated_table import START_SECONDS, gated_table
+from tests.crash.gated_table import PUBLISHING, START_SECONDS, Gate, gated_table
 from tests.crash.instructions import Instructions
 from tests.crash.mixed_topic import MixedTopic, read_independently, value
 from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
@@ -100,7 +100,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_of_copy_runs_again_and_its
 ) -> None:
     with gated_table(large, gated=GATED) as gate:
         job = start_on(cluster, large)
-        worker = gate.waiting_task()
+        worker = gate.waiting_client()
         is_executor = victim == "executor"
         os.kill(ancestor(worker, "CoarseGrainedExecutorBackend") if is_executor else worker, signal.SIGKILL)
         assert job.process.wait(START_SECONDS) == 0, job.output
@@ -112,7 +112,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_of_copy_runs_again_and_its
 def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(large: PipelineAtRisk, cluster: SparkCluster) -> None:
     with gated_table(large, gated=GATED) as gate:
         job = start_on(cluster, large, **SPECULATION)
-        gate.waiting_task()
+        gate.waiting_client()
         until(lambda: gate.passages() == 2, "Spark has started a copy of the slow task", START_SECONDS)
         # Now both copy on, to the same end.
         gate.open()
@@ -121,24 +121,36 @@ def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(large: Pipeline
     large.require_every_record_once()
 
 
-def test_a_driver_whose_jvm_is_killed_ends_by_itself_and_the_same_run_again_loads_everything(
-    large: PipelineAtRisk,
-) -> None:
+def test_a_driver_whose_jvm_is_killed_in_the_middle_of_copy_ends_with_its_workers(large: PipelineAtRisk) -> None:
     with gated_table(large, gated=GATED) as gate:
         job = large.start_command("run", large.name, "--run-id", "killed")
-        worker = gate.waiting_task()
+        worker = gate.waiting_client()
         jvm = ancestor(worker, "SparkSubmit")
         driver = child(jvm, "load_batch.py")
         assert driver is not None
         os.kill(jvm, signal.SIGKILL)
-        until(lambda: not is_running(driver), "the Python driver has ended with its JVM")
-        until(lambda: not is_running(worker), "the Python worker has ended with its JVM")
-        assert job.end() == RETRY_LATER, job.output
-        assert "the job ended without having committed the batch" in job.output
-        large.require_all_or_nothing()
-        gate.open()
-        assert large.run("killed").state.value == "committed"
-    large.require_every_record_once()
+        until(lambda: not is_running(driver) and not is_running(worker), "driver and worker have ended with their JVM")
+        require_a_retry_loads_everything(large, job, gate)
+
+
+def test_a_driver_whose_jvm_is_killed_while_it_publishes_ends_by_itself(large: PipelineAtRisk) -> None:
+    with gated_table(large, gated=GATED, passage=PUBLISHING) as gate:
+        job = large.start_command("run", large.name, "--run-id", "killed")
+        # It does not talk to Spark any more: without the kernel's help it would go on as an orphan.
+        driver = gate.waiting_client()
+        os.kill(ancestor(driver, "SparkSubmit"), signal.SIGKILL)
+        until(lambda: not is_running(driver), "the driver has ended with its JVM")
+        require_a_retry_loads_everything(large, job, gate)
+
+
+def require_a_retry_loads_everything(pipeline: PipelineAtRisk, job: DriverProcess, gate: Gate) -> None:
+    assert job.end() == RETRY_LATER, job.output
+    assert "the job ended without having committed the batch" in job.output
+    pipeline.require_all_or_nothing()
+    assert pipeline.loaded()[0].total() == 0
+    gate.open()
+    assert pipeline.run("killed").state.value == "committed"
+    pipeline.require_every_record_once()
 
 
 def test_an_orphaned_driver_that_does_not_end_is_fenced(pipeline: PipelineAtRisk, tmp_path: Path) -> None:
