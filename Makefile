@@ -18,7 +18,7 @@ SPARK ?=
 CYCLES ?= 20
 SEED ?= 1
 
-.PHONY: help setup up down status doctor demo soak test test-unit test-dags test-integration crash test-e2e check format \
+.PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-e2e check format \
 	model mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
@@ -54,7 +54,10 @@ demo: $(READY) ## run the main job in a real Airflow, kill it, and count every r
 soak: $(READY) ## kill everything at seeded moments under load, then compare every record (CYCLES=20 SEED=1)
 	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED)
 
-test: $(READY) ## run all tests, on services that they start and stop
+test: $(READY) ## run all tests but the slow ones, on services that they start and stop
+	@$(PYTEST) -m "not slow" $(ALL_RUNGS)
+
+test-all: $(READY) ## run all tests, also the slow ones
 	@$(PYTEST) $(ALL_RUNGS)
 
 test-unit: $(READY) ## run unit and property tests: no services, seconds

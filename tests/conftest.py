@@ -26,10 +26,13 @@ RUNGS = {
     "e2e": "a running Airflow",
     "browser": "a running Airflow, seen with a browser",
 }
+#: ``make test`` leaves these out, ``make test-all`` runs them.
+SLOW = "slow: minutes, for what another test shows in less time with less of the real thing"
 _HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", SLOW)
     for name, meaning in RUNGS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (set by the folder)")
 
