@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +22,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from psycopg2 import sql
 from psycopg2.extras import register_default_jsonb
 
+from sandbox.errors import SandboxError
+
 #: What tells one record from another: partition, offset, digest of key and payload.
 Identity = tuple[int, int, bytes]
 
 _FETCH_ROWS = 20_000
+_FETCH_SECONDS = 1.0
+_SILENCE_SECONDS = 60.0
 _COLUMNS = ("order_id", "customer", "status", "amount", "currency", "ordered_at", "note", "lines", "tags")
 
 
@@ -67,6 +72,9 @@ def compare_orders(
         postgres: Keyword arguments for ``psycopg2.connect``.
         table: Schema and name of the target.
         tombstones_are_counted: The pipeline says ``tombstones: count``.
+
+    Raises:
+        SandboxError: Kafka stopped answering.
     """
     tombstones: Counter[int] = Counter()
     produced = Counter(_produced(bootstrap, topic, tombstones if tombstones_are_counted else None))
@@ -87,6 +95,15 @@ def compare_orders(
 
 def _produced(bootstrap: str, topic: str, tombstones: Counter[int] | None) -> Iterator[Identity]:
     """Reads all committed records; with a counter for them, tombstones are counted there by partition, not given."""
+    for message in _messages(bootstrap, topic):
+        partition, value = message.partition(), message.value()
+        if value is None and tombstones is not None:
+            tombstones[partition] += 1
+        else:
+            yield partition, message.offset(), _digest_of_record(message.key(), value or b"")
+
+
+def _messages(bootstrap: str, topic: str) -> Iterator[Any]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -100,21 +117,26 @@ def _produced(bootstrap: str, topic: str, tombstones: Counter[int] | None) -> It
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        open_partitions = set(partitions)
-        while open_partitions:
-            for message in consumer.consume(_FETCH_ROWS, timeout=30):
-                error = message.error()
-                if error is None and tombstones is not None and message.value() is None:
-                    tombstones[message.partition()] += 1
-                elif error is None:
-                    digest = _digest_of_record(message.key(), message.value() or b"")
-                    yield message.partition(), message.offset(), digest
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(message.partition())
-                else:
-                    raise KafkaException(error)
+        yield from _up_to_the_end(consumer, set(partitions))
     finally:
         consumer.close()
+
+
+def _up_to_the_end(consumer: Any, open_partitions: set[int]) -> Iterator[Any]:
+    heard = time.monotonic()
+    while open_partitions:
+        # It returns when it has so many, or after the time-out: the end of a partition does not end it.
+        for message in consumer.consume(_FETCH_ROWS, timeout=_FETCH_SECONDS):
+            heard = time.monotonic()
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition())
+            else:
+                raise KafkaException(error)
+        if time.monotonic() - heard > _SILENCE_SECONDS:
+            raise SandboxError(f"Kafka gave nothing for {_SILENCE_SECONDS:.0f} s", found=f"open: {open_partitions}")
 
 
 def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> Iterator[Identity]:

@@ -126,7 +126,7 @@ class SoakOptions:
     seed: int
     airflow: int = 0
     spark: int = 0
-    rate: int = 800
+    rate: int = 400
 
 
 def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:

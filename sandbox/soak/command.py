@@ -88,7 +88,7 @@ def _parsed(arguments: Sequence[str] | None) -> tuple[SoakOptions, Path]:
     parser.add_argument("--seed", type=int, default=1, help="where all choices come from (default: 1)")
     parser.add_argument("--airflow", type=int, help="how many runs go through Airflow (default: 15 in 100)")
     parser.add_argument("--spark", type=int, help="how many use Spark by the command line (default: 8 in 100)")
-    parser.add_argument("--rate", type=int, default=800, help="records per second, at most (default: 800)")
+    parser.add_argument("--rate", type=int, default=400, help="records per second, at most (default: 400)")
     parser.add_argument("--state", type=Path, help="a new folder (default: .sandbox/soak-<seed>)")
     given = parser.parse_args(arguments)
     airflow = given.cycles * 15 // 100 if given.airflow is None else given.airflow
