@@ -55,7 +55,7 @@ inline stage(t)
        printf("run %d by driver %d: stages partition %d of topic id %d\n", WHO, t, log_topic_id);
        if
        :: skip
-       :: t == 0 -> LOSER(t) = log_topic_id; printf("run %d by driver %d: Spark has run that task twice\n", WHO)
+       :: t == 0 && STAGING_PER_CLAIM -> LOSER(t) = log_topic_id; printf("run %d by driver %d: Spark has run that task twice\n", WHO)
        fi;
        WINNER(t) = log_topic_id
     :: log_end[t] >= END(MINE, t) && WINNER(t) != 0 ->
@@ -170,7 +170,7 @@ look:
             seen_outstanding = OUTSTANDING;
             seen_own = OWN;
             topic_id = log_topic_id;
-            is_asked = true;
+            is_asked = is_asked || position_topic_id == 0;
             is_right = (seen_topic_id == topic_id || seen_topic_id == 0) && IS_READ_TO_THE_END;
             printf("run %d by driver %d: sees positions %d and %d, outstanding batch %d; asks Kafka: topic id %d\n",
                 WHO, position[0], position[1], seen_outstanding, topic_id)

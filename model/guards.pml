@@ -165,7 +165,7 @@
 #define IN_DOUBT_READ true
 #endif
 
-/* In doubt: that reading waits for a COMMIT under way (lock_batch.sql: FOR UPDATE), a plain one would not. */
+/* In doubt: that reading waits for a COMMIT under way; a plain one would not (lock_batch.sql: FOR UPDATE). */
 #ifdef NO_IN_DOUBT_LOCK
 #define IN_DOUBT_LOCK false
 #else

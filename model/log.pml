@@ -6,4 +6,4 @@
 byte log_topic_id = 1;          /* incarnation of the topic: 2 after it was deleted and created again */
 byte log_end[PARTITIONS] = 1;
 #define MAX_END_0 2             /* one record may be appended to partition 0; partition 1 holds one */
-bool is_asked;                  /* somebody has asked Kafka: before that, re-creating a topic changes nothing */
+bool is_asked;                  /* before the first plan: somebody has asked; until then re-creating changes nothing */

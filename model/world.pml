@@ -49,7 +49,7 @@ end:
            printf("Kafka: a record is appended to partition 0\n")
        }
     :: atomic { /* The topic is deleted and created again: shorter, as long as or longer than what was loaded. */
-           log_topic_id == 1 && is_asked ->
+           log_topic_id == 1 && (position_topic_id != 0 || is_asked) ->
            log_topic_id = 2;
            if
            :: true -> log_end[0] = 0; log_end[1] = 0
