@@ -19,7 +19,7 @@ class SoakResult:
         runs: Cycles by kind of run.
         attempts: Attempts by the command line, and tries of Airflow's tasks.
         kills: What was hit, and how often.
-        late_faults: Faults for which the run had already ended.
+        late_faults: Faults that found nothing to hit: the run had ended, or its process was not there yet.
         sent: The producer's tally.
         comparison: The topic against the database.
         violations: Rows of invariants that did not hold, in all audits.
@@ -53,7 +53,7 @@ def report_lines(result: SoakResult) -> list[str]:
         "Every record is there exactly once" if result.is_exact else "THE SOAK FAILED",
         f"  cycles        {sum(result.runs.values()):>9,}   {_counts(result.runs)}; {result.attempts} attempts",
         f"  faults        {result.kills.total():>9,}   {_counts(result.kills)}",
-        f"  late faults   {result.late_faults:>9,}   chosen, but the run had ended",
+        f"  late faults   {result.late_faults:>9,}   chosen, but there was nothing to hit yet, or any more",
         f"  sent          {sent.get('acknowledged', 0):>9,}   records acknowledged; {transactions}",
         f"  records       {found.produced:>9,}   with a value, read back with a plain read_committed consumer",
         f"  rows          {found.rows:>9,}",
