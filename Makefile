@@ -11,7 +11,8 @@ IMPORTS := PYTHONPATH=plugins:.
 # A test that hangs is stopped with the stacks of all threads; the longest takes about two minutes on two cores.
 PYTEST := $(BIN)/python -m pytest --timeout=900
 # The rungs, quickest first.
-ALL_RUNGS := $(wildcard tests/unit tests/properties tests/dags tests/contracts tests/integration tests/crash tests/e2e)
+ALL_RUNGS := $(wildcard tests/unit tests/properties tests/protocol_model tests/dags tests/contracts tests/integration \
+	tests/crash tests/e2e)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
 SPARK ?=
@@ -19,7 +20,7 @@ CYCLES ?= 20
 SEED ?= 1
 
 .PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-e2e check format \
-	model mutants lock-requirements verify-requirements generate verify-generated build clean distclean
+	model model-deep mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,8 +67,8 @@ test-unit: $(READY) ## run unit and property tests: no services, seconds
 test-dags: $(READY) ## load every DAG and check the policies: no services
 	@$(PYTEST) $(wildcard tests/dags)
 
-test-integration: $(READY) ## run contract, integration and crash tests: real Kafka, PostgreSQL, Spark
-	@$(PYTEST) $(wildcard tests/contracts tests/integration tests/crash)
+test-integration: $(READY) ## run contract and integration tests: real Kafka, PostgreSQL, Spark
+	@$(PYTEST) $(wildcard tests/contracts tests/integration)
 
 crash: $(READY) ## kill real processes at every point, cut and stop them, break Kafka and PostgreSQL; run again; count
 	@$(PYTEST) --durations=15 tests/crash
@@ -77,6 +78,9 @@ test-e2e: $(READY) ## run the tests that need a running Airflow
 
 model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)
 	@"$(PYTHON)" model/check.py
+
+model-deep: $(READY) ## run 20,000 random schedules of the real steps against fakes, other ones each time (half an hour)
+	@$(PYTEST) --timeout=0 --hypothesis-profile=deep tests/protocol_model
 
 mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")
