@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.protocol_model.driven_steps import drive_steps
 from tests.protocol_model.model import ProtocolModel
 from tests.protocol_model.postgres_store import PostgresStore
-from tests.protocol_model.schedule import TALLY
+from tests.protocol_model.schedule import tally_of
 from tests.protocol_model.two_faults import faults_of_a_run, require_one_copy
 
 
@@ -38,7 +38,10 @@ def test_after_two_faults_in_one_run_a_third_attempt_loads_everything_once(
 
 
 def test_no_schedule_loses_or_doubles_a_record_in_postgresql(
-    store: PostgresStore, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Always the same schedules. A failing one is not reduced here: the model in memory does that in seconds."""
     drive_steps(monkeypatch)
@@ -57,6 +60,5 @@ def test_no_schedule_loses_or_doubles_a_record_in_postgresql(
             suppress_health_check=list(HealthCheck),
         ),
     )
-    terminal = pytestconfig.get_terminal_writer()
-    terminal.line()
-    terminal.line(f"replay in PostgreSQL: {TALLY['Replay', 'schedules']} schedules, {TALLY['Replay', 'events']} events")
+    with capsys.disabled():
+        pytestconfig.get_terminal_writer().line(tally_of(Replay))

@@ -148,6 +148,12 @@ class _NOBODY:
     attempts: Sequence[object] = ()
 
 
+def tally_of(model: type[Schedule]) -> str:
+    """Says how much of a model has run."""
+    name = model.__name__
+    return f" {name}: {TALLY[name, 'schedules']} schedules, {TALLY[name, 'events']} events"
+
+
 def newest(among: Sequence[T], number: int) -> T:
     """Picks one of the newest three."""
     return pick(among[:-4:-1], number)
