@@ -26,6 +26,18 @@ RUNGS = {
     "e2e": "a running Airflow",
     "browser": "a running Airflow, seen with a browser",
 }
+#: What a rung may take on two idle cores, so that CI stays under an hour with make check and make model (10 minutes).
+#: Nothing fails by it, machines differ: who sees a rung over its budget moves a test to ``slow`` or makes it quicker.
+BUDGET_SECONDS = {
+    "unit": 60,
+    "properties": 60,
+    "protocol_model": 180,
+    "dags": 90,
+    "contracts": 180,
+    "integration": 720,
+    "crash": 900,
+    "e2e": 720,
+}
 #: ``make test`` leaves these out, ``make test-all`` runs them.
 SLOW = "slow: minutes, for what another test shows in less time with less of the real thing"
 _HERE = Path(__file__).parent
@@ -54,7 +66,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         counts[rung] += report.when == "call"
         seconds[rung] += report.duration
     for rung, count in counts.items():
-        terminalreporter.write_line(f"{rung:12} {count:5} tests  {seconds[rung]:7.1f} s")
+        budget = BUDGET_SECONDS.get(rung)
+        limit = f" of {budget} s" + (", OVER BUDGET" if seconds[rung] > budget else "") if budget else ""
+        terminalreporter.write_line(f"{rung:14} {count:5} tests  {seconds[rung]:7.1f} s{limit}")
 
 
 @pytest.fixture(scope="session")
