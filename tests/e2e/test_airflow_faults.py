@@ -23,6 +23,9 @@ from tests.deadlines import until
 from tests.e2e.airflow_world import START_SECONDS, AirflowWorld, Shop, opened_shop
 from tests.services import FreshTopics, TestServices, fresh_database
 
+# A scheduler that is killed and brought back takes minutes, more on a busy machine: make test-all runs these.
+pytestmark = pytest.mark.slow
+
 #: A task or scheduler that gives no sign of life is given up after 20 s instead of 300 s and 30 s; the tasks of a dead
 #: scheduler are watched over again only when the next one has adopted them, which it looks for every 300 s by default.
 QUICK_TO_GIVE_UP = {
