@@ -13,6 +13,7 @@ import psycopg2
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from sandbox.airflow import AirflowServer
 from sandbox.airflow_client import AirflowClient
+from sandbox.errors import SandboxError
 from sandbox.orders import orders, send_orders
 from sandbox.verification import compare_orders
 from tests.deadlines import until
@@ -101,6 +102,13 @@ class AirflowWorld:
     def require_success(self, shop: Shop, run_id: str) -> None:
         state = self.airflow.wait_for_run(shop.dag_id, run_id)
         assert state == "success", self.logs_of(shop, run_id)
+
+    def wait_for_success(self, shop: Shop, run_id: str) -> None:
+        """Waits past a failure of the run that something else undoes."""
+        try:
+            self.airflow.wait_for_run(shop.dag_id, run_id, states=["success"])
+        except SandboxError as error:
+            raise AssertionError(self.logs_of(shop, run_id)) from error
 
     def require_every_order_once(self, shop: Shop) -> None:
         """All orders are in the database once; every invariant of the ledger holds."""
