@@ -108,7 +108,7 @@ EMPTY_VIEW = PlanView(NOON, None, (), (), None, None, None)
 
 def offset_range(partition: int, start: int, end: int, *, reaches_high_watermark: bool = False) -> OffsetRange:
     return OffsetRange(
-        "orders", partition, 0, TOPIC_ID, 0, start, end, start, reaches_high_watermark=reaches_high_watermark
+        "orders", partition, 0, TOPIC_ID, 0, start, end, start, start, reaches_high_watermark=reaches_high_watermark
     )
 
 

@@ -68,6 +68,7 @@ CREATE TABLE kafka_ingest.batch (
     task_group       text        NOT NULL,
     map_index        integer     NOT NULL,
     request_number   integer     NOT NULL,
+    clear_number     integer     NOT NULL, -- of a backfill run: how often it had been cleared; 0 for other runs
     parameters       text        NOT NULL, -- canonical JSON, kept as it came: it is compared as text
     kind             text        NOT NULL,
     state            text        NOT NULL,
@@ -212,6 +213,7 @@ CREATE TABLE kafka_ingest.batch_partition (
     range_end              bigint  NOT NULL, -- first offset not to read
     committed_before       bigint  NOT NULL,
     committed_after        bigint  NOT NULL,
+    loaded_to              bigint  NOT NULL, -- that of the position at the plan: what lies below it is replaced
     leader_epoch           integer,
     reaches_high_watermark boolean NOT NULL,
     published              boolean NOT NULL DEFAULT false,
@@ -227,6 +229,7 @@ CREATE TABLE kafka_ingest.batch_partition (
         REFERENCES kafka_ingest.batch (batch_id, pipeline) ON UPDATE CASCADE,
     CONSTRAINT range_is_not_empty CHECK (0 <= range_start AND range_start < range_end),
     CONSTRAINT no_gap_before_range CHECK (range_start <= committed_before),
+    CONSTRAINT loaded_to_is_not_below CHECK (committed_before <= loaded_to),
     CONSTRAINT committed_after_is_the_greater CHECK (committed_after = greatest(committed_before, range_end)),
     CONSTRAINT published_range_has_counts CHECK (
         num_nulls(rows, dead_letters, tombstones, filtered, invisible) = CASE WHEN published THEN 0 ELSE 5 END

@@ -51,7 +51,7 @@ def test_the_first_plan_binds_the_pipeline_and_its_positions(world: LedgerWorld)
 
 
 def test_a_recorded_plan_is_given_back_as_it_was_planned(world: LedgerWorld) -> None:
-    planned = OffsetRange("orders", 0, 0, TOPIC_ID, 0, 0, 3, 0, leader_epoch=4, reaches_high_watermark=True)
+    planned = OffsetRange("orders", 0, 0, TOPIC_ID, 0, 0, 3, 0, 0, leader_epoch=4, reaches_high_watermark=True)
     request = Request("orders", "manual__1", "group", 2, 1, '{"b":1,"a":"ü"}')
     plan = replace(new_plan(planned, request=request, begins=(position(0, 0),)), left_out=("orders[7]: no leader",))
     batch = world.ledger.record_plan(plan, view(world, request))
@@ -129,12 +129,16 @@ def test_a_superseded_batch_is_fenced_and_holds_nothing(world: LedgerWorld) -> N
         claimed(world, old)
 
 
-def test_a_request_sees_its_newest_batch_whatever_its_state(world: LedgerWorld) -> None:
+def test_a_run_sees_its_newest_batch_whatever_its_number_and_state(world: LedgerWorld) -> None:
     old = first_plan(world)
     new = next_plan(world, offset_range(0, 0, 3), request=REQUEST, supersedes=old.batch_id)
     assert view(world).own == new
-    other_number = replace(REQUEST, number=1)
-    assert view(world, other_number).own is None
+    assert view(world, replace(REQUEST, number=1)).own == new
+    again = replace(REQUEST, number=1, clear_number=2)
+    newer = next_plan(world, offset_range(0, 0, 3), request=again, supersedes=new.batch_id)
+    assert view(world).own == newer
+    assert newer.request == again
+    assert view(world, replace(REQUEST, run_id="another")).own is None
 
 
 def test_another_pipeline_cannot_serve_the_same_topic_into_the_same_table(world: LedgerWorld) -> None:

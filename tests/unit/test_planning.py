@@ -263,6 +263,6 @@ def test_the_limit_completes_small_partitions_and_shares_the_rest_evenly() -> No
 
 def test_a_range_never_starts_above_its_position() -> None:
     with pytest.raises(ValueError, match="gap"):
-        OffsetRange("orders", 0, 0, None, 0, start=11, end=20, committed_before=10)
+        OffsetRange("orders", 0, 0, None, 0, start=11, end=20, committed_before=10, loaded_to=10)
     with pytest.raises(ValueError, match="start < end"):
-        OffsetRange("orders", 0, 0, None, 0, start=10, end=10, committed_before=10)
+        OffsetRange("orders", 0, 0, None, 0, start=10, end=10, committed_before=10, loaded_to=10)

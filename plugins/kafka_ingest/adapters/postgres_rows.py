@@ -79,7 +79,13 @@ def announcer(request: Request) -> str:
 def request_of(row: Row) -> Request:
     """Reads the request of a batch."""
     return Request(
-        row["dag_id"], row["run_id"], row["task_group"], row["map_index"], row["request_number"], row["parameters"]
+        dag_id=row["dag_id"],
+        run_id=row["run_id"],
+        task_group=row["task_group"],
+        map_index=row["map_index"],
+        number=row["request_number"],
+        parameters=row["parameters"],
+        clear_number=row["clear_number"],
     )
 
 
@@ -94,6 +100,7 @@ def range_of(row: Row) -> OffsetRange:
         start=row["range_start"],
         end=row["range_end"],
         committed_before=row["committed_before"],
+        loaded_to=row["loaded_to"],
         leader_epoch=row["leader_epoch"],
         reaches_high_watermark=row["reaches_high_watermark"],
     )
@@ -111,6 +118,7 @@ def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
         "range_end": [r.end for r in ranges],
         "committed_before": [r.committed_before for r in ranges],
         "committed_after": [r.committed_after for r in ranges],
+        "loaded_to": [r.loaded_to for r in ranges],
         "leader_epoch": [r.leader_epoch for r in ranges],
         "reaches_high_watermark": [r.reaches_high_watermark for r in ranges],
     }

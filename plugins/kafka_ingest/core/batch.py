@@ -19,8 +19,11 @@ class Request:
         run_id: DAG run.
         task_group: Prefix of the task ids; empty outside a task group.
         map_index: Index of a mapped task; -1 when it is not mapped.
-        number: 0; grows where Airflow runs a backfill run again.
-        parameters: What the caller asked for, as canonical JSON; the same request with other parameters stops.
+        number: 0; grows where Airflow runs a backfill run again (``core.requests.numbered_request``).
+        parameters: What the caller asked for, as canonical JSON (``core.run_options``); the same request with other
+            parameters stops.
+        clear_number: How often Airflow had cleared the run, where it is of type backfill; 0 for all other runs. Not
+            part of the identity.
     """
 
     dag_id: str
@@ -29,6 +32,7 @@ class Request:
     map_index: int = -1
     number: int = 0
     parameters: str = "{}"
+    clear_number: int = 0
 
     def __str__(self) -> str:
         group = f", group {self.task_group}" if self.task_group else ""

@@ -46,7 +46,7 @@ class PlanView:
         served: Topics served into the pipeline's target table, by this pipeline or by others.
         outstanding: The pipeline's planned batch, if there is one.
         hold: The hold of ``outstanding``.
-        own: The newest batch of the asking request, whatever its state.
+        own: The newest batch of the asking run, whatever its number and state.
     """
 
     now: datetime

@@ -64,6 +64,8 @@ class OffsetRange:
         start: First offset to read; never above ``committed_before``.
         end: First offset not to read; above ``start``.
         committed_before: The position that the batch starts from.
+        loaded_to: The greatest committed offset that the generation ever had: below it rows may exist, which the batch
+            replaces; never below ``committed_before``.
         leader_epoch: Leader epoch to read with from ``committed_before`` on, where known.
         reaches_high_watermark: Whether ``end`` was the high watermark when the batch was planned.
     """
@@ -76,6 +78,7 @@ class OffsetRange:
     start: int
     end: int
     committed_before: int
+    loaded_to: int
     leader_epoch: int | None = None
     reaches_high_watermark: bool = False
 
@@ -84,6 +87,8 @@ class OffsetRange:
             raise ValueError(f"{self}: a range needs 0 <= start < end")
         if self.start > self.committed_before:
             raise ValueError(f"{self}: start lies above committed_before {self.committed_before}: a gap")
+        if self.loaded_to < self.committed_before:
+            raise ValueError(f"{self}: loaded_to {self.loaded_to} lies below committed_before {self.committed_before}")
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] [{self.start}, {self.end})"
@@ -97,6 +102,11 @@ class OffsetRange:
     def committed_after(self) -> int:
         """The position once the batch is published: it never moves backwards by publishing."""
         return max(self.committed_before, self.end)
+
+    @property
+    def replaced_to(self) -> int:
+        """What lies in ``[start, replaced_to)`` was loaded before and is replaced; ``start`` when nothing is."""
+        return max(self.start, min(self.end, self.loaded_to))
 
     @property
     def span_offsets(self) -> int:

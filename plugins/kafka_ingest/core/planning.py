@@ -179,6 +179,7 @@ def _ranges(candidates: list[_Candidate], settings: PipelineSettings) -> tuple[O
             start=c.position.committed_offset,
             end=c.position.committed_offset + share,
             committed_before=c.position.committed_offset,
+            loaded_to=c.position.loaded_to,
             leader_epoch=c.position.leader_epoch,
             reaches_high_watermark=c.position.committed_offset + share == c.state.high_watermark,
         )

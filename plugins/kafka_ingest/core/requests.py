@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.settings import PROTOCOL_VERSION, PipelineSettings
+
+
+def numbered_request(view: PlanView, request: Request) -> Request:
+    """Gives the request of a plan its number: that of the run's newest batch, or the next one.
+
+    The next one only where Airflow reprocesses a backfill run: its newest batch is committed, and the run was cleared
+    since it was planned. Every other clear, and every retry, asks for the batch that the run already has.
+    """
+    own = view.own
+    if own is None:
+        return request
+    is_reprocessed = own.state is BatchState.COMMITTED and request.clear_number > own.request.clear_number
+    return replace(request, number=own.request.number + is_reprocessed)
 
 
 def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batch | None:
@@ -20,7 +34,11 @@ def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batc
         RequestChanged: The same request came before with other parameters.
     """
     own = view.own
-    if own is None or own.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK):
+    if (
+        own is None
+        or own.request.number != request.number
+        or own.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK)
+    ):
         return None
     if own.request.parameters != request.parameters:
         raise RequestChanged(

@@ -63,4 +63,4 @@ class AuditBatchOperator(BaseOperator):
                 next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
                 pipeline=settings.pipeline,
             )
-        return audit_batch(own.batch_id, request, ledger)
+        return audit_batch(own.batch_id, own.request, ledger)

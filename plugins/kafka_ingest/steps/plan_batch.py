@@ -19,7 +19,7 @@ from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.planning import PlanChoice, choose_ranges
 from kafka_ingest.core.ports import Ledger, Log, RunStates, Target
-from kafka_ingest.core.requests import require_bound_settings, standing_batch, superseded_batch
+from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
 from kafka_ingest.core.settings import FirstRunKind, PipelineSettings
 
 _log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts)
 
 def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, settings_hash: str) -> Batch:
     view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
+    request = numbered_request(view, request)
     if standing := standing_batch(view, request, settings_hash):
         return standing
     supersedes = superseded_batch(view, request, ports.runs.is_finished)
