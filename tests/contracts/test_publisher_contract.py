@@ -117,7 +117,7 @@ def test_positions_that_no_longer_stand_as_planned_are_not_counted(world: Ledger
     planned = outcome_of(batch)
     first = planned.partitions[0]
     for changed in (
-        replace(first.range, start=1, committed_before=1),
+        replace(first.range, start=1, committed_before=1, loaded_to=1),
         replace(first.range, line=1),
         replace(first.range, generation=1),
         replace(first.range, topic_id="another"),
@@ -131,7 +131,7 @@ def test_positions_that_no_longer_stand_as_planned_are_not_counted(world: Ledger
 
 def test_a_range_below_the_position_leaves_offset_and_epoch(world: LedgerWorld) -> None:
     load(world, first_plan(world, offset_range(0, 0, 10)))
-    below = replace(offset_range(0, 2, 5), committed_before=10)
+    below = replace(offset_range(0, 2, 5), committed_before=10, loaded_to=10)
     batch = claimed(world, next_plan(world, below))
     world.stage(batch, [])
     part = PartitionOutcome(below, RecordCounts(tombstones=3), None, None, end_leader_epoch=1, valid_through=None)

@@ -166,8 +166,8 @@ def batch_sql(batch: int, *, state: str = "planned", run_id: str = "r", pipeline
     done = "now(), 0, 0, 0, 0, 0" if state in ("committed", "rolled_back") else "NULL, NULL, NULL, NULL, NULL, NULL"
     return (
         "INSERT INTO kafka_ingest.batch (batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number,"
-        " clear_number, parameters, kind, state, settings, settings_hash, protocol_version, target_schema, target_table, cluster_id,"
-        " planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible) VALUES"
+        " clear_number, parameters, kind, state, settings, settings_hash, protocol_version, target_schema,"
+        " target_table, cluster_id, planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible) VALUES"
         f" ('{uuid_of(batch)}', '{pipeline}', 'd', '{run_id}', '', -1, 0, 0, '{{}}', 'live', '{state}', '{{}}', 'h', 1,"
         f" 's', 't', 'c', now(), {done});"
     )
@@ -184,8 +184,8 @@ def range_sql(
     after = max(before, end) if after is None else after
     return (
         "INSERT INTO kafka_ingest.batch_partition (batch_id, pipeline, topic, generation, partition, line, range_start,"
-        " range_end, committed_before, committed_after, loaded_to, reaches_high_watermark, published, rows, dead_letters,"
-        f" tombstones, filtered, invisible) VALUES ('{uuid_of(batch)}', 'p', 'orders', 0, 0, 0, {start}, {end},"
+        " range_end, committed_before, committed_after, loaded_to, reaches_high_watermark, published, rows,"
+        f" dead_letters, tombstones, filtered, invisible) VALUES ('{uuid_of(batch)}', 'p', 'orders', 0, 0, 0, {start}, {end},"
         f" {before}, {after}, {before}, false, {published}, {counts});"
     )
 

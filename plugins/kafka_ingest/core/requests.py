@@ -34,11 +34,9 @@ def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batc
         RequestChanged: The same request came before with other parameters.
     """
     own = view.own
-    if (
-        own is None
-        or own.request.number != request.number
-        or own.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK)
-    ):
+    if own is None or own.request.number != request.number:
+        return None
+    if own.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK):
         return None
     if own.request.parameters != request.parameters:
         raise RequestChanged(
