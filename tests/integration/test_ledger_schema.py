@@ -167,7 +167,8 @@ def batch_sql(batch: int, *, state: str = "planned", run_id: str = "r", pipeline
     return (
         "INSERT INTO kafka_ingest.batch (batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number,"
         " clear_number, parameters, kind, state, settings, settings_hash, protocol_version, target_schema,"
-        " target_table, cluster_id, planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible) VALUES"
+        " target_table, cluster_id, planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible)"
+        " VALUES"
         f" ('{uuid_of(batch)}', '{pipeline}', 'd', '{run_id}', '', -1, 0, 0, '{{}}', 'live', '{state}', '{{}}', 'h', 1,"
         f" 's', 't', 'c', now(), {done});"
     )
@@ -185,8 +186,9 @@ def range_sql(
     return (
         "INSERT INTO kafka_ingest.batch_partition (batch_id, pipeline, topic, generation, partition, line, range_start,"
         " range_end, committed_before, committed_after, loaded_to, reaches_high_watermark, published, rows,"
-        f" dead_letters, tombstones, filtered, invisible) VALUES ('{uuid_of(batch)}', 'p', 'orders', 0, 0, 0, {start}, {end},"
-        f" {before}, {after}, {before}, false, {published}, {counts});"
+        " dead_letters, tombstones, filtered, invisible) VALUES"
+        f" ('{uuid_of(batch)}', 'p', 'orders', 0, 0, 0, {start}, {end}, {before}, {after}, {before}, false,"
+        f" {published}, {counts});"
     )
 
 
