@@ -10,7 +10,14 @@ from typing import Any
 from confluent_kafka import IsolationLevel as KafkaIsolation
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    DescribeClusterResult,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
 from kafka_ingest.adapters.kafka_config import CONSUMER_ONLY
 from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents
@@ -24,6 +31,9 @@ _POLL_SECONDS = 0.1
 
 #: What Kafka said about one partition: an offset, or the broker's words.
 OffsetAnswer = int | str
+
+#: What Kafka said about one topic's settings: value by name, or the broker's words.
+ConfigAnswer = Mapping[str, str] | str
 
 
 class KafkaAdmin:
@@ -47,11 +57,15 @@ class KafkaAdmin:
 
     def cluster_id(self) -> str:
         """Gives the cluster's id."""
+        return str(self.cluster().cluster_id)
+
+    def cluster(self) -> DescribeClusterResult:
+        """Describes the cluster: its id, its brokers (``nodes``) and the controller."""
         future = self._open().describe_cluster(request_timeout=self._timeout_seconds)
-        (answer,) = self._answers({"": future}, "asking for the cluster id").values()
+        (answer,) = self._answers({"": future}, "describing the cluster").values()
         if isinstance(answer, KafkaError):
-            raise self._unavailable("asking for the cluster id", answer)
-        return str(answer.cluster_id)
+            raise self._unavailable("describing the cluster", answer)
+        return answer
 
     def topic_names(self) -> list[str]:
         """Gives the names of all topics that this client may see, sorted."""
@@ -106,6 +120,19 @@ class KafkaAdmin:
             for key, answer in answers.items()
         }
 
+    def describe_configs(self, topics: Iterable[str]) -> dict[str, ConfigAnswer]:
+        """Asks for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
+
+        The answer is a mapping of settings, or the broker's words for that topic: one that does not exist, or whose
+        settings this client may not read (``DESCRIBE_CONFIGS``).
+        """
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
+        if not asked:
+            return {}
+        futures = self._open().describe_configs(asked, request_timeout=self._timeout_seconds)
+        answers = self._answers(futures, "reading settings")
+        return {resource.name: _config_answer(answer) for resource, answer in answers.items()}
+
     def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
         """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _POLL_SECONDS
@@ -142,6 +169,12 @@ _NO_ANSWER = frozenset(
         KafkaError._SSL,
     }
 )
+
+
+def _config_answer(answer: Any) -> ConfigAnswer:
+    if isinstance(answer, KafkaError):
+        return str(answer.str())
+    return {name: str(entry.value) for name, entry in answer.items() if entry.value is not None}
 
 
 def _answer(future: Future[Any]) -> Any:
