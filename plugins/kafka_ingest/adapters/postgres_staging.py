@@ -10,7 +10,14 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect, database_faults, transaction
+from kafka_ingest.adapters.postgres_connection import (
+    Connection,
+    TransactionLimits,
+    connect,
+    database_faults,
+    server_message,
+    transaction,
+)
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.adapters.target_catalog import CatalogColumn, read_table
 from kafka_ingest.core.batch import Batch
@@ -24,8 +31,9 @@ _LOG = logging.getLogger(__name__)
 STAGING_SCHEMA = "kafka_ingest_staging"
 
 #: A running or hanging attempt still uses its tables: housekeeping drops them later. 2 s outlast a COPY's start.
-_DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
-_STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}
+DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
+#: In use, or the property of another role: it stays.
+STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}
 
 
 def staging_table(stem: str, part: str) -> sql.Identifier:
@@ -127,19 +135,21 @@ def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:
         cursor.execute(sql_text("queries/staging_tables_of_batch"), {"pattern": pattern, "claim": up_to_claim})
         names = [name for (name,) in cursor.fetchall()]
     for name in names:
-        _drop_table(connection, name)
+        if reason := drop_staging_table(connection, name):
+            _LOG.warning("Staging table %s.%s stays until housekeeping drops it: %s", STAGING_SCHEMA, name, reason)
 
 
-def _drop_table(connection: Any, name: str) -> None:
+def drop_staging_table(connection: Connection, name: str, limits: TransactionLimits = DROP_LIMITS) -> str:
+    """Drops one staging table in a transaction of its own; a missing one is no fault.
+
+    Returns:
+        Why it stays: it is in use, or another role's. Empty when it is gone.
+    """
     try:
-        with transaction(connection, _DROP_LIMITS) as cursor:
+        with transaction(connection, limits) as cursor:
             _execute(cursor, "drop_staging_table", staging_table=sql.Identifier(STAGING_SCHEMA, name))
     except psycopg2.Error as error:
-        if error.pgcode not in _STAYS:
+        if error.pgcode not in STAYS:
             raise
-        _LOG.warning(
-            "Staging table %s.%s stays until housekeeping drops it: %s",
-            STAGING_SCHEMA,
-            name,
-            error.diag.message_primary,
-        )
+        return server_message(error)
+    return ""

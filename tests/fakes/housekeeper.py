@@ -1,0 +1,63 @@
+"""Housekeeping in memory: port ``Housekeeper`` on the state that the fake ledger and publisher share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from kafka_ingest.core.batch import BatchState
+from kafka_ingest.core.housekeeping import StagingTable
+from kafka_ingest.core.staging import staging_name
+from tests.fakes.database import FakeDatabase
+
+
+class FakeHousekeeper:
+    """Every staging of an attempt is one table.
+
+    Attributes:
+        in_use: Names of staging tables that somebody reads, and of indexes that are being vacuumed.
+        unsummarized: Page ranges that each BRIN index has not summarised.
+    """
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+        self.in_use: set[str] = set()
+        self.unsummarized: dict[str, int] = {}
+
+    def staging_tables(self) -> Sequence[StagingTable]:
+        return [self._table(*attempt) for attempt in sorted(self.database.staged)]
+
+    def drop_staging_table(self, name: str) -> str:
+        if name in self.in_use:
+            return "canceling statement due to lock timeout"
+        staged = self.database.staged
+        for attempt in [attempt for attempt in staged if self._table(*attempt).name == name]:
+            del staged[attempt]
+        return ""
+
+    def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
+        batches, latest = self.database.batches, self.database.now - timedelta(days=older_than_days)
+        found = [b for b in batches.values() if b.state is BatchState.SUPERSEDED and b.planned_at <= latest]
+        if not is_dry_run:
+            batches.update({b.batch_id: replace(b, ranges=()) for b in found})
+        return sum(len(b.ranges) for b in found)
+
+    def brin_indexes(self) -> Sequence[str]:
+        return sorted(self.unsummarized)
+
+    def summarize(self, index: str) -> int | str:
+        if index in self.in_use:
+            return "canceling statement due to lock timeout"
+        count, self.unsummarized[index] = self.unsummarized[index], 0
+        return count
+
+    def _table(self, batch_id: str, claim: int) -> StagingTable:
+        batch = self.database.batches.get(batch_id)
+        return StagingTable(
+            name=f"{staging_name(batch_id, claim)}_rows",
+            batch_id=batch_id,
+            claim=claim,
+            batch_state=batch.state if batch else None,
+            batch_claim=batch.claim if batch else 0,
+        )
