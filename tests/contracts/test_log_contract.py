@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_ingest.core.log_state import PartitionState
+from kafka_ingest.core.log_state import PartitionState, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 from tests.contracts.log_worlds import FakeWorld, KafkaWorld, LogWorld
@@ -157,17 +157,35 @@ def test_a_deleted_topic_has_no_identity(world: LogWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time_ms", "offset"),
-    [(-1, 0), (0, 0), (999, 0), (1_000, 0), (1_001, 1), (3_000, 2), (3_001, 3), (2**62, 3)],
+    ("time_ms", "offset", "record_time_ms"),
+    [
+        (-1, 0, None),
+        (0, 0, 1_000),
+        (999, 0, 1_000),
+        (1_000, 0, 1_000),
+        (1_001, 1, 2_000),
+        (3_000, 2, 3_000),
+        (3_001, 3, None),
+        (2**62, 3, None),
+    ],
 )
 def test_a_time_is_the_first_offset_at_or_after_it_and_the_end_when_there_is_none(
-    world: LogWorld, time_ms: int, offset: int
+    world: LogWorld, time_ms: int, offset: int, record_time_ms: int | None
 ) -> None:
     topic = world.create()
-    for record_time_ms in (1_000, 2_000, 3_000):
-        world.produce(topic, b"x", timestamp_ms=record_time_ms)
+    for produced_ms in (1_000, 2_000, 3_000):
+        world.produce(topic, b"x", timestamp_ms=produced_ms)
     where = TopicPartition(topic, 0)
-    assert world.log().offsets_at(time_ms, [where]) == {where: offset}
+    assert world.log().offsets_at(time_ms, [where]) == {where: TimedOffset(offset, record_time_ms)}
+
+
+def test_of_records_out_of_order_the_first_by_offset_counts(world: LogWorld) -> None:
+    topic = world.create()
+    for produced_ms in (1_000, 5_000, 2_000, 6_000):
+        world.produce(topic, b"x", timestamp_ms=produced_ms)
+    where = TopicPartition(topic, 0)
+    assert world.log().offsets_at(1_500, [where]) == {where: TimedOffset(1, 5_000)}
+    assert world.log().offsets_at(5_500, [where]) == {where: TimedOffset(3, 6_000)}
 
 
 def test_a_time_is_looked_up_in_every_partition(world: LogWorld) -> None:
@@ -176,4 +194,5 @@ def test_a_time_is_looked_up_in_every_partition(world: LogWorld) -> None:
     world.produce(topic, b"x", b"x", timestamp_ms=1_000, partition=1)
     world.produce(topic, b"x", timestamp_ms=2_000, partition=1)
     partitions = [TopicPartition(topic, number) for number in range(3)]
-    assert list(world.log().offsets_at(1_500, partitions).values()) == [1, 2, 0]
+    found = world.log().offsets_at(1_500, partitions)
+    assert [found[where].offset for where in partitions] == [1, 2, 0]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
 from kafka_ingest.core.errors import CommitStateUnknown, ConfigError, Fenced, LedgerMoved, LockTimeout
 from kafka_ingest.core.ledger_view import NewPlan, PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import BatchStanding, Violation
 from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
 from kafka_ingest.core.staging import StageProgress
@@ -36,6 +37,21 @@ class FakeLedger:
                 hold=db.holds.get(outstanding.batch_id) if outstanding else None,
                 own=own[-1] if own else None,
             )
+
+    def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
+        db = self.database
+        since = datetime.fromtimestamp(since_ms / 1_000, UTC)
+        found: dict[TopicPartition, int] = {}
+        with db.mutex:
+            for batch in db.batches_of(pipeline):
+                if batch.state is not BatchState.COMMITTED:
+                    continue
+                for part in db.published.get(batch.batch_id, ()):
+                    place = part.range.topic_partition
+                    is_current = db.positions[pipeline, place].generation == part.range.generation
+                    if is_current and part.record_time_max is not None and part.record_time_max >= since:
+                        found[place] = min(part.range.start, found.get(place, part.range.start))
+        return found
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
         db = self.database

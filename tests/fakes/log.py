@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from kafka_ingest.core.errors import BrokerUnavailable, IngestError
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TopicState
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 
@@ -209,9 +209,9 @@ class FakeLog:
         }
         return LogSnapshot(self.cluster_id, states, datetime.now(UTC))
 
-    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
         self._ask("offsets_at")
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, TimedOffset] = {}
         for where in partitions:
             known = self.topics.get(where.topic)
             if (
@@ -254,8 +254,10 @@ def _partition_state(number: int, partition: FakePartition, isolation_level: Iso
     )
 
 
-def _offset_at(partition: FakePartition, time_ms: int) -> int:
+def _offset_at(partition: FakePartition, time_ms: int) -> TimedOffset:
     if time_ms < 0:
-        return partition.log_start
-    late = (offset for offset, entry in partition.entries.items() if not entry.marker and entry.timestamp_ms >= time_ms)
-    return min(late, default=partition.high_watermark)
+        return TimedOffset(partition.log_start)
+    for offset, entry in sorted(partition.entries.items()):
+        if not entry.marker and entry.timestamp_ms >= time_ms:
+            return TimedOffset(offset, entry.timestamp_ms)
+    return TimedOffset(partition.high_watermark)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.planning import choose_ranges
+from kafka_ingest.core.range_rule import LogTimes
+from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit
 from kafka_ingest.core.staging import DeadLetterRun
 from kafka_ingest.core.subranges import MAX_TASK_OFFSETS, cut_into_tasks
@@ -95,7 +97,8 @@ def test_a_plan_never_leaves_a_gap_and_never_reads_past_the_end_offset(
         positions.append(position(number, committed))
     settings = pipeline_settings()
     settings = replace(settings, plan=replace(settings.plan, limit=OffsetLimit(limit)))
-    choice = choose_ranges(settings, view_of(*positions), snapshot({"orders": states}), offsets_at_first_run={})
+    log = snapshot({"orders": states})
+    choice = choose_ranges(settings, view_of(*positions), log, options=RunOptions(), times=LogTimes())
     assert not choice.faults
     assert sum(r.span_offsets for r in choice.ranges) == min(limit, choice.backlog_offsets)
     for r in choice.ranges:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import CommitStateUnknown, DatabaseUnavailable
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding, Log, Publication, Publisher
@@ -46,7 +46,7 @@ class LogOfCluster:
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
         return replace(self._log.snapshot(topics, isolation_level), cluster_id=self._cluster_id)
 
-    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
         return self._log.offsets_at(time_ms, partitions)
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:

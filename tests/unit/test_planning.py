@@ -6,10 +6,12 @@ import pytest
 
 from kafka_ingest.core.errors import PartitionsFaulty, TopicRecreated
 from kafka_ingest.core.ledger_view import PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState
+from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.planning import PlanChoice, choose_ranges
+from kafka_ingest.core.range_rule import LogTimes
+from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import (
     FirstRun,
     FirstRunKind,
@@ -34,7 +36,7 @@ from tests.builders import (
 
 
 def choose(settings: PipelineSettings, view: PlanView, log: LogSnapshot) -> PlanChoice:
-    return choose_ranges(settings, view, log, offsets_at_first_run={})
+    return choose_ranges(settings, view, log, options=RunOptions(), times=LogTimes())
 
 
 def spans(choice: PlanChoice) -> list[tuple[str, int, int, int]]:
@@ -109,8 +111,9 @@ def test_the_first_plan_begins_where_first_run_says(first_run: FirstRun, start: 
 def test_first_run_by_time_begins_at_the_first_offset_at_or_after_it() -> None:
     settings = pipeline_settings(first_run=FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=1))
     log = snapshot({"orders": [partition_state(0, 40, 100), partition_state(1, 0, 10)]})
-    tp0, tp1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    choice = choose_ranges(settings, EMPTY_VIEW, log, offsets_at_first_run={tp0: 77, tp1: 10})
+    first = {TopicPartition("orders", 0): TimedOffset(77, 5), TopicPartition("orders", 1): TimedOffset(10)}
+    times = LogTimes(first_run=first)
+    choice = choose_ranges(settings, EMPTY_VIEW, log, options=RunOptions(), times=times)
     assert [p.committed_offset for p in choice.new_positions] == [77, 10]
     assert spans(choice) == [("orders", 0, 77, 100)]
 

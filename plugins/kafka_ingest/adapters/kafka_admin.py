@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from kafka_ingest.adapters.kafka_config import CONSUMER_ONLY
 from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents
 from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.log_state import TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 
 #: A new topic is unknown to some brokers for a moment: 0.2 s were seen on one broker, so ask for ten times as long.
@@ -30,7 +31,7 @@ NEW_TOPIC_GRACE_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 
 #: What Kafka said about one partition: an offset, or the broker's words.
-OffsetAnswer = int | str
+OffsetAnswer = TimedOffset | str
 
 #: What Kafka said about one topic's settings: value by name, or the broker's words.
 ConfigAnswer = Mapping[str, str] | str
@@ -108,17 +109,15 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, OffsetAnswer]:
         """Asks for one offset of every partition, in one request to each leader.
 
-        The answer is the offset (-1 when no record is that late), or the broker's words for that partition.
+        The answer is the offset (-1 when no record is that late) with its record time (where it was asked for by time),
+        or the broker's words for that partition.
         """
         asked = {KafkaTopicPartition(item.topic, item.partition): spec for item in partitions}
         if not asked:
             return {}
         futures = self._open().list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_seconds)
         answers = self._answers(futures, "listing offsets")
-        return {
-            TopicPartition(key.topic, key.partition): answer.str() if isinstance(answer, KafkaError) else answer.offset
-            for key, answer in answers.items()
-        }
+        return {TopicPartition(key.topic, key.partition): _offset_answer(answer) for key, answer in answers.items()}
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, ConfigAnswer]:
         """Asks for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
@@ -169,6 +168,12 @@ _NO_ANSWER = frozenset(
         KafkaError._SSL,
     }
 )
+
+
+def _offset_answer(answer: Any) -> OffsetAnswer:
+    if isinstance(answer, KafkaError):
+        return str(answer.str())
+    return TimedOffset(answer.offset, answer.timestamp if answer.timestamp >= 0 else None)
 
 
 def _config_answer(answer: Any) -> ConfigAnswer:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec, TopicDescription
 
 from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer
 from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TopicState
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 
@@ -63,7 +63,7 @@ class KafkaLog:
                 return LogSnapshot(cluster_id, states, taken_at)
             time.sleep(_POLL_SECONDS)
 
-    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
         """Gives the first offset at or after a time; see the port.
 
         A time before 1970 gives the log start: in the protocol negative times are names of offsets (-1 is "latest").
@@ -71,7 +71,7 @@ class KafkaLog:
         wanted = list(partitions)
         spec = OffsetSpec.for_timestamp(time_ms) if time_ms >= 0 else OffsetSpec.earliest()
         found = _all_known(self._admin.offsets(wanted, spec))
-        too_late = [partition for partition, offset in found.items() if offset < 0]
+        too_late = [partition for partition, timed in found.items() if timed.offset < 0]
         return {**found, **_all_known(self._admin.offsets(too_late, OffsetSpec.latest()))}
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
@@ -129,14 +129,14 @@ class _PartitionOffsets:
         start = self._start[partition]
         end = self._end.get(partition, self._high.get(partition, start))
         high = self._high.get(partition, end)
-        if isinstance(start, int) and isinstance(end, int) and isinstance(high, int):
-            return PartitionState(partition.partition, True, start, high, end)
+        if isinstance(start, TimedOffset) and isinstance(end, TimedOffset) and isinstance(high, TimedOffset):
+            return PartitionState(partition.partition, True, start.offset, high.offset, end.offset)
         fault = next(answer for answer in (start, end, high) if isinstance(answer, str))
         return PartitionState(partition.partition, has_leader=True, fault=fault)
 
 
 def _answered(answers: Mapping[TopicPartition, OffsetAnswer]) -> list[TopicPartition]:
-    return [partition for partition, answer in answers.items() if isinstance(answer, int)]
+    return [partition for partition, answer in answers.items() if isinstance(answer, TimedOffset)]
 
 
 def _is_faulty(state: TopicState) -> bool:
@@ -166,7 +166,7 @@ def _full_match(pattern: str) -> re.Pattern[str]:
         ) from error
 
 
-def _all_known(answers: Mapping[TopicPartition, OffsetAnswer]) -> dict[TopicPartition, int]:
+def _all_known(answers: Mapping[TopicPartition, OffsetAnswer]) -> dict[TopicPartition, TimedOffset]:
     faults = [f"{partition}: {answer}" for partition, answer in answers.items() if isinstance(answer, str)]
     if faults:
         raise BrokerUnavailable(
@@ -175,4 +175,4 @@ def _all_known(answers: Mapping[TopicPartition, OffsetAnswer]) -> dict[TopicPart
             found="; ".join(faults),
             next_command='run "python -m kafka_ingest plan --dry-run" to see the state of every partition',
         )
-    return {partition: int(answer) for partition, answer in answers.items()}
+    return {partition: answer for partition, answer in answers.items() if isinstance(answer, TimedOffset)}

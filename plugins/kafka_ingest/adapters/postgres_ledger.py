@@ -23,10 +23,11 @@ from kafka_ingest.adapters.postgres_connection import (
 )
 from kafka_ingest.adapters.postgres_migrations import require_current_ledger
 from kafka_ingest.adapters.postgres_plan import read_plan_view, write_plan
-from kafka_ingest.adapters.postgres_rows import fetch_row, hold_of, is_batch_id, load_batch
+from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, hold_of, is_batch_id, load_batch
 from kafka_ingest.core.batch import Batch, Hold, Request
 from kafka_ingest.core.errors import CommitStateUnknown, LockTimeout
 from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import BatchStanding, Violation
 from kafka_ingest.core.settings import TargetSettings
 from kafka_ingest.core.staging import StageProgress
@@ -49,6 +50,12 @@ class PostgresLedger:
         with self._transaction("read the ledger", SNAPSHOT, pipeline=pipeline) as cursor:
             require_current_ledger(cursor)
             return read_plan_view(cursor, pipeline, request, target)
+
+    def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
+        """Gives, by partition, the lowest offset of any committed range with records at or after a time."""
+        with self._transaction("read loaded ranges", SNAPSHOT, pipeline=pipeline) as cursor:
+            rows = fetch_rows(cursor, "loaded_from", pipeline=pipeline, since_ms=since_ms)
+            return {TopicPartition(row["topic"], row["partition"]): row["range_start"] for row in rows}
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
         """Records a plan, if the ledger still stands as it was seen; durable on return.

@@ -112,7 +112,12 @@ def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
 
 
 def _valid_through(batch: Batch, r: OffsetRange, results: list[SubrangeResult]) -> datetime | None:
-    """The plan's time if the range reaches the high watermark, else the time of the last record read."""
+    """The plan's time if the range reaches the high watermark, else the time of the last record read.
+
+    A range that moves no position changes nothing of it.
+    """
+    if r.committed_after == r.committed_before:
+        return None
     if r.reaches_high_watermark:
         return batch.planned_at
     last = _known(result.last_record_time_ms for result in results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.log_state import PartitionState
+from kafka_ingest.core.log_state import PartitionState, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.settings import FirstRunKind, PipelineSettings
@@ -17,7 +17,7 @@ def first_offset(
     settings: PipelineSettings,
     *,
     is_first: bool,
-    offsets_at: Mapping[TopicPartition, int],
+    offsets_at: Mapping[TopicPartition, TimedOffset],
 ) -> int | PartitionFault:
     """Gives the first position of a partition, or the fault that prevents one.
 
@@ -31,7 +31,7 @@ def first_offset(
     if kind is FirstRunKind.LATEST:
         return end
     if kind is FirstRunKind.TIMESTAMP:
-        return max(log_start, offsets_at.get(tp, end))
+        return max(log_start, offsets_at[tp].offset if tp in offsets_at else end)
     return _listed_offset(tp, state, settings)
 
 

@@ -30,6 +30,18 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedOffset:
+    """The first offset at or after some time.
+
+    ``record_time_ms`` is the time of its record (ms since 1970 UTC); ``None`` where no record is that late: then
+    ``offset`` is the high watermark.
+    """
+
+    offset: int
+    record_time_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """One topic: its id and its partitions by number.
 

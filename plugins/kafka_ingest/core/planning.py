@@ -7,18 +7,21 @@ at its log start; whatever would lose or double a record is a fault, never a cor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kafka_ingest.core.errors import ClusterChanged
+from kafka_ingest.core.batch import BatchKind
+from kafka_ingest.core.errors import ClusterChanged, ConfigError
 from kafka_ingest.core.first_run import first_offset
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
+from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
-from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings, TopicIdentity
+from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
+from kafka_ingest.core.run_options import RunOptions
+from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
 
 
@@ -33,8 +36,9 @@ class PlanChoice:
         valid_through: Partitions that are complete up to the high watermark without reading anything.
         faults: What stops the plan.
         left_out: Faults of partitions that are left out by the pipeline's policy.
-        backlog_offsets: Offsets waiting in all readable partitions, limit or not.
+        backlog_offsets: Offsets that the run would read without a limit, in all readable partitions.
         stalled: Partitions in which an open producer transaction lets nothing be read. No fault: to be told.
+        ignored_bounds: Records from the future that do not end a live run, by partition. No fault: to be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -45,20 +49,17 @@ class PlanChoice:
     left_out: tuple[PartitionFault, ...]
     backlog_offsets: int
     stalled: tuple[StalledPartition, ...] = ()
+    ignored_bounds: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A partition that can be read from its position on."""
+    """A partition that can be read, and what the run wants of it."""
 
     position: Position
     state: PartitionState
+    wanted: WantedRange
     is_new: bool
-
-    @property
-    def backlog_offsets(self) -> int:
-        # A last stable offset below the position is an empty range, not a fault: an open transaction began before it.
-        return max(0, (self.state.end_offset or 0) - self.position.committed_offset)
 
     @property
     def is_at_high_watermark(self) -> bool:
@@ -66,24 +67,21 @@ class _Candidate:
 
 
 def choose_ranges(
-    settings: PipelineSettings,
-    view: PlanView,
-    snapshot: LogSnapshot,
-    *,
-    offsets_at_first_run: Mapping[TopicPartition, int],
+    settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, options: RunOptions, times: LogTimes
 ) -> PlanChoice:
-    """Chooses what a live run reads: from each committed offset to the end offset, cut by the limit.
+    """Chooses what a run reads, by the rule of ``core/range_rule.py``; live runs are cut by the limit.
 
     Args:
         settings: The pipeline.
         view: The ledger.
         snapshot: The log, asked after the ledger.
-        offsets_at_first_run: For ``first_run: timestamp``: the first offset at or after that time, by partition.
+        options: The run's options.
+        times: Offsets for the times in settings and options.
     """
-    faults = list(snapshot_faults(settings, view, snapshot))
+    faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
-    for found in _partitions(settings, view, sound, offsets_at_first_run=offsets_at_first_run):
+    for found in _partitions(settings, view, sound, options=options, times=times):
         if isinstance(found, PartitionFault):
             faults.append(found)
         else:
@@ -92,16 +90,40 @@ def choose_ranges(
     known_topics = {p.topic for p in view.positions} | {
         s.topic for s in view.served if s.pipeline == settings.pipeline and s.cluster_id == snapshot.cluster_id
     }
+    is_live = options.kind is BatchKind.LIVE
+    complete = (c.position.topic_partition for c in candidates if is_live and c.is_at_high_watermark)
     return PlanChoice(
-        ranges=_ranges(candidates, settings),
+        ranges=_ranges(candidates, _limit(settings, options)),
         new_topics=tuple(sorted(set(snapshot.topics) - known_topics)),
         new_positions=tuple(c.position for c in candidates if c.is_new),
-        valid_through={c.position.topic_partition: snapshot.taken_at for c in candidates if c.is_at_high_watermark},
+        valid_through=dict.fromkeys(complete, snapshot.taken_at),
         faults=tuple(f for f in faults if not (leaves_out and f.can_be_left_out)),
         left_out=tuple(f for f in faults if leaves_out and f.can_be_left_out),
-        backlog_offsets=sum(c.backlog_offsets for c in candidates),
+        backlog_offsets=sum(c.wanted.span_offsets for c in candidates),
         stalled=tuple(s for c in candidates if (s := stalled_partition(c.position, c.state))),
+        ignored_bounds={c.position.topic_partition: b for c in candidates if (b := c.wanted.ignored_bound)},
     )
+
+
+def _unknown_spans(snapshot: LogSnapshot, options: RunOptions) -> Iterator[PartitionFault]:
+    for span in options.offsets:
+        topic = snapshot.topics.get(span.topic)
+        if topic is None or span.partition not in topic.partitions:
+            yield PartitionFault(
+                ConfigError,
+                f"the span to reload of {span.topic_partition}",
+                expected="a partition of a topic of the pipeline",
+                found="none of that name and number",
+                next_command="start the run again with partitions of the topics in the pipeline file",
+            )
+
+
+def _limit(settings: PipelineSettings, options: RunOptions) -> OffsetLimit | None:
+    """Gives the limit of a run; ``None`` for a reload, which is as large as its span."""
+    if options.kind is not BatchKind.LIVE:
+        return None
+    limit = settings.plan.limit
+    return limit if options.limit_offsets is None else replace(limit, total_offsets=options.limit_offsets)
 
 
 def _sound_topics(snapshot: LogSnapshot, faults: list[PartitionFault]) -> LogSnapshot:
@@ -113,62 +135,59 @@ def _sound_topics(snapshot: LogSnapshot, faults: list[PartitionFault]) -> LogSna
 
 
 def _partitions(
-    settings: PipelineSettings,
-    view: PlanView,
-    snapshot: LogSnapshot,
-    *,
-    offsets_at_first_run: Mapping[TopicPartition, int],
+    settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, options: RunOptions, times: LogTimes
 ) -> Iterator[_Candidate | PartitionFault]:
     positions = {p.topic_partition: p for p in view.positions}
-    generations = {p.topic: p.generation for p in view.positions}
-    for topic in sorted(snapshot.topics):
-        state = snapshot.topics[topic]
-        for number in sorted(state.partitions):
-            tp = TopicPartition(topic, number)
-            partition = state.partitions[number]
-            position = positions.get(tp)
-            if fault := partition_fault(tp, partition, settings, is_first=view.pipeline is None):
-                yield fault
-            elif position is not None:
-                yield position_fault(position, partition) or _Candidate(position, partition, is_new=False)
-            else:
-                start = first_offset(
-                    tp, partition, settings, is_first=view.pipeline is None, offsets_at=offsets_at_first_run
-                )
-                yield (
-                    start
-                    if isinstance(start, PartitionFault)
-                    else _Candidate(
-                        _new_position(tp, start, state, snapshot, settings, generations.get(topic, 0)),
-                        partition,
-                        is_new=True,
-                    )
-                )
+    is_first = view.pipeline is None
+    listed = {span.topic_partition for span in options.offsets}
+    for tp, state in _states(snapshot):
+        if listed and tp not in listed and not is_first:
+            continue  # neither read nor in the way of those that are
+        position: Position | PartitionFault | None = positions.get(tp)
+        if fault := partition_fault(tp, state, settings, is_first=is_first):
+            yield fault
+            continue
+        if position is None:
+            position = _new_position(tp, settings, view, snapshot, times)
+        if isinstance(position, PartitionFault):
+            yield position
+        elif fault := position_fault(position, state):
+            yield fault
+        else:
+            wanted = wanted_range(position, state, options, times, taken_at=snapshot.taken_at)
+            is_new = tp not in positions
+            yield wanted if isinstance(wanted, PartitionFault) else _Candidate(position, state, wanted, is_new)
+
+
+def _states(snapshot: LogSnapshot) -> Iterator[tuple[TopicPartition, PartitionState]]:
+    for topic, state in sorted(snapshot.topics.items()):
+        for number, partition in sorted(state.partitions.items()):
+            yield TopicPartition(topic, number), partition
 
 
 def _new_position(
-    tp: TopicPartition,
-    start: int,
-    state: TopicState,
-    snapshot: LogSnapshot,
-    settings: PipelineSettings,
-    generation: int,
-) -> Position:
+    tp: TopicPartition, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, times: LogTimes
+) -> Position | PartitionFault:
+    topic = snapshot.topics[tp.topic]
+    is_first = view.pipeline is None
+    start = first_offset(tp, topic.partitions[tp.partition], settings, is_first=is_first, offsets_at=times.first_run)
+    if isinstance(start, PartitionFault):
+        return start
     knows_topic_id = settings.batch.topic_identity is TopicIdentity.TOPIC_ID
     return Position(
         topic=tp.topic,
         partition=tp.partition,
-        generation=generation,
-        topic_id=state.topic_id if knows_topic_id else None,
+        generation=next((p.generation for p in view.positions if p.topic == tp.topic), 0),
+        topic_id=topic.topic_id if knows_topic_id else None,
         cluster_id=snapshot.cluster_id,
         committed_offset=start,
         loaded_to=start,
     )
 
 
-def _ranges(candidates: list[_Candidate], settings: PipelineSettings) -> tuple[OffsetRange, ...]:
-    waiting = {c.position.topic_partition: c.backlog_offsets for c in candidates if c.backlog_offsets}
-    shares = share_limit(waiting, settings.plan.limit)
+def _ranges(candidates: list[_Candidate], limit: OffsetLimit | None) -> tuple[OffsetRange, ...]:
+    wanted = {c.position.topic_partition: c.wanted.span_offsets for c in candidates if c.wanted.span_offsets}
+    shares = share_limit(wanted, limit) if limit else wanted
     return tuple(
         OffsetRange(
             topic=c.position.topic,
@@ -176,12 +195,12 @@ def _ranges(candidates: list[_Candidate], settings: PipelineSettings) -> tuple[O
             generation=c.position.generation,
             topic_id=c.position.topic_id,
             line=c.position.line,
-            start=c.position.committed_offset,
-            end=c.position.committed_offset + share,
+            start=c.wanted.start,
+            end=c.wanted.start + share,
             committed_before=c.position.committed_offset,
             loaded_to=c.position.loaded_to,
             leader_epoch=c.position.leader_epoch,
-            reaches_high_watermark=c.position.committed_offset + share == c.state.high_watermark,
+            reaches_high_watermark=c.wanted.start + share == c.state.high_watermark,
         )
         for c in candidates
         if (share := shares.get(c.position.topic_partition, 0))

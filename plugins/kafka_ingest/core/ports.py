@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.ledger_view import NewPlan, PlanView
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
@@ -41,10 +41,11 @@ class Log(Protocol):
             ConfigError: The broker refused the settings (authentication, authorization).
         """
 
-    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Gives for each partition the first offset whose record time is at or after ``time_ms``.
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
+        """Gives for each partition the first offset whose record time is at or after ``time_ms``, and that time.
 
-        Where there is none it gives the high watermark.
+        The first by offset, not by time: records are rarely in the order of their times. Records without a time are
+        passed over. Where there is none it gives the high watermark without a time.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -82,6 +83,12 @@ class Ledger(Protocol):
 
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
         """Reads what a plan needs, in one read-only transaction."""
+
+    def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
+        """Gives, by partition, the lowest offset of any committed range with records at or after a time.
+
+        Only of the partition's generation; a partition without such a range is missing.
+        """
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
         """Records a plan, if the ledger still stands as it was ``seen``.

@@ -13,7 +13,8 @@ class Subrange:
     """Offsets ``[start, end)`` of one partition that one task reads with one pass.
 
     ``index`` numbers the subranges of a batch; within a partition a higher index means higher offsets.
-    ``leader_epoch`` is known only for the subrange that begins at the committed position.
+    ``leader_epoch`` is known only for the subrange that begins at the committed position. What lies below
+    ``replaced_to`` was loaded before and is replaced.
     """
 
     index: int
@@ -23,6 +24,7 @@ class Subrange:
     start: int
     end: int
     leader_epoch: int | None = None
+    replaced_to: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -50,12 +50,27 @@ def _task_count(total_offsets: int, parallelism: int) -> int:
 def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Subrange]:
     subranges: list[Subrange] = []
     for r in sorted(ranges, key=lambda r: (r.topic, r.partition)):
-        pieces = ceil(r.span_offsets / max_span)
-        edges = [r.start + r.span_offsets * i // pieces for i in range(pieces + 1)]
-        for start, end in pairwise(edges):
-            epoch = r.leader_epoch if start == r.committed_before else None
-            subranges.append(Subrange(len(subranges), r.topic, r.partition, r.generation, start, end, epoch))
+        for start, end in pairwise(_edges(r, max_span)):
+            subranges.append(
+                Subrange(
+                    index=len(subranges),
+                    topic=r.topic,
+                    partition=r.partition,
+                    generation=r.generation,
+                    start=start,
+                    end=end,
+                    leader_epoch=r.leader_epoch if start == r.committed_before else None,
+                    replaced_to=r.replaced_to,
+                )
+            )
     return subranges
+
+
+def _edges(r: OffsetRange, max_span: int) -> list[int]:
+    """Gives where subranges begin and end; one begins at the committed offset, whose leader epoch is checked."""
+    pieces = ceil(r.span_offsets / max_span)
+    edges = {r.start + r.span_offsets * i // pieces for i in range(pieces + 1)}
+    return sorted(edges | ({r.committed_before} if r.committed_before < r.end else set()))
 
 
 def _pack(subranges: list[Subrange], count: int) -> list[list[Subrange]]:

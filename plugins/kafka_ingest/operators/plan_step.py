@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.ports import Log
 from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TopicSelection
@@ -40,7 +40,7 @@ class SeenLog:
         }
         return snapshot
 
-    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
         """Asks the log."""
         return self.log.offsets_at(time_ms, partitions)
 

@@ -11,16 +11,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.core.batch import Batch, BatchKind, Request
+from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.errors import LedgerMoved
 from kafka_ingest.core.ledger_view import NewPlan, PlanView
-from kafka_ingest.core.log_state import LogSnapshot
+from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.planning import PlanChoice, choose_ranges
 from kafka_ingest.core.ports import Ledger, Log, RunStates, Target
+from kafka_ingest.core.range_rule import LogTimes
 from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
-from kafka_ingest.core.settings import FirstRunKind, PipelineSettings
+from kafka_ingest.core.run_options import RunOptions, run_options_of
+from kafka_ingest.core.settings import PipelineSettings
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
     """Gives what a plan would choose now, with its faults as values; writes nothing."""
     view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
-    snapshot, choice = _choose(settings, view, ports)
+    snapshot, choice = _choose(settings, view, run_options_of(request), ports)
     return PlanPreview(choice, snapshot, view)
 
 
@@ -97,15 +99,18 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     supersedes = superseded_batch(view, request, ports.runs.is_finished)
     require_bound_settings(view, settings)
     ports.target.prepare(settings.batch)
-    snapshot, choice = _choose(settings, view, ports)
+    options = run_options_of(request)
+    snapshot, choice = _choose(settings, view, options, ports)
     if choice.faults:
         raise fault_error(choice.faults, settings.pipeline)
     for stalled in choice.stalled:
         _log.warning("%s", stalled)
+    for where, record in choice.ignored_bounds.items():
+        _log.warning("%s: the record at offset %s is from the future and ends no run", where, record.offset)
     plan = NewPlan(
         pipeline=settings.pipeline,
         request=request,
-        kind=BatchKind.LIVE,
+        kind=options.kind,
         settings=settings.batch,
         settings_hash=settings_hash,
         first_run=settings.plan.first_run,
@@ -122,22 +127,32 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     return ports.ledger.record_plan(plan, view)
 
 
-def _choose(settings: PipelineSettings, view: PlanView, ports: PlanPorts) -> tuple[LogSnapshot, PlanChoice]:
+def _choose(
+    settings: PipelineSettings, view: PlanView, options: RunOptions, ports: PlanPorts
+) -> tuple[LogSnapshot, PlanChoice]:
     snapshot = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
-    at_first_run = _offsets_at_first_run(settings, view, snapshot, ports.log)
-    return snapshot, choose_ranges(settings, view, snapshot, offsets_at_first_run=at_first_run)
+    times = _log_times(settings, view, snapshot, options, ports)
+    return snapshot, choose_ranges(settings, view, snapshot, options=options, times=times)
 
 
-def _offsets_at_first_run(
-    settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, log: Log
-) -> Mapping[TopicPartition, int]:
-    first_run = settings.plan.first_run
-    if view.pipeline is not None or first_run.kind is not FirstRunKind.TIMESTAMP or first_run.timestamp_ms is None:
-        return {}
+def _log_times(
+    settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, options: RunOptions, ports: PlanPorts
+) -> LogTimes:
     readable = [
         TopicPartition(topic, number)
         for topic, state in snapshot.topics.items()
         for number, partition in state.partitions.items()
-        if partition.has_leader
+        if partition.end_offset is not None
     ]
-    return log.offsets_at(first_run.timestamp_ms, readable)
+
+    def offsets_at(time_ms: int | None) -> Mapping[TopicPartition, TimedOffset]:
+        return {} if time_ms is None else ports.log.offsets_at(time_ms, readable)
+
+    is_first, span = view.pipeline is None, options.times
+    return LogTimes(
+        first_run=offsets_at(settings.plan.first_run.timestamp_ms if is_first else None),
+        until=offsets_at(options.until_ms),
+        span_start=offsets_at(span.start_ms if span else None),
+        span_end=offsets_at(span.end_ms if span else None),
+        loaded_from=ports.ledger.loaded_from(settings.pipeline, span.start_ms) if span else {},
+    )
