@@ -62,6 +62,23 @@ def test_an_offset_of_a_topic_that_the_pattern_does_not_match_is_a_fault(path: P
     ]
 
 
+def test_an_interval_needs_a_schedule(path: Path) -> None:
+    (fault,) = faults_of(path, pipeline_text(schedule="null", end="interval"))
+    assert fault == (
+        "7: end: expected head, or a schedule, whose intervals bound the runs; found interval and schedule: null"
+    )
+
+
+def test_only_bounded_runs_with_a_start_are_caught_up(path: Path) -> None:
+    faults = faults_of(path, pipeline_text(catchup="true"))
+    assert faults == [
+        "7: catchup: expected end: interval beside it, for under end: head the first run would read everything; "
+        "found end: head",
+        "7: catchup: expected a start_date beside it, from which on intervals are caught up; "
+        "found the default start_date",
+    ]
+
+
 def test_all_faults_of_a_file_are_told_at_once_by_line(path: Path) -> None:
     text = """\
 pipeline: Orders

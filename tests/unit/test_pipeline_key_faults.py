@@ -54,6 +54,16 @@ _CRON = "a cron expression of five fields, one of @hourly, @daily, @weekly, @mon
         ("timezone", "../etc/passwd", "timezone", "a time zone of the IANA database", "a text of 13 characters"),
         ("start_date", "'20250101'", "start_date", "a date such as 2025-01-01", "the text '20250101'"),
         ("start_date", "2025-13-01", "start_date", "a date such as 2025-01-01", "the text '2025-13-01'"),
+        # end, catchup
+        ("end", "now", "end", "head or interval", "the text 'now'"),
+        ("catchup", "yes", "catchup", "true or false", "the text 'yes'"),
+        (
+            "airflow",
+            "{busy_timeout_seconds: 0}",
+            "airflow.busy_timeout_seconds",
+            "a number of at least 1",
+            "the number",
+        ),
         # kafka
         ("kafka", "{topics: []}", "kafka.topics", "at least 1 of them", "a list"),
         ("kafka", "{topics: orders}", "kafka.topics", "a list", "the text 'orders'"),

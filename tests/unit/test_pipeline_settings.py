@@ -25,6 +25,7 @@ from kafka_ingest.core.settings import (
     PartitionOffset,
     PipelineSettings,
     PlanSettings,
+    RunEnd,
     ScheduleSettings,
     TargetSettings,
     Tombstones,
@@ -93,12 +94,16 @@ def test_the_shortest_file_gets_every_default(tmp_path: Path) -> None:
             schedule="@hourly",
             timezone="UTC",
             start_date="2025-01-01",
+            end=RunEnd.HEAD,
+            catchup=False,
+            follow_up=True,
             owner="data-platform",
             tags=(),
             description="",
             retries=3,
             retry_delay_seconds=60,
             execution_timeout_seconds=21_600,
+            busy_timeout_seconds=21_600,
         ),
     )
 
@@ -112,6 +117,9 @@ description: Events of the shop
 schedule: "*/15 6-18 * * MON-FRI"
 timezone: Europe/Vienna
 start_date: 2026-02-01
+end: interval
+catchup: true
+follow_up: false
 kafka:
   connection: kafka_shop
   pattern: shop\\..*
@@ -136,7 +144,8 @@ spark:
   executor_cores: 2
   tasks: 8
   no_progress_timeout_seconds: 30
-airflow: {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, execution_timeout_seconds: 60}
+airflow:
+  {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, execution_timeout_seconds: 60, busy_timeout_seconds: 900}
 """,
     )
     assert settings == PipelineSettings(
@@ -185,12 +194,16 @@ airflow: {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, executi
             schedule="*/15 6-18 * * MON-FRI",
             timezone="Europe/Vienna",
             start_date="2026-02-01",
+            end=RunEnd.INTERVAL,
+            catchup=True,
+            follow_up=False,
             owner="shop",
             tags=("a", "b"),
             description="Events of the shop",
             retries=0,
             retry_delay_seconds=0,
             execution_timeout_seconds=60,
+            busy_timeout_seconds=900,
         ),
     )
 

@@ -85,6 +85,11 @@ class AirflowSection(Section):
     execution_timeout_seconds: Seconds = Field(
         default=_SCHEDULE.execution_timeout_seconds, description="A task that runs longer is stopped, and retried."
     )
+    busy_timeout_seconds: Seconds = Field(
+        default=_SCHEDULE.busy_timeout_seconds,
+        description="How long a task waits for a pipeline that another run holds before it fails and names the holder. "
+        "Waiting uses up no retry and no worker.",
+    )
 
 
 def _branch(value: object) -> str:
@@ -108,7 +113,25 @@ class PipelineFile(Section):
         default=_SCHEDULE.timezone, description="Time zone of the schedule and the start date."
     )
     start_date: DateText = Field(
-        default=_SCHEDULE.start_date, description="No scheduled run before this day. Past intervals are not caught up."
+        default=_SCHEDULE.start_date, description="No scheduled run before this day. See `catchup`."
+    )
+    end: Literal["head", "interval"] = Field(
+        default="head",
+        description="Up to where a run reads that is no reload. `head`: all that may be read when it plans. `interval`: "
+        "up to the first record whose time is at or after the end of the run's data interval, in each partition; needs "
+        "a `schedule`. A run without a data interval then uses the last interval that had ended before it.",
+    )
+    catchup: bool = Field(
+        default=_SCHEDULE.catchup,
+        description="Whether Airflow makes up for every missed interval since `start_date`, one run each, in order. "
+        "Only with `end: interval`, since under `head` the first of them would read everything, and with a "
+        "`start_date` of your own. Off by default, also with `interval`: switching a DAG on must not start thousands "
+        "of runs, and without it the next run loads the same records, up to the end of its own interval.",
+    )
+    follow_up: bool = Field(
+        default=_SCHEDULE.follow_up,
+        description="Whether a run that read as much as `limit` allows starts the next one at once, so that a backlog "
+        "does not wait for the schedule. Runs with a limit of their own, reloads and backfills start none.",
     )
     kafka: KafkaSection = Field(description="What is read.")
     first_run: Annotated[

@@ -163,6 +163,22 @@ def _unique_key_of_a_created_table(data: _Data) -> Iterator[Fault]:
         yield Fault(("target", "unique_key"), expected, "create_table: false")
 
 
+def _interval_of_a_schedule(data: _Data) -> Iterator[Fault]:
+    if data.get("end") == "interval" and "schedule" in data and data["schedule"] is None:
+        yield Fault(("end",), "head, or a schedule, whose intervals bound the runs", "interval and schedule: null")
+
+
+def _catchup_of_intervals(data: _Data) -> Iterator[Fault]:
+    if data.get("catchup") is not True:
+        return
+    if data.get("end") != "interval":
+        expected = "end: interval beside it, for under end: head the first run would read everything"
+        yield Fault(("catchup",), expected, "end: head")
+    if data.get("start_date") is None:
+        expected = "a start_date beside it, from which on intervals are caught up"
+        yield Fault(("catchup",), expected, "the default start_date")
+
+
 _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _topics_or_pattern,
     _topics_once,
@@ -174,4 +190,6 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _tombstones_that_fit,
     _heartbeats_in_time,
     _unique_key_of_a_created_table,
+    _interval_of_a_schedule,
+    _catchup_of_intervals,
 )

@@ -53,6 +53,13 @@ class FirstRunKind(StrEnum):
     OFFSETS = "offsets"
 
 
+class RunEnd(StrEnum):
+    """Up to where a live run reads: the end of the log, or the end of the run's data interval."""
+
+    HEAD = "head"
+    INTERVAL = "interval"
+
+
 class ValueFormat(StrEnum):
     """How a record's value becomes columns."""
 
@@ -252,17 +259,24 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
-    """When Airflow runs the pipeline and what its DAG shows."""
+    """When Airflow runs the pipeline and what its DAG shows.
+
+    ``busy_timeout_seconds`` is by default what one task may take: whoever holds the pipeline longer does not end alone.
+    """
 
     schedule: str | None
     timezone: str = "UTC"
     start_date: str = "2025-01-01"
+    end: RunEnd = RunEnd.HEAD
+    catchup: bool = False
+    follow_up: bool = True
     owner: str = "data-platform"
     tags: tuple[str, ...] = ()
     description: str = ""
     retries: int = 3
     retry_delay_seconds: int = 60
     execution_timeout_seconds: int = 6 * 3600
+    busy_timeout_seconds: int = 6 * 3600
 
 
 @dataclass(frozen=True, slots=True)
