@@ -70,13 +70,11 @@ def test_an_interval_needs_a_schedule(path: Path) -> None:
 
 
 def test_only_bounded_runs_with_a_start_are_caught_up(path: Path) -> None:
-    faults = faults_of(path, pipeline_text(catchup="true"))
-    assert faults == [
-        "7: catchup: expected end: interval beside it, for under end: head the first run would read everything; "
-        "found end: head",
-        "7: catchup: expected a start_date beside it, from which on intervals are caught up; "
-        "found the default start_date",
-    ]
+    unbounded, without_start = faults_of(path, pipeline_text(catchup="true"))
+    assert unbounded.startswith("7: catchup: expected end: interval beside it")
+    assert unbounded.endswith("; found end: head")
+    assert without_start.startswith("7: catchup: expected a start_date beside it")
+    assert without_start.endswith("; found the default start_date")
 
 
 def test_all_faults_of_a_file_are_told_at_once_by_line(path: Path) -> None:

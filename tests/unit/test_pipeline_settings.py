@@ -145,7 +145,8 @@ spark:
   tasks: 8
   no_progress_timeout_seconds: 30
 airflow:
-  {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, execution_timeout_seconds: 60, busy_timeout_seconds: 900}
+  {owner: shop, tags: [a, b], retries: 0, retry_delay_seconds: 0, execution_timeout_seconds: 60,
+   busy_timeout_seconds: 900}
 """,
     )
     assert settings == PipelineSettings(

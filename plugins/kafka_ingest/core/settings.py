@@ -280,6 +280,26 @@ class ScheduleSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """When a plan warns or stops because of what it sees in the log, and who else is told of the position.
+
+    Attributes:
+        min_headroom_offsets: A plan warns when retention is less than this behind a committed offset with records
+            waiting; ``None``: never. No default suits topics of all sizes.
+        min_headroom_seconds: The same as estimated time. Six hours are six hourly runs, or a night until somebody
+            comes.
+        max_stalled_seconds: A partition that an open transaction holds back for longer is a fault; ``None``: only a
+            warning, since a fault keeps the other partitions from loading, unless they are to be left out.
+        mirror_group: Whether positions are copied to a Kafka consumer group, for lag tools.
+    """
+
+    min_headroom_offsets: int | None = None
+    min_headroom_seconds: int | None = 21_600
+    max_stalled_seconds: int | None = None
+    mirror_group: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """One pipeline file, validated."""
 
@@ -288,3 +308,4 @@ class PipelineSettings:
     plan: PlanSettings
     job: JobSettings
     schedule: ScheduleSettings
+    watch: WatchSettings = field(default_factory=WatchSettings)
