@@ -136,6 +136,10 @@ class RequestChanged(StopAndCall):
     """The same request came again with other parameters."""
 
 
+class BatchOutstanding(StopAndCall):
+    """A planned batch stands in the way of a change of positions, which was not told to supersede it."""
+
+
 class TopicMissing(StopAndCall):
     """A topic of the pipeline does not exist; topics are never created by reading."""
 
@@ -150,6 +154,10 @@ class LeaderMissing(StopAndCall):
 
 class OffsetsExpired(StopAndCall):
     """The log no longer holds an offset that is to be read."""
+
+
+class PartitionStalled(StopAndCall):
+    """An open producer transaction has let nothing be read for longer than the pipeline allows."""
 
 
 class LogTruncated(StopAndCall):
