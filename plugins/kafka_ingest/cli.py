@@ -15,6 +15,7 @@ from kafka_ingest import __version__
 from kafka_ingest.commands.output import Output
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.exit_codes import exit_code
+from kafka_ingest.core.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
 
 Command: TypeAlias = Callable[[argparse.Namespace, Output], int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         add(commands)
     _add_dead_letters(commands)
     _add_audit(commands)
+    _add_housekeeping(commands)
     return parser
 
 
@@ -122,13 +124,7 @@ def _add_migrate(commands: Commands) -> None:
         summary="create the ledger in the target database, or bring it up to date",
         details="example: python -m kafka_ingest migrate --connection warehouse\nRunning it twice is harmless.",
     )
-    parser.add_argument(
-        "--connection",
-        action="append",
-        metavar="ID",
-        help="connection of the target database; can be given again (default: those of all pipelines, "
-        "or postgres_default)",
-    )
+    _add_connection(parser)
 
 
 def _add_plan(commands: Commands) -> None:
@@ -222,6 +218,39 @@ def _add_audit(commands: Commands) -> None:
     _add_pipeline(parser)
 
 
+def _add_housekeeping(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "housekeeping",
+        ("housekeeping", "run_housekeeping"),
+        summary="drop leftover staging tables, delete old details of the ledger, summarise BRIN indexes",
+        details=(
+            "example: python -m kafka_ingest housekeeping --dry-run\n"
+            "What is in use stays and is named; running it again is harmless. The DAG kafka_ingest_housekeeping runs\n"
+            "the same once a day."
+        ),
+    )
+    _add_connection(parser)
+    parser.add_argument(
+        "--older-than-days",
+        type=_days,
+        default=OLDER_THAN_DAYS,
+        metavar="N",
+        help=f"age from which ranges of superseded batches are deleted (default: {OLDER_THAN_DAYS})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+
+
+def _add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--connection",
+        action="append",
+        metavar="ID",
+        help="connection of the target database; can be given again (default: those of all pipelines, "
+        "or postgres_default)",
+    )
+
+
 def _add_pipeline(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     text = "name of the pipeline" + (" (default: all)" if nargs else "")
     parser.add_argument("pipeline", metavar="PIPELINE", nargs=nargs, help=text)
@@ -237,4 +266,11 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _days(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {MOST_DAYS}")
     return number

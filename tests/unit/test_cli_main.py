@@ -53,7 +53,7 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["check-config", "migrate", "plan", "run", "status", "lag", "batches", "dead-letters", "audit"],
+    ["check-config", "migrate", "plan", "run", "status", "lag", "batches", "dead-letters", "audit", "housekeeping"],
 )
 def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -72,6 +72,7 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
         ["run", "orders", "--limit", "0"],
         ["run", "orders", "--limit", "many"],
         ["dead-letters", "orders", "--batch", "7"],
+        ["housekeeping", "--older-than-days", "-1"],
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 
 from kafka_ingest.adapters.pipeline_files import pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_migrations import migrate
 from kafka_ingest.commands.output import Output
-from kafka_ingest.commands.wiring import postgres_params
+from kafka_ingest.commands.wiring import postgres_params, target_connections
 from kafka_ingest.core.exit_codes import OK, STOP_AND_CALL
-
-_DEFAULT_CONNECTION = "postgres_default"
 
 
 def run_migrate(options: argparse.Namespace, output: Output) -> int:
     """Brings the ledger up to date in one database, or in the target database of every pipeline."""
     rows = []
-    for conn_id in options.connection or _target_connections():
+    for conn_id in options.connection or target_connections():
         applied = migrate(postgres_params(conn_id))
         rows.append({"connection": conn_id, "applied": applied or ["nothing: the ledger is up to date"]})
     output.rows(rows, ("connection", "applied"), empty="")
@@ -44,12 +41,3 @@ def run_check_config(options: argparse.Namespace, output: Output) -> int:
     for error in () if output.as_json else errors:
         output.note(f"\n{error}")
     return STOP_AND_CALL if errors else OK
-
-
-def _target_connections() -> Iterable[str]:
-    """Target connections of all sound pipelines; the default one where there is no pipeline yet.
-
-    A broken file must not keep the other databases from being migrated: check-config reports it.
-    """
-    sound = read_pipelines(pipeline_paths()).settings.values()
-    return dict.fromkeys(settings.batch.target_connection for settings in sound) or (_DEFAULT_CONNECTION,)

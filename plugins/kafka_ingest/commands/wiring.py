@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 from kafka_ingest.adapters.connections import (
@@ -15,12 +15,15 @@ from kafka_ingest.adapters.connections import (
 )
 from kafka_ingest.adapters.kafka_config import client_config
 from kafka_ingest.adapters.kafka_log import KafkaLog
+from kafka_ingest.adapters.pipeline_files import pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_target import PostgresTarget
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.steps.plan_batch import PlanPorts
+
+_DEFAULT_CONNECTION = "postgres_default"
 
 
 class UnknownRunStates:
@@ -63,6 +66,15 @@ def postgres_params(conn_id: str) -> dict[str, str]:
 def target_params(settings: PipelineSettings) -> dict[str, str]:
     """Gives libpq's parameters of the pipeline's target database, which holds the ledger, too."""
     return postgres_params(settings.batch.target_connection)
+
+
+def target_connections() -> Iterable[str]:
+    """Target connections of all sound pipelines; the default one where there is no pipeline yet.
+
+    A broken file must not keep the other databases from being migrated or tidied: check-config reports it.
+    """
+    sound = read_pipelines(pipeline_paths()).settings.values()
+    return dict.fromkeys(settings.batch.target_connection for settings in sound) or (_DEFAULT_CONNECTION,)
 
 
 def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:

@@ -11,6 +11,8 @@ from kafka_ingest.core.batch import BatchState
 
 #: A quarter of a year: who asks why a batch was superseded asks sooner. What goes after it takes part in no decision.
 OLDER_THAN_DAYS = 90
+#: A hundred years: PostgreSQL's calendar has room for it.
+MOST_DAYS = 36_500
 
 
 @dataclass(frozen=True, slots=True)
