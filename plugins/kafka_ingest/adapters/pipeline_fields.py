@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from kafka_ingest.adapters.pipeline_faults import may_be_secret
 from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.json_path import parse_json_path
+from kafka_ingest.core.record_time import parse_record_time
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_IDENTIFIER_BYTES = 63  # NAMEDATALEN - 1; PostgreSQL would cut a longer name, and two names could become one.
@@ -133,14 +134,7 @@ def _date(text: str) -> str:
 
 
 def _record_time_ms(value: object) -> int:
-    expected = "a time with its offset from UTC, at most milliseconds, from 1970 on, such as 2026-01-01T00:00:00Z"
-    try:
-        time = datetime.fromisoformat(str(value)) if isinstance(value, str) else None
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None or time < _EPOCH or time.microsecond % 1_000:
-        raise ValueError(expected)
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return parse_record_time(value if isinstance(value, str) else "")
 
 
 def _json_path(value: object) -> tuple[str, ...]:

@@ -118,8 +118,8 @@ class PipelineFile(Section):
     end: Literal["head", "interval"] = Field(
         default="head",
         description="Up to where a run reads that is no reload. `head`: all that may be read when it plans. "
-        "`interval`: up to the first record whose time is at or after the end of the run's data interval, in each partition; "
-        "needs a `schedule`. A run without a data interval then uses the last interval that had ended before it.",
+        "`interval`: in each partition up to the first record whose time is at or after the end of the run's data "
+        "interval; needs a `schedule`. A run without a data interval uses the last interval that had ended before it.",
     )
     catchup: bool = Field(
         default=_SCHEDULE.catchup,

@@ -1,0 +1,156 @@
+"""The form of a run: what it asks for, and every fault of it at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.run_form import DEFAULTS, backfill_options, run_options
+from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
+
+NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+HOUR_MS = 3_600_000
+INTERVAL = TimeSpan(NEW_YEAR_MS, NEW_YEAR_MS + HOUR_MS)
+
+
+def options(**form: Any) -> RunOptions:
+    given = {key.removesuffix("_"): value for key, value in form.items()}
+    return run_options(given, zone="Europe/Berlin", pipeline="orders")
+
+
+def faults(**form: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        options(**form)
+    return caught.value.found.splitlines()
+
+
+@pytest.mark.parametrize("form", [{}, DEFAULTS, dict.fromkeys(DEFAULTS), dict.fromkeys(DEFAULTS, " ")])
+def test_a_form_that_nobody_filled_in_is_a_plain_live_run(form: dict[str, Any]) -> None:
+    assert run_options(form, zone="UTC", pipeline="orders") == RunOptions()
+
+
+def test_a_live_run_can_be_limited_and_bounded() -> None:
+    assert options(limit=10, to="2026-01-01T00:00:00Z", reason=" a try ") == RunOptions(
+        until_ms=NEW_YEAR_MS, limit_offsets=10, reason="a try"
+    )
+
+
+def test_a_reload_by_times_takes_the_pipelines_time_zone() -> None:
+    assert options(mode="reload", from_="2026-01-01T01:00", to="2026-01-01T02:00", reason="a bug") == RunOptions(
+        RunMode.RELOAD, times=INTERVAL, reason="a bug"
+    )
+
+
+def test_a_reload_without_an_end_goes_to_the_end_of_the_log() -> None:
+    assert options(mode="reload", from_="2026-01-01T00:00:00Z", reason="a bug").times == TimeSpan(NEW_YEAR_MS)
+
+
+def test_a_reload_by_offsets_takes_a_line_a_partition() -> None:
+    asked = options(
+        mode="reload",
+        offsets="orders 1 5 9\n\n  orders   0  0\n",
+        reload_what_is_left=True,
+        replace_resolved=True,
+        reason="a bug",
+    )
+    assert asked == RunOptions(
+        RunMode.RELOAD,
+        offsets=(OffsetSpan("orders", 0, 0), OffsetSpan("orders", 1, 5, 9)),
+        reload_what_is_left=True,
+        replace_resolved=True,
+        reason="a bug",
+    )
+
+
+def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
+    assert options(mode="plan_only", limit=5) == RunOptions(RunMode.PLAN_ONLY, limit_offsets=5)
+    assert options(mode="plan_only", to="2026-01-01T00:00:00Z").until_ms == NEW_YEAR_MS
+    reload = options(mode="plan_only", from_="2026-01-01T00:00:00Z", to="2026-01-01T01:00:00Z")
+    assert (reload.times, reload.until_ms) == (INTERVAL, None)
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        ({"mode": "relaod"}, "mode: expected one of live, reload, plan_only; found 'relaod'"),
+        ({"mode": "relaod", "from": "2026-01-01"}, "mode: expected one of live, reload, plan_only; found 'relaod'"),
+        ({"limit": 0}, "limit: expected a whole number, at least 1; found 0"),
+        ({"limit": True}, "limit: expected a whole number, at least 1; found True"),
+        ({"limit": "5"}, "limit: expected a whole number, at least 1; found '5'"),
+        ({"reason": 5}, "reason: expected a text; found 5"),
+        ({"colour": "red"}, f"colour: expected one of the keys {', '.join(DEFAULTS)}; found an unknown key"),
+        ({"from": "2026-01-01"}, "from: expected nothing in a live run, which begins at the committed offsets; found"),
+        ({"offsets": "orders 0 1"}, "offsets: expected nothing in a live run, which begins at the committed offsets"),
+        ({"replace_resolved": True}, "replace_resolved: expected nothing without a span to reload; found a value"),
+        ({"mode": "reload", "reason": "r"}, "from: expected a time, or offsets: a reload needs a span; found neither"),
+        ({"mode": "reload", "from": "2026-01-01"}, "reason: expected why the span is loaded again; found nothing"),
+        (
+            {"mode": "reload", "reason": "r", "from": "2026-01-02", "to": "2026-01-02"},
+            "to: expected a time after from; found '2026-01-02'",
+        ),
+        (
+            {"mode": "reload", "reason": "r", "from": "2026-01-02", "offsets": "orders 0 1"},
+            "offsets: expected either offsets or times; found both",
+        ),
+        (
+            {"mode": "reload", "reason": "r", "from": "2026-01-02", "limit": 5},
+            "limit: expected nothing in a reload, which reads its whole span; found a value",
+        ),
+        ({"to": "tomorrow"}, "to: expected a time with its offset from UTC, or in the time zone Europe/Berlin, at"),
+    ],
+)
+def test_a_fault_says_key_expected_and_found(form: dict[str, Any], fault: str) -> None:
+    (found,) = faults(**form)
+    assert found.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("orders 0", "topic, partition, start and end"),
+        ("orders 0 1 2 3", "topic, partition, start and end"),
+        ("orders zero 1 2", "topic, partition, start and end"),
+        ("orders 0 -1 2", "topic, partition, start and end"),
+        ("orders 0 ٣", "topic, partition, start and end"),
+        ("orders 0 5 5", "a start below the end"),
+        ("orders 0 5 9223372036854775808", "a start below the end"),
+        ("orders 0 1 2\norders 0 7", "each partition once, not orders[0] twice"),
+        ("orders 0 1 2\norders 0 1", "each partition once, not orders[0] twice"),
+    ],
+)
+def test_a_span_of_offsets_that_does_not_fit_says_how_one_looks(line: str, expected: str) -> None:
+    (fault,) = faults(mode="reload", reason="r", offsets=line)
+    assert fault.startswith(f"offsets: expected {expected}")
+
+
+def test_every_fault_is_told_at_once() -> None:
+    found = faults(mode="reload", limit=-1, offsets="x", to="y", unheard_of=1)
+    assert [fault.partition(":")[0] for fault in found] == [
+        "unheard_of",
+        "to",
+        "offsets",
+        "limit",
+        "reason",
+        "offsets",
+        "limit",
+    ]
+
+
+def test_what_airflow_adds_to_a_conf_is_no_fault() -> None:
+    assert options(openlineage={"parentRunId": "x"}) == RunOptions()
+
+
+def test_a_backfill_reloads_the_interval_of_its_run() -> None:
+    form = {**DEFAULTS, "reload_what_is_left": True, "replace_resolved": True, "reason": "a new column"}
+    assert backfill_options({}, INTERVAL, pipeline="orders") == RunOptions(RunMode.RELOAD, times=INTERVAL)
+    assert backfill_options(form, INTERVAL, pipeline="orders") == RunOptions(
+        RunMode.RELOAD, times=INTERVAL, reload_what_is_left=True, replace_resolved=True, reason="a new column"
+    )
+
+
+def test_a_backfill_takes_no_span_of_its_own() -> None:
+    with pytest.raises(ConfigError) as caught:
+        backfill_options({"mode": "live", "limit": 5, "from": "2026-01-01", "x": 1}, INTERVAL, pipeline="orders")
+    assert [fault.partition(":")[0] for fault in caught.value.found.splitlines()] == ["x", "from", "limit"]
