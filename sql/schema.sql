@@ -85,6 +85,7 @@ CREATE TABLE kafka_ingest.batch (
     announced_at     timestamptz,
     announced_by     text, -- identity of the request that announced it, as a JSON array
     left_out         text[]      NOT NULL DEFAULT '{}',
+    warnings         text[]      NOT NULL DEFAULT '{}', -- what the plan warned of
     CONSTRAINT one_row_per_batch PRIMARY KEY (batch_id),
     CONSTRAINT batch_names_its_pipeline UNIQUE (batch_id, pipeline),
     CONSTRAINT batch_belongs_to_a_pipeline FOREIGN KEY (pipeline)
@@ -191,6 +192,29 @@ CREATE TABLE kafka_ingest.committed_offset (
     CONSTRAINT line_is_not_negative CHECK (line >= 0)
 )
 WITH (fillfactor = 70);
+
+-- What the newest plan saw of each partition's log, and where it is compared from: how fast retention goes, and since
+-- when an open transaction holds offsets back. Warnings rest on it, no position does. Times are the planner's.
+CREATE TABLE kafka_ingest.log_observation (
+    pipeline              text        NOT NULL,
+    topic                 text        NOT NULL,
+    partition             integer     NOT NULL,
+    topic_id              text,
+    seen_at               timestamptz NOT NULL,
+    log_start_offset      bigint      NOT NULL,
+    end_offset            bigint      NOT NULL,
+    high_watermark        bigint      NOT NULL,
+    rate_from_at          timestamptz NOT NULL, -- the rate of retention is measured from here
+    rate_from_offset      bigint      NOT NULL,
+    next_rate_from_at     timestamptz NOT NULL,
+    next_rate_from_offset bigint      NOT NULL,
+    pinned_since          timestamptz, -- NULL while the end offset is the high watermark
+    pinned_high_watermark bigint,
+    CONSTRAINT one_observation_per_partition PRIMARY KEY (pipeline, topic, partition),
+    CONSTRAINT observation_belongs_to_a_pipeline FOREIGN KEY (pipeline)
+        REFERENCES kafka_ingest.pipeline (pipeline) ON UPDATE CASCADE
+)
+WITH (fillfactor = 50);
 
 -- The frozen ranges of a batch, and what became of their offsets once it is published.
 CREATE TABLE kafka_ingest.batch_partition (

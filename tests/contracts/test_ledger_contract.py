@@ -11,12 +11,23 @@ import pytest
 from kafka_ingest.core.batch import BatchState, RecordCounts, Request
 from kafka_ingest.core.errors import ConfigError, Fenced, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
+from kafka_ingest.core.log_observations import observe
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.settings import FirstRun, FirstRunKind, IsolationLevel
 from kafka_ingest.core.staging import StageProgress
-from tests.builders import CLUSTER, NOON, REQUEST, TOPIC_ID, batch_settings, offset_range, position
-from tests.contracts.ledger_values import LATER, claimed, first_plan, load, new_plan, next_plan, view
+from tests.builders import (
+    CLUSTER,
+    NOON,
+    REQUEST,
+    TOPIC_ID,
+    batch_settings,
+    offset_range,
+    partition_state,
+    position,
+    snapshot,
+)
+from tests.contracts.ledger_values import LATER, TARGET, claimed, first_plan, load, new_plan, next_plan, view
 from tests.contracts.ledger_worlds import LedgerWorld, world_of
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -61,6 +72,24 @@ def test_a_recorded_plan_is_given_back_as_it_was_planned(world: LedgerWorld) -> 
     assert batch.ranges == (planned,)
     assert batch.left_out == ("orders[7]: no leader",)
     assert (batch.state, batch.claim, batch.counts, batch.planned_at) == (BatchState.PLANNED, 0, None, NOON)
+
+
+def test_what_a_plan_saw_and_warned_of_is_kept_and_replaced_by_the_next(world: LedgerWorld) -> None:
+    log = snapshot({"orders": [partition_state(0, 10, 90, end=60), partition_state(1, 0, 5)]})
+    first = observe(log, ())
+    plan = new_plan(offset_range(0, 0, 3), begins=(position(0, 0), position(1, 0)))
+    batch = world.ledger.record_plan(replace(plan, observations=first, warnings=("orders[0]: short",)), view(world))
+    assert batch.warnings == ("orders[0]: short",)
+    assert world.ledger.batch(batch.batch_id) == batch
+    assert view(world).observations == first
+
+    later = replace(snapshot({"orders": [partition_state(0, 20, 95, end=60)]}), taken_at=NOON + timedelta(hours=1))
+    seen, second = view(world, LATER), observe(later, first)
+    plan = replace(new_plan(request=LATER, supersedes=batch.batch_id), observations=second)
+    world.ledger.record_plan(plan, seen)
+    assert view(world).observations == (second[0], first[1])
+    assert second[0].pinned_since == NOON
+    assert world.ledger.plan_view("others", REQUEST, TARGET).observations == ()
 
 
 def test_an_outstanding_batch_and_its_hold_are_seen_by_every_request(world: LedgerWorld) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
+from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.outcome import PartitionOutcome
 from tests.builders import NOON
@@ -33,6 +34,7 @@ class FakeDatabase:
         locked: Batches whose row a transaction has locked.
         staged: Staged records by (batch, claim): task, attempt and record. Not committed with anything: staging is
             outside the ledger.
+        counted: Identities of records that are only counted, by (batch, claim); staged, too.
     """
 
     now: datetime = NOON
@@ -40,6 +42,7 @@ class FakeDatabase:
     pipelines: dict[str, PipelineRecord] = field(default_factory=dict)
     served: dict[tuple[str, str, str, str], ServedTopic] = field(default_factory=dict)
     positions: dict[tuple[str, TopicPartition], Position] = field(default_factory=dict)
+    observations: dict[tuple[str, TopicPartition], LogObservation] = field(default_factory=dict)
     batches: dict[str, Batch] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)
     announced_by: dict[str, Request] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class FakeDatabase:
     rows: list[StoredRecord] = field(default_factory=list)
     dead_letters: list[StoredRecord] = field(default_factory=list)
     locked: set[str] = field(default_factory=set)
+    counted: dict[tuple[str, int], set[tuple[str, int, int, int]]] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
@@ -56,6 +60,10 @@ class FakeDatabase:
     def positions_of(self, pipeline: str) -> tuple[Position, ...]:
         """Gives a pipeline's positions by (topic, partition)."""
         return tuple(self.positions[key] for key in sorted(self.positions) if key[0] == pipeline)
+
+    def observations_of(self, pipeline: str) -> tuple[LogObservation, ...]:
+        """Gives what plans saw of a pipeline's log by (topic, partition)."""
+        return tuple(self.observations[key] for key in sorted(self.observations) if key[0] == pipeline)
 
     def batches_of(self, pipeline: str) -> list[Batch]:
         """Gives a pipeline's batches in the order in which they were recorded."""

@@ -36,6 +36,7 @@ class FakeLedger:
                 outstanding=outstanding,
                 hold=db.holds.get(outstanding.batch_id) if outstanding else None,
                 own=own[-1] if own else None,
+                observations=db.observations_of(pipeline),
             )
 
     def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
@@ -195,6 +196,8 @@ class FakeLedger:
             db.served[target.schema, target.table, plan.cluster_id, topic] = served
         for position in plan.new_positions:
             db.positions[plan.pipeline, position.topic_partition] = position
+        for observation in plan.observations:
+            db.observations[plan.pipeline, observation.topic_partition] = observation
         for place, time in plan.valid_through.items():
             if (key := (plan.pipeline, place)) in db.positions:
                 db.positions[key] = replace(db.positions[key], valid_through=time)
@@ -219,6 +222,7 @@ class FakeLedger:
             counts=RecordCounts() if is_empty else None,
             valid_through=db.valid_through(plan.pipeline) if is_empty else None,
             left_out=plan.left_out,
+            warnings=plan.warnings,
         )
         db.batches[batch.batch_id] = batch
         if not is_empty:

@@ -19,7 +19,7 @@ from kafka_ingest.core.errors import (
     VersionSkew,
 )
 from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings
+from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
 from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
@@ -82,6 +82,19 @@ def world() -> World:
         clock=FakeClock(),
     )
 
+
+
+def test_a_plan_compares_the_log_with_what_the_plan_before_it_saw(world: World) -> None:
+    world.settings = replace(world.settings, watch=WatchSettings(min_headroom_offsets=1))
+    world.log.append("orders", b"1", b"2", b"3")
+    assert world.run(FIRST).warnings == ()
+    world.log.begin("orders", b"4")
+    world.log.delete_records("orders", 0, before=3)
+    batch = world.plan(SECOND)
+    assert [text.partition(":")[0] for text in batch.warnings] == ["orders[0]", "orders[0]"]
+    assert [text.split()[1] for text in batch.warnings] == ["retention", "an"]
+    [seen] = [found for found in world.database.observations.values() if found.partition == 0]
+    assert (seen.log_start_offset, seen.rate_from_offset, seen.end_offset, seen.high_watermark) == (3, 0, 3, 4)
 
 def test_a_run_stores_every_record_once_and_moves_the_position(world: World) -> None:
     world.log.append("orders", b"a", b"bad", b"c")

@@ -13,6 +13,8 @@ from kafka_ingest.adapters.postgres_rows import (
     fetch_rows,
     hold_of,
     load_batch,
+    observation_arrays,
+    observation_of,
     pipeline_of,
     position_arrays,
     position_of,
@@ -36,6 +38,7 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
     outstanding = fetch_row(cursor, "find_outstanding_batch", pipeline=pipeline)
     own = fetch_row(cursor, "find_request_batch", pipeline=pipeline, **request_parameters(request))
     hold = fetch_row(cursor, "select_hold", batch_id=outstanding["batch_id"]) if outstanding else None
+    observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
     return PlanView(
         now=clock,
         pipeline=pipeline_of(bound) if bound else None,
@@ -44,6 +47,7 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
         outstanding=load_batch(cursor, outstanding["batch_id"]) if outstanding else None,
         hold=hold_of(hold) if hold else None,
         own=load_batch(cursor, own["batch_id"]) if own else None,
+        observations=tuple(observation_of(row) for row in observations),
     )
 
 
@@ -61,6 +65,7 @@ def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
         _insert_served_topics(cursor, plan, is_first=seen.pipeline is None)
         _insert_positions(cursor, plan, batch_id, is_first=seen.pipeline is None)
         _set_valid_through(cursor, plan)
+        _store_observations(cursor, plan)
         _insert_batch(cursor, plan, batch_id)
     except psycopg2.errors.UniqueViolation as error:
         raise _moved(plan, f"another plan was first ({error.diag.constraint_name})") from error
@@ -171,6 +176,12 @@ def _set_valid_through(cursor: Cursor, plan: NewPlan) -> None:
     run_query(cursor, "set_valid_through", pipeline=plan.pipeline, valid_through=times, **place)
 
 
+def _store_observations(cursor: Cursor, plan: NewPlan) -> None:
+    if plan.observations:
+        arrays = observation_arrays(plan.observations)
+        run_query(cursor, "store_observations", pipeline=plan.pipeline, **arrays)
+
+
 def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
     run_query(
         cursor,
@@ -189,6 +200,7 @@ def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
         cluster_id=plan.cluster_id,
         planned_at=plan.planned_at,
         left_out=list(plan.left_out),
+        warnings=list(plan.warnings),
     )
     if plan.ranges:
         _insert_ranges(cursor, plan, batch_id)

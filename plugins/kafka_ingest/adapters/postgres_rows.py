@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from kafka_ingest.adapters.settings_json import first_run_from_json, settings_fr
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.core.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
 from kafka_ingest.core.ledger_view import PipelineRecord
+from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.offsets import OffsetRange, Position
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.settings import IsolationLevel
@@ -148,6 +150,19 @@ def position_of(row: Row) -> Position:
     return Position(**{name: row[name] for name in _POSITION_COLUMNS})
 
 
+_OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))
+
+
+def observation_arrays(observations: Sequence[LogObservation]) -> dict[str, list[Any]]:
+    """Gives the columns of observations as arrays, one element a partition."""
+    return {name: [getattr(observation, name) for observation in observations] for name in _OBSERVATION_COLUMNS}
+
+
+def observation_of(row: Row) -> LogObservation:
+    """Reads an observation."""
+    return LogObservation(**row)
+
+
 def pipeline_of(row: Row) -> PipelineRecord:
     """Reads what binds a pipeline."""
     return PipelineRecord(
@@ -217,6 +232,7 @@ def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:
         valid_through=row["valid_through"],
         announced_at=row["announced_at"],
         left_out=tuple(row["left_out"]),
+        warnings=tuple(row["warnings"]),
     )
 
 

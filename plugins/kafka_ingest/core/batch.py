@@ -98,7 +98,7 @@ class Batch:
     """One batch as the ledger holds it.
 
     ``left_out`` names partitions that had a fault and were left out (``on_partition_fault: leave_out``), one text each.
-    ``counts`` is ``None`` until the batch is committed.
+    ``warnings`` are those of its plan (``PlanChoice.warnings``). ``counts`` is ``None`` until the batch is committed.
     """
 
     batch_id: str
@@ -120,6 +120,7 @@ class Batch:
     valid_through: datetime | None = None
     announced_at: datetime | None = None
     left_out: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
 
     @property
     def span_offsets(self) -> int:

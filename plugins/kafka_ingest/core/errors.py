@@ -140,6 +140,10 @@ class BatchOutstanding(StopAndCall):
     """A planned batch stands in the way of a change of positions, which was not told to supersede it."""
 
 
+class RollBackRefused(StopAndCall):
+    """The ledger or the topic's settings do not allow a roll-back."""
+
+
 class TopicMissing(StopAndCall):
     """A topic of the pipeline does not exist; topics are never created by reading."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kafka_ingest.core.batch import Batch, BatchKind, Hold, Request
+from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.settings import BatchSettings, FirstRun, HoldSettings, IsolationLevel
 
@@ -47,6 +48,7 @@ class PlanView:
         outstanding: The pipeline's planned batch, if there is one.
         hold: The hold of ``outstanding``.
         own: The newest batch of the asking run, whatever its number and state.
+        observations: What earlier plans saw of the log, ordered by (topic, partition).
     """
 
     now: datetime
@@ -56,19 +58,20 @@ class PlanView:
     outstanding: Batch | None
     hold: Hold | None
     own: Batch | None
+    observations: tuple[LogObservation, ...] = ()
 
     def still_stands(self, later: PlanView) -> bool:
         """Whether a plan made from this view may be recorded when the ledger looks like ``later``.
 
-        Clock, hold and the claim of an outstanding batch move without changing what a plan may do: superseding is
-        safe at any moment because publishing is fenced.
+        Clock, hold, observations and the claim of an outstanding batch move without changing what a plan may do:
+        superseding is safe at any moment because publishing is fenced.
         """
         return self._decisive() == later._decisive()
 
     def _decisive(self) -> PlanView:
         outstanding = replace(self.outstanding, claim=0) if self.outstanding else None
         own = replace(self.own, claim=0) if self.own else None
-        return replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own)
+        return replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own, observations=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class NewPlan:
         planned_at: When Kafka was asked (UTC); the batch's ``planned_at``.
         supersedes: The outstanding batch that this plan replaces.
         left_out: Partitions left out because of a fault, one text each.
+        warnings: What the plan warns of, one text a partition.
+        observations: What the plan saw of the log, for later plans to compare with.
     """
 
     pipeline: str
@@ -108,3 +113,5 @@ class NewPlan:
     planned_at: datetime
     supersedes: str | None = None
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    observations: tuple[LogObservation, ...] = ()

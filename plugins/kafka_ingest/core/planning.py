@@ -13,8 +13,10 @@ from datetime import datetime
 from kafka_ingest.core.batch import BatchKind
 from kafka_ingest.core.errors import ClusterChanged, ConfigError
 from kafka_ingest.core.first_run import first_offset
+from kafka_ingest.core.headroom import Headroom
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
+from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
@@ -23,6 +25,9 @@ from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
 from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
+
+#: They are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
+_MOST_WARNINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class PlanChoice:
         backlog_offsets: Offsets that the run would read without a limit, in all readable partitions.
         stalled: Partitions in which an open producer transaction lets nothing be read. No fault: to be told.
         ignored_bounds: Records from the future that do not end a live run, by partition. No fault: to be told.
+        short_headroom: Partitions that retention may soon take records from (``core/plan_watch.py``). To be told, too.
+        observations: What the plan saw of the log, for later plans to compare with.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -50,6 +57,15 @@ class PlanChoice:
     backlog_offsets: int
     stalled: tuple[StalledPartition, ...] = ()
     ignored_bounds: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
+    short_headroom: tuple[Headroom, ...] = ()
+    observations: tuple[LogObservation, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be told and is no fault: one text a partition, of so many partitions at most."""
+        texts = [str(found) for found in (*self.short_headroom, *self.stalled)]
+        more = len(texts) - _MOST_WARNINGS
+        return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.log_state import PartitionState
 from kafka_ingest.core.offsets import Position, TopicPartition
 
@@ -20,18 +21,25 @@ class StalledPartition:
         end_offset: Last stable offset: where the oldest open transaction begins.
         high_watermark: What is in the log; it climbs while the end offset stays.
         valid_through: Time up to which the partition is complete, ``None`` when unknown: since then it stands.
+        seconds: How long plans have seen this end offset held back; 0 when this plan is the first.
+        climbed_offsets: How far the high watermark has climbed in that time.
     """
 
     where: TopicPartition
     end_offset: int
     high_watermark: int
     valid_through: datetime | None
+    seconds: float = 0.0
+    climbed_offsets: int = 0
 
     def __str__(self) -> str:
+        hanging = ""
+        if self.seconds:
+            hanging = f", for {self.seconds:.0f} seconds, in which the high watermark climbed by {self.climbed_offsets}"
         since = self.valid_through.isoformat(timespec="seconds") if self.valid_through else "no known time"
         return (
             f"{self.where}: an open producer transaction holds back {self.high_watermark - self.end_offset} offsets: "
-            f"readable up to {self.end_offset}, high watermark {self.high_watermark}, complete up to {since}; "
+            f"readable up to {self.end_offset}, high watermark {self.high_watermark}, complete up to {since}{hanging}; "
             "see docs/runbook.md, section Warnings of a plan"
         )
 
@@ -42,3 +50,14 @@ def stalled_partition(position: Position, state: PartitionState) -> StalledParti
     if end is None or high is None or not end <= position.committed_offset < high:
         return None
     return StalledPartition(position.topic_partition, end, high, position.valid_through)
+
+
+def since_observation(stalled: StalledPartition, seen: LogObservation) -> StalledPartition:
+    """Says how long earlier plans have seen the same end offset held back: a transaction that works soon moves it."""
+    if seen.pinned_since is None or seen.pinned_high_watermark is None:
+        return stalled
+    return replace(
+        stalled,
+        seconds=max(0.0, (seen.seen_at - seen.pinned_since).total_seconds()),
+        climbed_offsets=seen.high_watermark - seen.pinned_high_watermark,
+    )

@@ -17,6 +17,7 @@ from kafka_ingest.core.ledger_view import NewPlan, PlanView
 from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.partition_faults import fault_error
+from kafka_ingest.core.plan_watch import watched
 from kafka_ingest.core.planning import PlanChoice, choose_ranges
 from kafka_ingest.core.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.core.range_rule import LogTimes
@@ -103,8 +104,8 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     snapshot, choice = _choose(settings, view, options, ports)
     if choice.faults:
         raise fault_error(choice.faults, settings.pipeline)
-    for stalled in choice.stalled:
-        _log.warning("%s", stalled)
+    for warning in choice.warnings:
+        _log.warning("%s", warning)
     for where, record in choice.ignored_bounds.items():
         _log.warning("%s: the record at offset %s is from the future and ends no run", where, record.offset)
     plan = NewPlan(
@@ -123,6 +124,8 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
         planned_at=snapshot.taken_at,
         supersedes=supersedes,
         left_out=tuple(str(fault) for fault in choice.left_out),
+        warnings=choice.warnings,
+        observations=choice.observations,
     )
     return ports.ledger.record_plan(plan, view)
 
@@ -132,7 +135,8 @@ def _choose(
 ) -> tuple[LogSnapshot, PlanChoice]:
     snapshot = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
     times = _log_times(settings, view, snapshot, options, ports)
-    return snapshot, choose_ranges(settings, view, snapshot, options=options, times=times)
+    choice = choose_ranges(settings, view, snapshot, options=options, times=times)
+    return snapshot, watched(choice, settings, view, snapshot, kind=options.kind)
 
 
 def _log_times(
