@@ -7,7 +7,7 @@ import pytest
 from kafka_ingest.core.batch import BatchState, Request
 from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.requests import require_bound_settings, standing_batch, superseded_batch
+from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
 from kafka_ingest.core.settings import IsolationLevel, TargetSettings
 from tests.builders import (
     EMPTY_VIEW,
@@ -53,6 +53,43 @@ def test_a_superseded_or_rolled_back_batch_is_planned_anew(state: BatchState) ->
 def test_the_same_request_with_other_parameters_stops() -> None:
     with pytest.raises(RequestChanged):
         standing_batch(with_own(BatchState.COMMITTED), replace(REQUEST, parameters='{"limit": 5}'), "hash-1")
+
+
+RELOAD = '{"mode":"reload","times":{"end_ms":3600000,"start_ms":0}}'
+
+
+@pytest.mark.parametrize(
+    ("state", "parameters", "clear_number", "number"),
+    [
+        # Retries of a live run, and of one that was cleared: live runs give 0 as their clear number.
+        (BatchState.COMMITTED, "{}", 0, 0),
+        (BatchState.PLANNED, "{}", 0, 0),
+        # A backfill reprocesses the scheduled run, whether it had loaded its batch or failed before.
+        (BatchState.COMMITTED, RELOAD, 1, 1),
+        (BatchState.PLANNED, RELOAD, 1, 1),
+        (BatchState.SUPERSEDED, RELOAD, 1, 1),
+        # A retry of the backfill run whose request was never cleared since.
+        (BatchState.PLANNED, RELOAD, 0, 0),
+    ],
+)
+def test_only_a_run_that_a_backfill_reprocesses_gets_a_next_number(
+    state: BatchState, parameters: str, clear_number: int, number: int
+) -> None:
+    asked = replace(REQUEST, parameters=parameters, clear_number=clear_number)
+    assert numbered_request(with_own(state), asked).number == number
+
+
+def test_a_reload_that_was_cleared_before_it_was_loaded_goes_on_with_its_batch() -> None:
+    reload = replace(REQUEST, parameters=RELOAD, clear_number=1, number=1)
+    view = replace(view_of(position(0, 0)), own=planned_batch(offset_range(0, 0, 10), request=reload))
+    cleared = numbered_request(view, replace(reload, number=0, clear_number=2))
+    assert standing_batch(view, cleared, "hash-1") == view.own
+
+
+def test_a_run_supersedes_the_live_batch_that_a_backfill_reprocesses_without_waiting() -> None:
+    live = planned_batch(offset_range(0, 0, 10))
+    view = held(view_of(position(0, 0)), live, until_seconds=1000)
+    assert superseded_batch(view, replace(REQUEST, number=1, parameters=RELOAD), never) == live.batch_id
 
 
 def test_a_live_holder_makes_others_come_back_later() -> None:

@@ -14,14 +14,16 @@ from kafka_ingest.core.settings import PROTOCOL_VERSION, PipelineSettings
 def numbered_request(view: PlanView, request: Request) -> Request:
     """Gives the request of a plan its number: that of the run's newest batch, or the next one.
 
-    The next one only where Airflow reprocesses a backfill run: its newest batch is committed, and the run was cleared
-    since it was planned. Every other clear, and every retry, asks for the batch that the run already has.
+    The next one only where Airflow reprocesses a run by a backfill: the run was cleared since its newest batch was
+    planned, and that batch is committed, or answers something else, as the live batch of a scheduled run that failed
+    and is now to be reloaded. Every other clear, and every retry, asks for the batch that the run already has.
     """
     own = view.own
     if own is None:
         return request
-    is_reprocessed = own.state is BatchState.COMMITTED and request.clear_number > own.request.clear_number
-    return replace(request, number=own.request.number + is_reprocessed)
+    was_cleared = request.clear_number > own.request.clear_number
+    is_answered = own.state is BatchState.COMMITTED or own.request.parameters != request.parameters
+    return replace(request, number=own.request.number + (was_cleared and is_answered))
 
 
 def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batch | None:
@@ -67,7 +69,8 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
     outstanding = view.outstanding
     if outstanding is None:
         return None
-    is_own = outstanding.request.identity == request.identity
+    # Of the same run: the number grows when a backfill reprocesses it.
+    is_own = replace(outstanding.request, number=request.number).identity == request.identity
     is_held = view.hold is not None and view.hold.hold_until > view.now
     if is_own or not is_held or is_finished(outstanding.request):
         return outstanding.batch_id
