@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from kafka_ingest.adapters.connections import kafka_settings_of, postgres_params_of
 from kafka_ingest.core.batch import Batch, Request
+from kafka_ingest.core.housekeeping import Housekeeper
 from kafka_ingest.core.ports import Ledger
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.hooks.connections import kafka_connection, postgres_connection, spark_connection
@@ -107,6 +108,17 @@ def settings_hash_of(pipeline: PipelineSettings) -> str:
     from kafka_ingest.adapters.settings_json import settings_hash
 
     return settings_hash(pipeline.batch)
+
+
+def housekeeper(connection: str) -> Housekeeper:
+    """Gives what tidies the database of a connection.
+
+    Raises:
+        ConfigError: The connection is missing or unusable.
+    """
+    from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
+
+    return PostgresHousekeeper(postgres_params_of(postgres_connection(connection)))
 
 
 def _postgres_params(pipeline: PipelineSettings) -> dict[str, str]:

@@ -1,0 +1,10 @@
+"""The DAG ``kafka_ingest_housekeeping``: tidies the target databases of all pipelines once a day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_ingest.operators.housekeeping_dag import housekeeping_dag
+from kafka_ingest.operators.pipeline_catalog import read_catalog
+
+dag = housekeeping_dag(read_catalog(Path(__file__).with_name("pipelines")))

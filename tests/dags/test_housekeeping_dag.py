@@ -1,0 +1,95 @@
+"""The housekeeping DAG: one mapped task for each target database, and what its tasks do and say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from kafka_ingest.core.batch import BatchState
+from kafka_ingest.core.errors import DatabaseUnavailable
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.housekeeping import HousekeepingOperator
+from kafka_ingest.operators.housekeeping_dag import housekeeping_dag
+from kafka_ingest.operators.pipeline_catalog import PipelineCatalog
+from tests.builders import offset_range, pipeline_settings, planned_batch
+from tests.fakes.database import FakeDatabase
+from tests.fakes.housekeeper import FakeHousekeeper
+
+SUPERSEDED = planned_batch(offset_range(0, 0, 3), state=BatchState.SUPERSEDED)
+
+
+def catalog(*connections: str) -> PipelineCatalog:
+    settings = pipeline_settings("orders")
+    return PipelineCatalog(
+        tuple(replace(settings, batch=replace(settings.batch, target_connection=name)) for name in connections), ()
+    )
+
+
+def expanded_over(dag: Any) -> list[str]:
+    [task] = dag.tasks
+    assert task.task_id == "keep_house"
+    connections: list[str] = task.expand_input.value["connection"]
+    return connections
+
+
+def execute(params: dict[str, Any]) -> dict[str, int]:
+    context: Any = {"params": {"older_than_days": 90, "dry_run": False, **params}}
+    return HousekeepingOperator(task_id="keep_house", connection="warehouse").execute(context)
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> FakeHousekeeper:
+    """A database with a leftover, and an index with two page ranges that are not summarised."""
+    database = FakeDatabase()
+    database.batches = {SUPERSEDED.batch_id: SUPERSEDED}
+    database.staged = {(SUPERSEDED.batch_id, 1): []}
+    housekeeper = FakeHousekeeper(database)
+    housekeeper.unsummarized = {"shop.by_offset": 2}
+    monkeypatch.setattr(wiring, "housekeeper", {"warehouse": housekeeper}.__getitem__)
+    return housekeeper
+
+
+def test_there_is_one_task_for_each_target_database() -> None:
+    assert expanded_over(housekeeping_dag(catalog("warehouse", "archive", "warehouse"))) == ["archive", "warehouse"]
+
+
+def test_a_deployment_without_pipelines_has_nothing_to_do() -> None:
+    assert expanded_over(housekeeping_dag(catalog())) == []
+
+
+def test_the_defaults_of_the_form_change_nothing_younger_than_a_quarter_of_a_year() -> None:
+    params = housekeeping_dag(catalog()).params
+    assert {name: params[name] for name in params} == {"older_than_days": 90, "dry_run": False}
+
+
+def test_the_task_tidies_the_database_of_its_connection(house: FakeHousekeeper) -> None:
+    assert execute({"older_than_days": 0}) == {"done": 3, "would be done": 0, "left": 0}
+    assert house.database.staged == {}
+
+
+def test_a_dry_run_changes_nothing(house: FakeHousekeeper) -> None:
+    assert execute({"older_than_days": 0, "dry_run": True}) == {"done": 0, "would be done": 3, "left": 0}
+    assert list(house.database.staged) == [(SUPERSEDED.batch_id, 1)]
+
+
+def test_what_is_left_is_a_warning_in_the_log_and_the_task_succeeds(
+    house: FakeHousekeeper, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [table] = house.staging_tables()
+    house.in_use = {table.name}
+    assert execute({}) == {"done": 1, "would be done": 0, "left": 1}
+    [line] = [line for line in capsys.readouterr().out.splitlines() if table.name in line]
+    assert "[warning" in line
+    assert f"drop staging table, {table.name}: left: canceling statement due to lock timeout" in line
+
+
+def test_a_database_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: str) -> Any:
+        raise DatabaseUnavailable("the server cannot be reached")
+
+    monkeypatch.setattr(wiring, "housekeeper", away)
+    with pytest.raises(AirflowException, match="the server cannot be reached"):
+        execute({})
