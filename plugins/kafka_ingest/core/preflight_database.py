@@ -1,0 +1,50 @@
+"""Judges the target's database: server, ledger, rights, target table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kafka_ingest.core.preflight import CheckResult, Verdict
+from kafka_ingest.core.preflight_facts import Finding, ServerFacts, TargetFacts
+from kafka_ingest.core.settings import TargetSettings
+
+#: Statements of this package need 14; newer ones than the last have not been tried (README.md, "Versions").
+OLDEST_VERSION = 14
+NEWEST_TRIED_VERSION = 18
+
+
+def server_result(server: ServerFacts) -> CheckResult:
+    """Judges the server's version."""
+    found = f"PostgreSQL {server.version}, database {server.database}, role {server.role}"
+    major = server.version_number // 10_000
+    if major < OLDEST_VERSION:
+        return CheckResult("postgresql", Verdict.FAIL, found, f"upgrade to PostgreSQL {OLDEST_VERSION} or newer")
+    if major > NEWEST_TRIED_VERSION:
+        return CheckResult("postgresql", Verdict.WARN, f"{found}: newer than what was tried ({NEWEST_TRIED_VERSION})")
+    return CheckResult("postgresql", Verdict.PASS, found)
+
+
+def ledger_result(version: str) -> CheckResult:
+    """Says that the ledger is the one of this package."""
+    return CheckResult("ledger", Verdict.PASS, f"up to date: {version}")
+
+
+def right_results(missing: Sequence[Finding]) -> Iterator[CheckResult]:
+    """Judges the rights on ledger, staging and database."""
+    for finding in missing:
+        yield CheckResult("privileges", Verdict.FAIL, finding.found, finding.fix)
+    if not missing:
+        yield CheckResult("privileges", Verdict.PASS, "ledger, staging and temporary tables may be used")
+
+
+def target_results(target: TargetSettings, facts: TargetFacts) -> Iterator[CheckResult]:
+    """Judges the target table: a line for every mismatch and every weakness."""
+    if not facts.is_there and target.create_table:
+        yield CheckResult("target table", Verdict.PASS, f"{target} is not there yet: the first plan creates it")
+        return
+    for fault in facts.faults:
+        yield CheckResult("target table", Verdict.FAIL, fault.found, fault.fix)
+    for weakness in facts.weaknesses:
+        yield CheckResult("target table", Verdict.WARN, weakness.found, weakness.fix)
+    if not facts.faults and not facts.weaknesses:
+        yield CheckResult("target table", Verdict.PASS, f"{target} fits the pipeline")
