@@ -33,6 +33,7 @@ from kafka_ingest.core.settings import (
     TopicSelection,
     ValueFormat,
     ValueSettings,
+    WatchSettings,
 )
 
 _HEAD = "pipeline: orders\nschedule: null\n"
@@ -105,6 +106,9 @@ def test_the_shortest_file_gets_every_default(tmp_path: Path) -> None:
             execution_timeout_seconds=21_600,
             busy_timeout_seconds=21_600,
         ),
+        watch=WatchSettings(
+            min_headroom_offsets=None, min_headroom_seconds=21_600, max_stalled_seconds=None, mirror_group=False
+        ),
     )
 
 
@@ -136,6 +140,8 @@ metadata_columns: {topic: t, generation: g, partition: p, offset: o, timestamp: 
 dead_letters: {max_count: 1, max_ratio: 0, ratio_from_count: 2, max_consecutive: 3}
 on_partition_fault: leave_out
 hold: {start_timeout_seconds: 4, heartbeat_timeout_seconds: 6, heartbeat_interval_seconds: 3}
+alerts: {min_headroom_offsets: 1000, min_headroom_seconds: 7200, max_stalled_seconds: 3600}
+mirror_group: true
 spark:
   connection: spark_shop
   conf: {spark.speculation: true, spark.executor.instances: 4, spark.network.timeout: 300s}
@@ -205,6 +211,9 @@ airflow:
             retry_delay_seconds=0,
             execution_timeout_seconds=60,
             busy_timeout_seconds=900,
+        ),
+        watch=WatchSettings(
+            min_headroom_offsets=1_000, min_headroom_seconds=7_200, max_stalled_seconds=3_600, mirror_group=True
         ),
     )
 

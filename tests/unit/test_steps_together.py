@@ -83,7 +83,6 @@ def world() -> World:
     )
 
 
-
 def test_a_plan_compares_the_log_with_what_the_plan_before_it_saw(world: World) -> None:
     world.settings = replace(world.settings, watch=WatchSettings(min_headroom_offsets=1))
     world.log.append("orders", b"1", b"2", b"3")
@@ -95,6 +94,7 @@ def test_a_plan_compares_the_log_with_what_the_plan_before_it_saw(world: World) 
     assert [text.split()[1] for text in batch.warnings] == ["retention", "an"]
     [seen] = [found for found in world.database.observations.values() if found.partition == 0]
     assert (seen.log_start_offset, seen.rate_from_offset, seen.end_offset, seen.high_watermark) == (3, 0, 3, 4)
+
 
 def test_a_run_stores_every_record_once_and_moves_the_position(world: World) -> None:
     world.log.append("orders", b"a", b"bad", b"c")

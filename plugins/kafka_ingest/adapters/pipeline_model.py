@@ -27,6 +27,7 @@ from kafka_ingest.adapters.pipeline_fields import (
     TimezoneName,
 )
 from kafka_ingest.adapters.pipeline_sections import (
+    AlertsSection,
     DeadLettersSection,
     FirstRunSection,
     HeadersSection,
@@ -39,10 +40,10 @@ from kafka_ingest.adapters.pipeline_sections import (
     TargetSection,
     ValueSection,
 )
-from kafka_ingest.core.settings import JobSettings, ScheduleSettings
+from kafka_ingest.core.settings import JobSettings, ScheduleSettings, WatchSettings
 
 # The defaults have one home, the settings that the steps use.
-_JOB, _SCHEDULE = JobSettings(), ScheduleSettings(schedule=None)
+_JOB, _SCHEDULE, _WATCH = JobSettings(), ScheduleSettings(schedule=None), WatchSettings()
 
 
 class SparkSection(Section):
@@ -166,6 +167,15 @@ class PipelineFile(Section):
         "the others are loaded, and the run ends red.",
     )
     hold: HoldSection = Field(default_factory=HoldSection, description="How long a silent run holds the pipeline.")
+    alerts: AlertsSection = Field(
+        default_factory=AlertsSection, description="When a plan warns or stops because of what it sees in the log."
+    )
+    mirror_group: bool = Field(
+        default=_WATCH.mirror_group,
+        description="Whether each run copies the committed offsets to the Kafka consumer group "
+        "`kafka_ingest.<pipeline>`, so that lag tools show the pipeline. The copy is never read back, and a failure to "
+        "copy is a warning. The connection's user needs READ on the group.",
+    )
     spark: SparkSection = Field(default_factory=SparkSection, description="How the Spark job runs.")
     airflow: AirflowSection = Field(
         default_factory=AirflowSection, description="What Airflow shows and how it retries."

@@ -29,10 +29,12 @@ from kafka_ingest.core.settings import (
     HoldSettings,
     MetadataColumns,
     OffsetLimit,
+    WatchSettings,
 )
 
 # The defaults have one home, the settings that the steps use.
 _DEAD_LETTERS, _HOLD, _LIMIT, _METADATA = DeadLetterLimits(), HoldSettings(), OffsetLimit(), MetadataColumns()
+_WATCH = WatchSettings()
 
 
 class Section(BaseModel):
@@ -238,4 +240,30 @@ class HoldSection(Section):
     )
     heartbeat_interval_seconds: Seconds = Field(
         default=_HOLD.heartbeat_interval_seconds, description="Between two heartbeats; at most half of the time-out."
+    )
+
+
+class AlertsSection(Section):
+    """When a plan warns or stops because of what it sees in the log.
+
+    Warnings stand in the task log, in metrics and in the asset event. Only a plan looks: a pipeline that does not run
+    warns of nothing.
+    """
+
+    min_headroom_offsets: PositiveCount | None = Field(
+        default=_WATCH.min_headroom_offsets,
+        description="A plan warns of a partition where records wait and retention is less than so many offsets behind "
+        "the committed offset; `null`: never.",
+        examples=[100_000],
+    )
+    min_headroom_seconds: Seconds | None = Field(
+        default=_WATCH.min_headroom_seconds,
+        description="The same in time: until retention reaches the committed offset, at the rate that the plans of the "
+        "last 12 to 24 hours observed (an estimate, and none in the first hour). `null`: never.",
+    )
+    max_stalled_seconds: Seconds | None = Field(
+        default=_WATCH.max_stalled_seconds,
+        description="A partition in which an open producer transaction has let nothing be read for longer is a fault, "
+        "as `on_partition_fault` says. `null`: only a warning, and the other partitions are loaded.",
+        examples=[3_600],
     )

@@ -15,6 +15,7 @@ def to_settings(file: PipelineFile) -> core.PipelineSettings:
         plan=_plan(file),
         job=_job(file),
         schedule=_schedule(file),
+        watch=core.WatchSettings(**file.alerts.model_dump(), mirror_group=file.mirror_group),
     )
 
 
