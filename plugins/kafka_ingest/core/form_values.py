@@ -1,0 +1,80 @@
+"""Values of a form, as Airflow's params, a run's conf or a command line give them; their faults are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_ingest.core.record_time import parse_record_time
+
+#: Airflow's OpenLineage provider puts this key into the conf of runs that a TriggerDagRunOperator starts
+#: (``airflow/providers/standard/utils/openlineage.py``); it is no value of a form.
+_NOT_OURS = frozenset({"openlineage"})
+
+
+@dataclass
+class FormValues:
+    """The values of a form while they are read.
+
+    Attributes:
+        given: What was filled in; a key that is missing holds its default.
+        defaults: Every key of the form with its default.
+        zone: IANA time zone of times without an offset from UTC.
+        faults: What does not fit, one text each.
+    """
+
+    given: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    zone: str
+    faults: list[str] = field(default_factory=list)
+
+    def fault(self, key: str, expected: str, found: object) -> None:
+        """Notes a fault."""
+        self.faults.append(f"{key}: expected {expected}; found {found}")
+
+    def check_known_keys(self) -> None:
+        """Notes a fault for each key that is not of the form."""
+        for key in sorted(set(self.given) - set(self.defaults) - _NOT_OURS):
+            self.fault(key, f"one of the keys {', '.join(self.defaults)}", "an unknown key")
+
+    def is_given(self, key: str) -> bool:
+        """Whether a key holds something else than its default; an empty text counts as nothing."""
+        value = self.given.get(key)
+        return (value.strip() if isinstance(value, str) else value) not in (self.defaults[key], None, "")
+
+    def read(self, key: str, parse: Callable[[Any], Any]) -> Any:
+        """Reads one value; its default where it is not given or has a fault."""
+        if not self.is_given(key):
+            return self.defaults[key]
+        try:
+            return parse(self.given[key])
+        except ValueError as expected:
+            self.fault(key, str(expected), repr(self.given[key]))
+            return self.defaults[key]
+
+    def time(self, key: str) -> int | None:
+        """Reads a time, in ms since 1970 UTC."""
+        value: int | None = self.read(key, lambda text: parse_record_time(a_text(text), self.zone))
+        return value
+
+
+def a_text(value: object) -> str:
+    """Reads a text, without white space around it."""
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value.strip()
+
+
+def a_flag(value: object) -> bool:
+    """Reads true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def a_positive_number(value: object) -> int:
+    """Reads a whole number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("a whole number, at least 1")
+    return value
