@@ -104,6 +104,7 @@ class _SubrangeStager:
         refused = self._writer.write(decoded)
         dead = _in_order(decoded.dead, refused)
         self._writer.write_dead_letters(records, dead, subrange)
+        self._writer.write_counted(records, decoded.tombstones, subrange)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
 
     def _require_few_dead_letters(self, account: SubrangeAccount) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg2
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg2 import errorcodes, sql
 
 from kafka_ingest.adapters.postgres_staging import staging_table
@@ -68,6 +69,7 @@ class StagingWriter:
         self._cursor = connection.cursor()
         self._rows = staging_table(stem, "rows")
         self._dead_letters = staging_table(stem, "dead_letters")
+        self._counted = staging_table(stem, "counted")
         self._tag = (stage_task, stage_attempt)
         self._shape = context.target
         self._offset = context.settings.metadata.offset
@@ -94,6 +96,20 @@ class StagingWriter:
         """
         if dead:
             self._copy(self._dead_letters, self._tagged(dead_letter_rows(records, dead, subrange)))
+
+    def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], subrange: Subrange) -> None:
+        """Stages the identities of records that are only counted, as far as the batch replaces what they were before.
+
+        Args:
+            records: The chunk as the reader gave it.
+            tombstones: Which of its records are counted.
+            subrange: Where the chunk comes from.
+        """
+        counted = records.select(["topic", "partition", "offset"]).take(pa.array(tombstones, pa.int64()))
+        counted = counted.filter(pc.less(counted.column("offset"), subrange.replaced_to))
+        if counted.num_rows:
+            generation = pa.array([subrange.generation] * counted.num_rows, pa.int32())
+            self._copy(self._counted, self._tagged(counted.append_column("generation", generation)))
 
     def _tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         task, attempt = self._tag

@@ -101,6 +101,7 @@ def publish(world: LedgerWorld, batch: Batch, outcome: BatchOutcome) -> tuple[in
     with world.publisher.begin(batch) as publication:
         publication.lock_batch()
         moved = publication.advance_positions(outcome)
+        outcome = publication.replace(outcome, with_resolved=False).outcome_of(outcome)
         rows = publication.insert_rows(outcome)
         dead_letters = publication.insert_dead_letters(outcome)
         publication.record_outcome(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Protocol
 
 import psycopg2
@@ -38,6 +39,12 @@ class LedgerWorld(Protocol):
     def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
         """Puts records of (task, attempt) into the attempt's staging."""
 
+    def stage_counted(self, batch: Batch, counted: Sequence[StoredRecord]) -> None:
+        """Puts identities of records that are only counted into the attempt's staging, as of task 0, attempt 7."""
+
+    def resolve(self, *offsets: int) -> None:
+        """Marks dead letters as resolved, and puts the rows that they were turned into into the target."""
+
     def rows(self) -> list[StoredRecord]:
         """Reads the target, by identity."""
 
@@ -67,6 +74,15 @@ class FakeWorld:
 
     def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
         self.database.staged[batch.batch_id, batch.claim] = list(staged)
+
+    def stage_counted(self, batch: Batch, counted: Sequence[StoredRecord]) -> None:
+        identities = {(r.topic, r.generation, r.partition, r.offset) for r in counted}
+        self.database.counted[batch.batch_id, batch.claim] = identities
+
+    def resolve(self, *offsets: int) -> None:
+        for letter in (found for found in self.database.dead_letters if found.offset in offsets):
+            self.database.resolved.add((letter.topic, letter.generation, letter.partition, letter.offset))
+            self.database.rows.append(replace(letter, reason=None))
 
     def rows(self) -> list[StoredRecord]:
         return sorted(self.database.rows, key=lambda r: (r.topic, r.generation, r.partition, r.offset))
@@ -106,8 +122,33 @@ class PostgresWorld:
             ' partition integer, "offset" bigint, record_time_ms bigint, record_time_type text, key bytea,'
             f" value bytea, header_names text[], header_values bytea[], reason text, detail text, {tags})"
         )
+        self.run(
+            f"CREATE UNLOGGED TABLE kafka_ingest_staging.{stem}_counted (topic text, generation integer,"
+            f' partition integer, "offset" bigint, {tags})'
+        )
         with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
             _insert_staged(cursor, stem, staged)
+
+    def stage_counted(self, batch: Batch, counted: Sequence[StoredRecord]) -> None:
+        stem = staging_name(batch.batch_id, batch.claim)
+        for r in counted:
+            self.run(
+                f"INSERT INTO kafka_ingest_staging.{stem}_counted VALUES (%s, %s, %s, %s, 0, 7)",
+                (r.topic, r.generation, r.partition, r.offset),
+            )
+
+    def resolve(self, *offsets: int) -> None:
+        self.run(
+            "UPDATE kafka_ingest.dead_letter SET resolved_at = now(), resolution = 'by hand'"
+            ' WHERE "offset" = ANY (%s)',
+            (list(offsets),),
+        )
+        self.run(
+            "INSERT INTO shop.orders (kafka_topic, kafka_generation, kafka_partition, kafka_offset, batch_id)"
+            ' SELECT topic, generation, partition, "offset", batch_id FROM kafka_ingest.dead_letter'
+            ' WHERE "offset" = ANY (%s)',
+            (list(offsets),),
+        )
 
     def rows(self) -> list[StoredRecord]:
         found = self.run(

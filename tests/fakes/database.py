@@ -34,6 +34,7 @@ class FakeDatabase:
         locked: Batches whose row a transaction has locked.
         staged: Staged records by (batch, claim): task, attempt and record. Not committed with anything: staging is
             outside the ledger.
+        resolved: Identities of dead letters that are marked as resolved.
         counted: Identities of records that are only counted, by (batch, claim); staged, too.
     """
 
@@ -50,6 +51,7 @@ class FakeDatabase:
     rows: list[StoredRecord] = field(default_factory=list)
     dead_letters: list[StoredRecord] = field(default_factory=list)
     locked: set[str] = field(default_factory=set)
+    resolved: set[tuple[str, int, int, int]] = field(default_factory=set)
     counted: dict[tuple[str, int], set[tuple[str, int, int, int]]] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
 

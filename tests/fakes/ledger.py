@@ -152,6 +152,7 @@ class FakeLedger:
                     for row in db.rows
                     if (row.topic, row.generation, row.partition) == (r.topic, r.generation, r.partition)
                     and r.start <= row.offset < r.end
+                    and (row.topic, row.generation, row.partition, row.offset) not in db.resolved
                 ]
                 if len(offsets) != part.counts.rows or len(set(offsets)) != len(offsets):
                     found.append(Violation("target_rows", f"{r}: rows {part.counts.rows}, rows_found {len(offsets)}"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, auto
+from typing import TypeAlias
 
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import (
@@ -17,10 +18,13 @@ from kafka_ingest.core.errors import (
     StagingLost,
     TargetMismatch,
 )
-from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.offsets import OffsetRange, Position
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
 from tests.fakes.database import FakeDatabase, StoredRecord
+
+Identity: TypeAlias = tuple[str, int, int, int]
 
 
 class CommitAnswer(Enum):
@@ -62,6 +66,8 @@ class FakePublication:
         self._batch = batch
         self._has_lock = False
         self._positions: list[Position] = []
+        self._gone: list[StoredRecord] = []
+        self._discarded: set[Identity] = set()
         self._rows: list[StoredRecord] = []
         self._dead_letters: list[StoredRecord] = []
         self._committed: Batch | None = None
@@ -84,15 +90,51 @@ class FakePublication:
         self._positions = [position for position in moved if position is not None]
         return len(self._positions)
 
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        staged = self._winners(outcome)
+        counted = self._db.counted.get((self._batch.batch_id, self._batch.claim), set())
+        known = {_identity(record) for record in staged} | counted
+        stays = set() if with_resolved else self._db.resolved
+        replaced, kept = [], []
+        for part in outcome.partitions:
+            r = part.range
+            replaced.append(self._replaced(r, known, stays))
+            kept.append(self._kept(r, staged, counted, stays))
+        self._discarded = stays
+        return Replacement(
+            tuple(part for part in replaced if part.rows or part.dead_letters),
+            tuple(part for part in kept if part.rows or part.dead_letters or part.tombstones or part.invisible),
+        )
+
+    def _replaced(self, r: OffsetRange, known: set[Identity], stays: set[Identity]) -> ReplacedPartition:
+        def goes(record: StoredRecord) -> bool:
+            return _is_replaced(_identity(record), r) and _identity(record) not in stays
+
+        rows = [record for record in self._db.rows if goes(record)]
+        dead_letters = [record for record in self._db.dead_letters if goes(record)]
+        self._gone += [*rows, *dead_letters]
+        missing = sorted(record.offset for record in (*rows, *dead_letters) if _identity(record) not in known)
+        return ReplacedPartition(r.topic_partition, len(rows), len(dead_letters), len(missing), tuple(missing[:5]))
+
+    def _kept(
+        self, r: OffsetRange, staged: list[StoredRecord], counted: set[Identity], stays: set[Identity]
+    ) -> KeptDeadLetters:
+        kept = {identity for identity in stays if _is_replaced(identity, r)}
+        rows = sum(_identity(record) in kept for record in staged if record.reason is None)
+        dead_letters = sum(_identity(record) in kept for record in staged if record.reason is not None)
+        tombstones = len(kept & counted)
+        invisible = len(kept) - rows - dead_letters - tombstones
+        return KeptDeadLetters(r.topic_partition, rows, dead_letters, tombstones, invisible)
+
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        self._rows = [record for record in self._winners(outcome) if record.reason is None]
+        self._rows = [record for record in self._published(outcome) if record.reason is None]
         if self._publisher.refused_by and self._rows:
             raise TargetMismatch("the target refused the batch", found=f"constraint {self._publisher.refused_by}")
         return len(self._rows)
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
-        self._dead_letters = [record for record in self._winners(outcome) if record.reason is not None]
-        stored = {_identity(record) for record in self._db.dead_letters}
+        self._dead_letters = [record for record in self._published(outcome) if record.reason is not None]
+        stored = {_identity(record) for record in self._db.dead_letters if record not in self._gone}
         identities = [_identity(record) for record in self._dead_letters]
         if stored & set(identities) or len(set(identities)) != len(identities):
             raise AccountingMismatch("a dead letter is there already", found="constraint one_dead_letter_per_record")
@@ -139,8 +181,9 @@ class FakePublication:
         with db.mutex:
             for position in self._positions:
                 db.positions[self._batch.pipeline, position.topic_partition] = position
-            db.rows += self._rows
-            db.dead_letters += self._dead_letters
+            gone = set(self._gone)
+            db.rows = [record for record in db.rows if record not in gone] + self._rows
+            db.dead_letters = [record for record in db.dead_letters if record not in gone] + self._dead_letters
             if self._committed:
                 valid_through = db.valid_through(self._batch.pipeline)
                 db.batches[self._batch.batch_id] = replace(
@@ -167,6 +210,9 @@ class FakePublication:
             valid_through=part.valid_through or stored.valid_through,
         )
 
+    def _published(self, outcome: BatchOutcome) -> list[StoredRecord]:
+        return [record for record in self._winners(outcome) if _identity(record) not in self._discarded]
+
     def _winners(self, outcome: BatchOutcome) -> list[StoredRecord]:
         staged = self._db.staged.get((self._batch.batch_id, self._batch.claim))
         if staged is None:
@@ -174,5 +220,11 @@ class FakePublication:
         return [record for task, attempt, record in staged if outcome.winners.get(task) == attempt]
 
 
-def _identity(record: StoredRecord) -> tuple[str, int, int, int]:
+def _identity(record: StoredRecord) -> Identity:
     return (record.topic, record.generation, record.partition, record.offset)
+
+
+def _is_replaced(identity: Identity, r: OffsetRange) -> bool:
+    topic, generation, partition, offset = identity
+    is_there = (topic, generation, partition) == (r.topic, r.generation, r.partition)
+    return is_there and r.start <= offset < r.replaced_to

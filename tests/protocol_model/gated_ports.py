@@ -14,6 +14,7 @@ from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding, Log, Publication, Publisher
+from kafka_ingest.core.replacement import Replacement
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 from tests.protocol_model.attempts import COMMIT, Attempt, CommitAnswer
 
@@ -138,6 +139,10 @@ class GatedPublication:
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
         return self._write("advance_positions", lambda: self._session.publication.advance_positions(outcome))
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        action = partial(self._session.publication.replace, outcome, with_resolved=with_resolved)
+        return self._write("replace", action)
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         return self._write("insert_rows", lambda: self._session.publication.insert_rows(outcome))

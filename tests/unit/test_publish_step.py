@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,10 +13,14 @@ from kafka_ingest.core.errors import (
     CommitStateUnknown,
     Fenced,
     IngestError,
+    ReloadWouldLose,
     StagingLost,
 )
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.steps.publish_batch import publish_batch
 from tests.builders import offset_range, planned_batch
 
@@ -41,12 +45,14 @@ class ScriptedPublication:
     moved: int = 2
     rows: int = 13
     dead_letters: int = 2
+    replacement: Replacement = field(default_factory=Replacement)
+    recorded: BatchOutcome | None = None
     commit_error: IngestError | None = None
     calls: list[str] = field(default_factory=list)
 
     @contextmanager
     def begin(self, batch: Batch) -> Iterator[ScriptedPublication]:
-        assert batch is BATCH
+        assert batch.batch_id == BATCH.batch_id
         yield self
 
     def lock_batch(self) -> BatchStanding:
@@ -56,6 +62,10 @@ class ScriptedPublication:
     def advance_positions(self, outcome: BatchOutcome) -> int:
         self.calls.append("advance_positions")
         return self.moved
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        self.calls.append("replace" + (" with resolved" if with_resolved else ""))
+        return self.replacement
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         self.calls.append("insert_rows")
@@ -67,6 +77,7 @@ class ScriptedPublication:
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
         self.calls.append("record_outcome")
+        self.recorded = outcome
 
     def commit(self) -> None:
         self.calls.append("commit")
@@ -86,8 +97,12 @@ class SettlingLedger:
         return self.standing
 
 
-def publish(publication: ScriptedPublication, settled: BatchStanding | None = None) -> None:
-    publish_batch(BATCH, OUTCOME, publication, SettlingLedger(settled))  # type: ignore[arg-type]
+def publish(publication: ScriptedPublication, settled: BatchStanding | None = None, batch: Batch = BATCH) -> None:
+    publish_batch(batch, OUTCOME, publication, SettlingLedger(settled))  # type: ignore[arg-type]
+
+
+def asked_with(options: RunOptions) -> Batch:
+    return replace(BATCH, request=replace(BATCH.request, parameters=options.to_parameters()))
 
 
 def test_statements_come_in_the_order_of_the_protocol() -> None:
@@ -96,6 +111,7 @@ def test_statements_come_in_the_order_of_the_protocol() -> None:
     assert publication.calls == [
         "lock_batch",
         "advance_positions",
+        "replace",
         "insert_rows",
         "insert_dead_letters",
         "record_outcome",
@@ -156,3 +172,43 @@ def test_a_lost_answer_to_commit_is_fenced_when_a_newer_claim_took_over_meanwhil
     publication = ScriptedPublication(commit_error=CommitStateUnknown("connection lost"))
     with pytest.raises(Fenced):
         publish(publication, settled=BatchStanding(BatchState.PLANNED, BATCH.claim + 1))
+
+
+GONE = ReplacedPartition(TopicPartition("orders", 0), rows=4, dead_letters=1, missing=2, first_missing=(3, 8))
+
+
+def test_rows_whose_records_are_gone_stop_the_publish_with_their_offsets() -> None:
+    publication = ScriptedPublication(replacement=Replacement(replaced=(GONE,)))
+    with pytest.raises(ReloadWouldLose, match=r"orders\[0\]: 2 gone, the first at 3, 8"):
+        publish(publication)
+    assert publication.calls == ["lock_batch", "advance_positions", "replace"]
+
+
+def test_rows_whose_records_are_gone_are_given_up_when_the_request_says_so() -> None:
+    publication = ScriptedPublication(replacement=Replacement(replaced=(GONE,)))
+    publish(publication, batch=asked_with(RunOptions(reload_what_is_left=True)))
+    assert publication.calls[-1] == "commit"
+
+
+def test_resolved_dead_letters_are_replaced_when_the_request_says_so() -> None:
+    publication = ScriptedPublication()
+    publish(publication, batch=asked_with(RunOptions(replace_resolved=True)))
+    assert publication.calls[2] == "replace with resolved"
+
+
+def test_what_stays_of_resolved_dead_letters_is_not_expected_again_and_is_counted_as_dead_letters() -> None:
+    kept = KeptDeadLetters(TopicPartition("orders", 0), rows=3, dead_letters=1)
+    publication = ScriptedPublication(rows=10, dead_letters=1, replacement=Replacement(kept=(kept,)))
+    publish(publication)
+    assert publication.recorded is not None
+    assert [part.counts for part in publication.recorded.partitions] == [
+        RecordCounts(rows=6, dead_letters=4),
+        RecordCounts(rows=4, dead_letters=1),
+    ]
+
+
+def test_a_kept_record_counts_once_whatever_it_is_now() -> None:
+    kept = KeptDeadLetters(TopicPartition("orders", 0), rows=1, dead_letters=2, tombstones=3, invisible=4)
+    before = RecordCounts(rows=10, dead_letters=5, tombstones=6, invisible=7)
+    assert kept.applied_to(before) == RecordCounts(rows=9, dead_letters=13, tombstones=3, invisible=3)
+    assert kept.applied_to(before).offsets == before.offsets

@@ -31,6 +31,7 @@ from kafka_ingest.adapters.postgres_publish_faults import (
     staging_fault,
     target_fault,
 )
+from kafka_ingest.adapters.postgres_replacement import replace_loaded
 from kafka_ingest.adapters.postgres_rows import (
     fetch_row,
     query_with_identifiers,
@@ -47,6 +48,7 @@ from kafka_ingest.core.errors import (
 )
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.replacement import Replacement
 from kafka_ingest.core.staging import staging_name
 from kafka_ingest.core.target_shape import written_columns
 
@@ -122,6 +124,18 @@ class PostgresPublication:
                 end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
                 valid_through=[p.valid_through for p in outcome.partitions],
             )
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        """Deletes what the batch replaces: rows and dead letters below ``loaded_to`` in its ranges, by identity.
+
+        Raises:
+            TargetMismatch: A constraint or trigger of the target refused the deletion, or the table no longer fits.
+            StagingLost: A staging table is gone.
+        """
+        try:
+            return replace_loaded(self._cursor, self._batch, outcome, with_resolved=with_resolved)
+        except psycopg2.Error as error:
+            raise target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         """Moves the winners' staged rows into the target; gives their number.

@@ -41,7 +41,7 @@ def staging_table(stem: str, part: str) -> sql.Identifier:
 
     Args:
         stem: As :func:`kafka_ingest.core.staging.staging_name` gives it.
-        part: ``rows``, ``dead_letters`` or ``progress``.
+        part: ``rows``, ``dead_letters``, ``counted`` or ``progress``.
     """
     return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
 
@@ -70,7 +70,7 @@ class PostgresStaging:
             _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
             with transaction(connection) as cursor:
                 columns = _target_columns(cursor, target)
-                for part in ("dead_letters", "progress"):
+                for part in ("dead_letters", "progress", *_counted(batch)):
                     _execute(cursor, f"create_staging_{part}", **{part: staging_table(stem, part)})
                 _create_rows(cursor, stem, batch, columns)
 
@@ -98,6 +98,11 @@ class PostgresStaging:
 
 def _faults(doing: str, batch: Batch) -> Any:
     return database_faults(doing, pipeline=batch.pipeline, batch_id=batch.batch_id)
+
+
+def _counted(batch: Batch) -> Sequence[str]:
+    """Names the table of counted offsets where it is needed: to tell them from lost ones when rows are replaced."""
+    return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
 
 
 def _execute(cursor: Any, query: str, **names: sql.Composable) -> None:

@@ -13,6 +13,7 @@ from kafka_ingest.core.ledger_view import NewPlan, PlanView
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
+from kafka_ingest.core.replacement import Replacement
 from kafka_ingest.core.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
 
@@ -56,6 +57,18 @@ class Log(Protocol):
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
+        """
+
+
+class GroupMirror(Protocol):
+    """Kafka consumer groups, to which positions are copied for lag tools. Written only, never read."""
+
+    def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets the group's offsets of these partitions; others of the group stay. Doing it twice is harmless.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+            ConfigError: Kafka refuses: no right to the group, a consumer is a member of it, a partition is gone.
         """
 
 
@@ -199,6 +212,16 @@ class Publication(Protocol):
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
         """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        """Deletes rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
+
+        Resolved dead letters and their rows stay unless ``with_resolved``; staged records in whose place they stay are
+        not published.
+
+        Raises:
+            TargetMismatch: The target refused it.
+        """
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         """Moves the winners' staged rows into the target; gives their number.

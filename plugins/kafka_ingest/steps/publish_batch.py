@@ -15,6 +15,8 @@ from kafka_ingest.core.errors import (
 )
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding, Ledger, Publication, Publisher
+from kafka_ingest.core.replacement import require_nothing_lost
+from kafka_ingest.core.run_options import run_options_of
 
 
 def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, ledger: Ledger) -> None:
@@ -34,6 +36,7 @@ def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, led
         AccountingMismatch: Positions or counts differ from what was planned and staged.
         StagingLost: Staged rows are missing.
         TargetMismatch: A constraint of the target refused the batch.
+        ReloadWouldLose: What would be replaced is no longer in the log.
         CommitStateUnknown: The outcome of COMMIT cannot be learnt yet.
     """
     try:
@@ -50,10 +53,15 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
     moved = publication.advance_positions(outcome)
     if moved != len(outcome.partitions):
         raise _mismatch(batch, "positions that still stand as planned", len(outcome.partitions), moved)
-    counts = outcome.counts
-    _require_staged(batch, "rows", counts.rows, publication.insert_rows(outcome))
-    _require_staged(batch, "dead letters", counts.dead_letters, publication.insert_dead_letters(outcome))
-    publication.record_outcome(outcome)
+    options = run_options_of(batch.request)
+    replacement = publication.replace(outcome, with_resolved=options.replace_resolved)
+    if not options.reload_what_is_left:
+        require_nothing_lost(batch, replacement.replaced)
+    counts, (kept_rows, kept_dead_letters) = outcome.counts, replacement.staged_but_kept
+    _require_staged(batch, "rows", counts.rows - kept_rows, publication.insert_rows(outcome))
+    dead_letters = counts.dead_letters - kept_dead_letters
+    _require_staged(batch, "dead letters", dead_letters, publication.insert_dead_letters(outcome))
+    publication.record_outcome(replacement.outcome_of(outcome))
 
 
 def _owns(standing: BatchStanding, batch: Batch) -> bool:

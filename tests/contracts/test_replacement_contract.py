@@ -1,0 +1,177 @@
+"""What every publisher promises about replacing: offsets that were loaded before are deleted by identity, or kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.core.batch import Batch, RecordCounts
+from kafka_ingest.core.offsets import OffsetRange, TopicPartition
+from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
+from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
+from tests.builders import NOON, offset_range
+from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, load, next_plan, outcome_of, publish
+from tests.contracts.ledger_worlds import LedgerWorld, world_of
+
+P0 = TopicPartition("orders", 0)
+
+
+@pytest.fixture(params=["fake", "postgresql"])
+def world(request: pytest.FixtureRequest) -> LedgerWorld:
+    return world_of(request)
+
+
+def again(start: int, end: int, *, position: int = 6) -> OffsetRange:
+    """Offsets of partition 0 to read again; all below 6 was loaded."""
+    return replace(offset_range(0, start, end), committed_before=position, loaded_to=6)
+
+
+def loaded(world: LedgerWorld, *dead_letters: int) -> Batch:
+    """Loads offsets 0 to 5 of partition 0, some of them as dead letters, and 0 to 1 of partition 1."""
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 6), offset_range(1, 0, 2)))
+    staged = [
+        (task, attempt, dead(record) if record.partition == 0 and record.offset in dead_letters else record)
+        for task, attempt, record in all_rows(batch)
+    ]
+    world.stage(batch, staged)
+    publish(world, batch, outcome_of(batch, dead_letters=len(dead_letters)))
+    return batch
+
+
+def replaced(world: LedgerWorld, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool = False) -> Replacement:
+    """Asks what a publish would replace, and rolls it back."""
+    with world.publisher.begin(batch) as publication:
+        publication.lock_batch()
+        publication.advance_positions(outcome)
+        return publication.replace(outcome, with_resolved=with_resolved)
+
+
+def outcome_with(batch: Batch, counts: RecordCounts) -> BatchOutcome:
+    return BatchOutcome((PartitionOutcome(batch.ranges[0], counts, NOON, NOON, 5, None),), {0: 7})
+
+
+def owners(world: LedgerWorld) -> list[tuple[int, int, str]]:
+    return [(row.partition, row.offset, row.batch_id) for row in world.rows()]
+
+
+def test_a_range_that_was_loaded_is_replaced_and_nothing_beside_it(world: LedgerWorld) -> None:
+    old = loaded(world, 1).batch_id
+    new = claimed(world, next_plan(world, again(1, 4)))
+    world.stage(new, all_rows(new))
+    assert publish(world, new, outcome_of(new)) == (1, 3, 0)
+    assert owners(world) == [
+        (0, 0, old),
+        (0, 1, new.batch_id),
+        (0, 2, new.batch_id),
+        (0, 3, new.batch_id),
+        (0, 4, old),
+        (0, 5, old),
+        (1, 0, old),
+        (1, 1, old),
+    ]
+    assert world.dead_letters() == []
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_range_across_the_position_replaces_below_it_and_adds_above(world: LedgerWorld) -> None:
+    old = loaded(world).batch_id
+    new = claimed(world, next_plan(world, again(4, 8)))
+    world.stage(new, all_rows(new))
+    assert replaced(world, new, outcome_of(new)).replaced == (ReplacedPartition(P0, rows=2, dead_letters=0),)
+    publish(world, new, outcome_of(new))
+    assert [(offset, owner == old) for p, offset, owner in owners(world) if p == 0] == [
+        (0, True),
+        (1, True),
+        (2, True),
+        (3, True),
+        (4, False),
+        (5, False),
+        (6, False),
+        (7, False),
+    ]
+
+
+def test_a_range_that_begins_at_what_was_loaded_replaces_nothing(world: LedgerWorld) -> None:
+    loaded(world)
+    new = claimed(world, next_plan(world, again(6, 8)))
+    world.stage(new, all_rows(new))
+    assert replaced(world, new, outcome_of(new)) == Replacement()
+
+
+def test_what_is_replaced_and_not_staged_again_is_missing(world: LedgerWorld) -> None:
+    loaded(world, 1)
+    new = claimed(world, next_plan(world, again(0, 6)))
+    staged = [item for item in all_rows(new) if item[2].offset in (0, 3)]
+    world.stage(new, staged)
+    found = replaced(world, new, outcome_with(new, RecordCounts(rows=2, invisible=4)))
+    assert found.replaced == (ReplacedPartition(P0, rows=5, dead_letters=1, missing=4, first_missing=(1, 2, 4, 5)),)
+
+
+def test_a_record_that_is_counted_now_or_staged_as_a_dead_letter_is_not_missing(world: LedgerWorld) -> None:
+    loaded(world)
+    new = claimed(world, next_plan(world, again(0, 3)))
+    first, second, third = all_rows(new)
+    world.stage(new, [first, (0, 7, dead(second[2]))])
+    world.stage_counted(new, [third[2]])
+    counts = RecordCounts(rows=1, dead_letters=1, tombstones=1)
+    found = replaced(world, new, outcome_with(new, counts))
+    assert found.replaced == (ReplacedPartition(P0, rows=3, dead_letters=0),)
+    publish(world, new, outcome_with(new, counts))
+    assert [row.offset for row in world.rows() if row.partition == 0] == [0, 3, 4, 5]
+    assert [letter.offset for letter in world.dead_letters()] == [1]
+    assert world.ledger.violations("orders") == []
+
+
+def test_rows_of_an_attempt_that_did_not_win_are_no_substitute(world: LedgerWorld) -> None:
+    loaded(world)
+    new = claimed(world, next_plan(world, again(0, 2)))
+    first, second = all_rows(new)
+    world.stage(new, [first, (0, 8, second[2])])
+    found = replaced(world, new, outcome_with(new, RecordCounts(rows=1, invisible=1)))
+    assert found.replaced == (ReplacedPartition(P0, rows=2, dead_letters=0, missing=1, first_missing=(1,)),)
+
+
+def test_a_resolved_dead_letter_and_its_row_stay_and_the_staged_record_is_not_published(world: LedgerWorld) -> None:
+    old = loaded(world, 0, 1, 2, 3)
+    world.resolve(0, 1, 2, 3)
+    new = claimed(world, next_plan(world, again(0, 6)))
+    staged = all_rows(new)
+    world.stage(new, [staged[0], (0, 7, dead(staged[1][2])), staged[4], staged[5]])
+    world.stage_counted(new, [staged[2][2]])  # and offset 3 is no longer in the log
+    counts = RecordCounts(rows=3, dead_letters=1, tombstones=1, invisible=1)
+    found = replaced(world, new, outcome_with(new, counts))
+    assert found.replaced == (ReplacedPartition(P0, rows=2, dead_letters=0),)
+    assert found.kept == (KeptDeadLetters(P0, rows=1, dead_letters=1, tombstones=1, invisible=1),)
+    assert publish(world, new, outcome_with(new, counts)) == (1, 2, 0)
+    assert [(offset, owner == old.batch_id) for p, offset, owner in owners(world) if p == 0] == [
+        (0, True),
+        (1, True),
+        (2, True),
+        (3, True),
+        (4, False),
+        (5, False),
+    ]
+    assert [letter.offset for letter in world.dead_letters()] == [0, 1, 2, 3]
+    committed = world.ledger.batch(new.batch_id)
+    assert committed is not None
+    assert committed.counts == RecordCounts(rows=2, dead_letters=4)
+    assert world.ledger.violations("orders") == []
+
+
+def test_resolved_dead_letters_are_replaced_with_their_rows_when_told(world: LedgerWorld) -> None:
+    loaded(world, 1)
+    world.resolve(1)
+    new = claimed(world, next_plan(world, again(0, 6)))
+    world.stage(new, all_rows(new))
+    found = replaced(world, new, outcome_of(new), with_resolved=True)
+    assert found == Replacement((ReplacedPartition(P0, rows=6, dead_letters=1),))
+
+
+def test_what_a_later_reload_replaced_can_be_replaced_again(world: LedgerWorld) -> None:
+    loaded(world)
+    second = load(world, next_plan(world, again(0, 4)))
+    third = claimed(world, next_plan(world, again(2, 6), request=replace(second.request, run_id="third")))
+    world.stage(third, all_rows(third))
+    publish(world, third, outcome_of(third))
+    assert [owner for p, _, owner in owners(world) if p == 0] == [second.batch_id] * 2 + [third.batch_id] * 4
