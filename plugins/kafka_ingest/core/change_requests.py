@@ -1,0 +1,194 @@
+"""What an operator asks for: the kinds of position changes and their arguments.
+
+A request is idempotent by its id: the same id with other arguments stops.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import ClassVar, TypeAlias
+
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.settings import PartitionOffset
+
+
+class ChangeKind(StrEnum):
+    """Kinds of ``position_change`` that an operator asks for; ``initialised`` and ``rolled_back`` come elsewhere."""
+
+    RESET = "reset"
+    LAG_SKIPPED = "lag_skipped"
+    LOSS_ACCEPTED = "loss_accepted"
+    TOPIC_RECREATION_ACCEPTED = "topic_recreation_accepted"
+    CLUSTER_CHANGE_ACCEPTED = "cluster_change_accepted"
+    SAME_LOG_ACCEPTED = "same_log_under_another_cluster_accepted"
+    TOPIC_RETIRED = "topic_retired"
+    TARGET_CHANGED = "target_changed"
+    ISOLATION_LEVEL_CHANGED = "isolation_level_changed"
+    PIPELINE_RENAMED = "pipeline_renamed"
+
+
+class LogPlace(StrEnum):
+    """A place in a log that needs no number."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Partitions that a change is about: whole topics and single partitions; none of either means all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def includes(self, place: TopicPartition) -> bool:
+        """Whether a partition belongs to it."""
+        is_all = not self.topics and not self.partitions
+        return is_all or place.topic in self.topics or place in self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ResetToPlace:
+    """Positions go to the log start, or to the end offset."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.RESET
+    to: LogPlace
+    only: Selection = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class ResetToTime:
+    """Positions go to the first offset whose record time is at or after a time, never past the end offset."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.RESET
+    time_ms: int
+    only: Selection = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class ResetToOffsets:
+    """Positions go to the listed offsets; partitions that are not listed stay."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.RESET
+    offsets: tuple[PartitionOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetBy:
+    """Positions go forwards or, below 0, backwards by so many offsets, never out of the log."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.RESET
+    offsets: int
+    only: Selection = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class SkipLag:
+    """Positions go forwards so that the last offsets of each partition are left to read; never backwards."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.LAG_SKIPPED
+    keep_offsets: int
+    only: Selection = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLoss:
+    """Positions below the log start go to it, plus a margin that retention may take before it is read."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.LOSS_ACCEPTED
+    margin_offsets: int = 0
+    only: Selection = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptRecreation:
+    """Topics that were deleted and created again begin a new generation; no topics means all of them."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.TOPIC_RECREATION_ACCEPTED
+    topics: tuple[str, ...] = ()
+    begin: LogPlace = LogPlace.EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptCluster:
+    """Every topic begins a new generation on the cluster that the connection leads to."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.CLUSTER_CHANGE_ACCEPTED
+    begin: LogPlace = LogPlace.EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptSameLog:
+    """The cluster has another id but the same topics, by their ids: offsets and generations stay."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.SAME_LOG_ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class RetireTopic:
+    """A topic is read no more; its rows and positions stay."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.TOPIC_RETIRED
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTarget:
+    """The pipeline loads into the table that its file names now."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.TARGET_CHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeIsolationLevel:
+    """The pipeline reads under the isolation level that its file names now."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.ISOLATION_LEVEL_CHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePipeline:
+    """The ledger follows the pipeline file, which has another name than before."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.PIPELINE_RENAMED
+    former_name: str
+
+
+OffsetChange: TypeAlias = ResetToPlace | ResetToTime | ResetToOffsets | ResetBy | SkipLag | AcceptLoss
+LogChange: TypeAlias = AcceptRecreation | AcceptCluster | AcceptSameLog
+PipelineChange: TypeAlias = RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline
+Change: TypeAlias = OffsetChange | LogChange | PipelineChange
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """Who asks for which change, and why.
+
+    Attributes:
+        pipeline: Name of the pipeline in its file.
+        request_id: The same id always means the same change.
+        change: What is asked for.
+        who: The person: Airflow user, or user of the operating system.
+        why: The reason, for people who look at the ledger later.
+        supersede: Takes an outstanding batch out of the way.
+    """
+
+    pipeline: str
+    request_id: str
+    change: Change
+    who: str
+    why: str
+    supersede: bool = False
+
+    @property
+    def known_name(self) -> str:
+        """The name under which the ledger knows the pipeline before the change."""
+        return self.change.former_name if isinstance(self.change, RenamePipeline) else self.pipeline
+
+    @property
+    def arguments(self) -> str:
+        """Kind and arguments as canonical JSON."""
+        given = {"change": type(self.change).__name__, **asdict(self.change)}
+        return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,57 @@
+"""What a position change reads from the ledger, and what it asks the ledger to record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_ingest.core.change_requests import ChangeRequest
+from kafka_ingest.core.errors import RequestChanged
+from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.position_changes import ChangePlan, RecordedChange
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """The ledger as one short transaction saw it.
+
+    Attributes:
+        ledger: The pipeline under the name that the ledger knows; ``served`` is about the table in the pipeline file.
+        recorded: What this request has recorded before.
+        name_is_taken: Of a renaming: the ledger holds a pipeline of the new name.
+    """
+
+    ledger: PlanView
+    recorded: RecordedChange | None = None
+    name_is_taken: bool = False
+
+    def still_stands(self, later: ChangeView) -> bool:
+        """Whether a change made from this view may be recorded when the ledger looks like ``later``."""
+        is_same = (self.recorded, self.name_is_taken) == (later.recorded, later.name_is_taken)
+        return is_same and self.ledger.still_stands(later.ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class NewChange:
+    """What one transaction records: a plan without faults, and the outstanding batch that it supersedes."""
+
+    request: ChangeRequest
+    plan: ChangePlan
+    supersedes: str | None = None
+
+
+def recorded_before(view: ChangeView, request: ChangeRequest) -> RecordedChange | None:
+    """Gives what the request recorded when it came before, or ``None``.
+
+    Raises:
+        RequestChanged: It came with other arguments.
+    """
+    recorded = view.recorded
+    if recorded is not None and recorded.arguments != request.arguments:
+        raise RequestChanged(
+            f"position change {request.request_id} was recorded with other arguments",
+            expected=recorded.arguments,
+            found=request.arguments,
+            next_command="ask under a new request id; the recorded change stays",
+            pipeline=request.pipeline,
+        )
+    return recorded

@@ -1,0 +1,179 @@
+"""Changes that accept another log: a topic created again, another cluster, or the same log under another cluster id.
+
+The positions of a topic in a new log become exactly the partitions of that log, in a new generation: it counts its
+offsets from 0 again, and rows are told apart by generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kafka_ingest.core.change_requests import AcceptCluster, AcceptRecreation, LogChange, LogPlace
+from kafka_ingest.core.change_scope import missing_topic, other_cluster, without_offsets
+from kafka_ingest.core.errors import ConfigError, TopicRecreated
+from kafka_ingest.core.ledger_view import PipelineRecord, PlanView
+from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
+from kafka_ingest.core.offsets import Position, TopicPartition
+from kafka_ingest.core.partition_faults import PartitionFault
+from kafka_ingest.core.position_changes import ChangePlan, PositionMove, SettingChange
+from kafka_ingest.core.retired_topics import retired_topics
+from kafka_ingest.core.settings import PipelineSettings, TopicIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class _NewLog:
+    """A topic's log that is accepted in place of another."""
+
+    topic: TopicState
+    cluster_id: str
+    knows_topic_id: bool
+    begin: LogPlace
+
+
+def choose_log(
+    change: LogChange, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
+) -> ChangePlan:
+    """Chooses the positions in the accepted log; nothing when the log is the known one.
+
+    Args:
+        change: What is asked for.
+        settings: The pipeline.
+        view: The ledger.
+        snapshot: The log, asked after the ledger.
+        record: What binds the pipeline.
+    """
+    if isinstance(change, AcceptRecreation):
+        return _recreation(change, settings, view, snapshot, record)
+    if record.cluster_id == snapshot.cluster_id:
+        return ChangePlan()
+    topics = _topics(view)
+    faults = [missing_topic(name, record.pipeline) for name in sorted(topics.keys() - snapshot.topics.keys())]
+    faults += _served_by_others(view, snapshot, record)
+    there = {name: positions for name, positions in topics.items() if name in snapshot.topics}
+    if isinstance(change, AcceptCluster):
+        found = [
+            item
+            for name, positions in there.items()
+            for item in _new_generation(_new_log(name, settings, snapshot, change.begin), positions)
+        ]
+    else:
+        found = [item for name, ps in there.items() for item in _same_log(ps, snapshot.topics[name], snapshot)]
+    return ChangePlan(
+        moves=tuple(item for item in found if isinstance(item, PositionMove)),
+        binding=replace(record, cluster_id=snapshot.cluster_id),
+        settings=(SettingChange("cluster id", record.cluster_id, snapshot.cluster_id),),
+        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
+    )
+
+
+def _recreation(
+    change: AcceptRecreation,
+    settings: PipelineSettings,
+    view: PlanView,
+    snapshot: LogSnapshot,
+    record: PipelineRecord,
+) -> ChangePlan:
+    if fault := other_cluster(view, snapshot):
+        return ChangePlan(faults=(fault,))
+    topics = _topics(view)
+    wanted = change.topics or tuple(name for name in topics if name in snapshot.topics)
+    faults = [missing_topic(n, record.pipeline) for n in wanted if n not in snapshot.topics or n not in topics]
+    found = [
+        item
+        for name in sorted(set(wanted))
+        if name in topics and name in snapshot.topics and _is_another(change, settings, topics[name], snapshot)
+        for item in _new_generation(_new_log(name, settings, snapshot, change.begin), topics[name])
+    ]
+    return ChangePlan(
+        moves=tuple(item for item in found if isinstance(item, PositionMove)),
+        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
+    )
+
+
+def _is_another(
+    change: AcceptRecreation, settings: PipelineSettings, positions: list[Position], snapshot: LogSnapshot
+) -> bool:
+    """Whether the log is another than that of the positions. Without topic ids only the operator can know."""
+    name = positions[0].topic
+    if settings.batch.topic_identity is TopicIdentity.NONE:
+        return name in change.topics
+    return positions[0].topic_id not in (None, snapshot.topics[name].topic_id)
+
+
+def _topics(view: PlanView) -> Mapping[str, list[Position]]:
+    """Gives the positions by topic, without retired topics."""
+    retired = retired_topics(view)
+    topics: dict[str, list[Position]] = {}
+    for position in view.positions:
+        if position.topic not in retired:
+            topics.setdefault(position.topic, []).append(position)
+    return topics
+
+
+def _new_log(topic: str, settings: PipelineSettings, snapshot: LogSnapshot, begin: LogPlace) -> _NewLog:
+    knows_topic_id = settings.batch.topic_identity is TopicIdentity.TOPIC_ID
+    return _NewLog(snapshot.topics[topic], snapshot.cluster_id, knows_topic_id, begin)
+
+
+def _new_generation(log: _NewLog, positions: Iterable[Position]) -> Iterator[PositionMove | PartitionFault]:
+    former = {position.partition: position for position in positions}
+    generation = max(position.generation for position in former.values()) + 1
+    for number in sorted(former.keys() | log.topic.partitions.keys()):
+        before, state = former.get(number), log.topic.partitions.get(number)
+        if state is None:
+            yield PositionMove(before, None)
+        elif state.end_offset is None:
+            yield without_offsets(TopicPartition(log.topic.topic, number), state)
+        else:
+            yield _begun(log, before, state, generation)
+
+
+def _begun(log: _NewLog, before: Position | None, state: PartitionState, generation: int) -> PositionMove:
+    log_start = state.log_start_offset or 0
+    start = log_start if log.begin is LogPlace.EARLIEST else max(log_start, state.end_offset or 0)
+    after = Position(
+        topic=log.topic.topic,
+        partition=state.partition,
+        generation=generation,
+        topic_id=log.topic.topic_id if log.knows_topic_id else None,
+        cluster_id=log.cluster_id,
+        committed_offset=start,
+        loaded_to=start,
+    )
+    return PositionMove(before, after, given_up=(log_start, start) if start > log_start else None)
+
+
+def _same_log(
+    positions: list[Position], topic: TopicState, snapshot: LogSnapshot
+) -> Iterator[PositionMove | PartitionFault]:
+    known_id = positions[0].topic_id
+    if known_id is None or topic.topic_id != known_id:
+        yield PartitionFault(
+            TopicRecreated,
+            f"topic {topic.topic}",
+            expected=f"topic id {known_id}" if known_id else "a topic id in the ledger, by which the log can be known",
+            found=f"topic id {topic.topic_id}",
+            next_command="it is not shown to be the same log: accept the cluster with accept-cluster",
+        )
+        return
+    yield from (PositionMove(position, replace(position, cluster_id=snapshot.cluster_id)) for position in positions)
+
+
+def _served_by_others(view: PlanView, snapshot: LogSnapshot, record: PipelineRecord) -> Iterator[PartitionFault]:
+    topics = _topics(view)
+    for served in view.served:
+        is_same_log = served.cluster_id == snapshot.cluster_id and served.topic in topics
+        if is_same_log and served.pipeline != record.pipeline:
+            yield served_elsewhere(served.topic, record, served.pipeline)
+
+
+def served_elsewhere(topic: str, record: PipelineRecord, other: str) -> PartitionFault:
+    """Gives the fault of a topic that another pipeline loads into the same table."""
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic} into {record.target_schema}.{record.target_table}",
+        expected=f"one pipeline, which is {other}",
+        found=f"a second one, {record.pipeline}: every record would be loaded twice",
+        next_command="remove the topic from one of the two pipeline files, or give it another table",
+    )

@@ -1,0 +1,242 @@
+"""Changes that accept another log, or change what binds a pipeline; values worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.core.change_requests import (
+    AcceptCluster,
+    AcceptRecreation,
+    AcceptSameLog,
+    Change,
+    ChangeIsolationLevel,
+    ChangeRequest,
+    ChangeTarget,
+    LogPlace,
+    RenamePipeline,
+    ResetToPlace,
+    RetireTopic,
+)
+from kafka_ingest.core.change_view import ChangeView
+from kafka_ingest.core.choose_changes import choose_changes
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.ledger_view import PlanView, ServedTopic
+from kafka_ingest.core.log_state import LogSnapshot
+from kafka_ingest.core.position_changes import ChangePlan, PositionPoint, SettingChange
+from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TargetSettings, TopicIdentity
+from tests.builders import (
+    CLUSTER,
+    EMPTY_VIEW,
+    NOON,
+    TOPIC_ID,
+    batch_settings,
+    partition_state,
+    pipeline_settings,
+    position,
+    snapshot,
+    view_of,
+)
+
+OTHER_ID, OTHER_CLUSTER = "topic-id-2", "cluster-2"
+SETTINGS = pipeline_settings()
+BLIND = pipeline_settings(batch=replace(batch_settings(), topic_identity=TopicIdentity.NONE))
+
+
+def asked(change: Change, *, pipeline: str = "orders") -> ChangeRequest:
+    return ChangeRequest(pipeline, "r1", change, "ada", "because")
+
+
+def choose(
+    change: Change,
+    view: PlanView,
+    log: LogSnapshot | None = None,
+    *,
+    settings: PipelineSettings = SETTINGS,
+    taken: bool = False,
+) -> ChangePlan:
+    seen = ChangeView(view, name_is_taken=taken)
+    request = asked(change, pipeline=settings.pipeline)
+    return choose_changes(settings, request, view=seen, snapshot=log, offsets_at={})
+
+
+def test_a_recreated_topic_begins_a_generation_with_exactly_its_new_partitions() -> None:
+    read = replace(position(0, 100), line=3, leader_epoch=7, valid_through=NOON)
+    log = snapshot({"orders": [partition_state(0, 0, 50), partition_state(2, 4, 9)]}, topic_id=OTHER_ID)
+    plan = choose(AcceptRecreation(), view_of(read, position(1, 80)), log)
+    before = [PositionPoint(100, 0, 3, TOPIC_ID, CLUSTER), PositionPoint(80, 0, 0, TOPIC_ID, CLUSTER), None]
+    after = [PositionPoint(0, 1, 0, OTHER_ID, CLUSTER), None, PositionPoint(4, 1, 0, OTHER_ID, CLUSTER)]
+    assert [c.before for c in plan.positions] == before
+    assert [c.after for c in plan.positions] == after
+    assert [(c.given_up, c.read_again) for c in plan.positions] == [(None, None)] * 3
+    [new, *_] = [move.after for move in plan.moves if move.after]
+    assert (new.loaded_to, new.leader_epoch, new.valid_through) == (0, None, None)
+    assert plan.faults == ()
+
+
+def test_a_recreated_topic_can_begin_at_its_end_and_gives_up_what_is_there() -> None:
+    log = snapshot({"orders": [partition_state(0, 10, 50, end=40), partition_state(1, 0, 0)]}, topic_id=OTHER_ID)
+    plan = choose(AcceptRecreation(begin=LogPlace.LATEST), view_of(position(0, 100), position(1, 80)), log)
+    assert [c.after.offset for c in plan.positions if c.after] == [40, 0]
+    assert [c.given_up for c in plan.positions] == [(10, 40), None]
+
+
+def test_a_topic_that_was_not_recreated_stays() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 500)]})
+    assert choose(AcceptRecreation(), view_of(position(0, 100)), log) == ChangePlan()
+    assert choose(AcceptRecreation(("orders",)), view_of(position(0, 100)), log) == ChangePlan()
+
+
+def test_without_topic_ids_a_recreation_is_accepted_only_by_name() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 50)]}, topic_id=None)
+    view = view_of(replace(position(0, 100), topic_id=None))
+    assert choose(AcceptRecreation(), view, log, settings=BLIND) == ChangePlan()
+    [change] = choose(AcceptRecreation(("orders",)), view, log, settings=BLIND).positions
+    assert change.after == PositionPoint(0, 1, 0, None, CLUSTER)
+
+
+def test_a_recreated_topic_with_a_partition_without_offsets_has_to_wait() -> None:
+    leaderless = replace(partition_state(0, 0, 0), has_leader=False, end_offset=None)
+    plan = choose(AcceptRecreation(), view_of(position(0, 5)), snapshot({"orders": [leaderless]}, topic_id=OTHER_ID))
+    assert [(f.error.__name__, f.where) for f in plan.faults] == [("LeaderMissing", "orders[0]")]
+
+
+def test_a_topic_that_is_not_there_cannot_be_accepted() -> None:
+    plan = choose(AcceptRecreation(("gone",)), view_of(position(0, 5)), snapshot({}))
+    assert [(f.error.__name__, f.where) for f in plan.faults] == [("TopicMissing", "topic gone")]
+
+
+def test_an_accepted_cluster_begins_a_generation_of_every_topic() -> None:
+    view = view_of(position(0, 100), replace(position(0, 7, topic="returns"), generation=2))
+    log = snapshot(
+        {"orders": [partition_state(0, 3, 50)], "returns": [partition_state(0, 0, 9)]},
+        cluster_id=OTHER_CLUSTER,
+        topic_id=OTHER_ID,
+    )
+    plan = choose(AcceptCluster(), view, log)
+    assert [c.after for c in plan.positions] == [
+        PositionPoint(3, 1, 0, OTHER_ID, OTHER_CLUSTER),
+        PositionPoint(0, 3, 0, OTHER_ID, OTHER_CLUSTER),
+    ]
+    assert plan.binding is not None
+    assert plan.binding.cluster_id == OTHER_CLUSTER
+    assert plan.settings == (SettingChange("cluster id", CLUSTER, OTHER_CLUSTER),)
+
+
+def test_a_topic_that_the_new_cluster_lacks_prevents_it_and_a_retired_one_does_not() -> None:
+    view = view_of(position(0, 100), position(0, 7, topic="returns"))
+    log = snapshot({"orders": [partition_state(0, 0, 5)]}, cluster_id=OTHER_CLUSTER)
+    assert [f.where for f in choose(AcceptCluster(), view, log).faults] == ["topic returns"]
+    retired = replace(view, served=(view.served[0], ServedTopic("orders", CLUSTER, "returns", is_retired=True)))
+    plan = choose(AcceptCluster(), retired, log)
+    assert ([str(move.place) for move in plan.moves], plan.faults) == (["orders[0]"], ())
+
+
+def test_a_topic_of_the_new_cluster_that_another_pipeline_loads_prevents_it() -> None:
+    view = view_of(position(0, 100))
+    view = replace(view, served=(*view.served, ServedTopic("sales", OTHER_CLUSTER, "orders")))
+    log = snapshot({"orders": [partition_state(0, 0, 5)]}, cluster_id=OTHER_CLUSTER)
+    for change in (AcceptCluster(), AcceptSameLog()):
+        [fault] = choose(change, view, log).faults
+        assert (fault.expected, fault.error) == ("one pipeline, which is sales", ConfigError)
+
+
+def test_the_same_log_under_another_cluster_id_keeps_its_positions() -> None:
+    read = replace(position(0, 100), line=2, leader_epoch=7, loaded_to=120)
+    log = snapshot({"orders": [partition_state(0, 0, 500)]}, cluster_id=OTHER_CLUSTER)
+    [move] = choose(AcceptSameLog(), view_of(read), log).moves
+    assert move.after == replace(read, cluster_id=OTHER_CLUSTER)
+
+
+def test_another_topic_id_is_not_the_same_log() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 500)]}, cluster_id=OTHER_CLUSTER, topic_id=OTHER_ID)
+    plan = choose(AcceptSameLog(), view_of(position(0, 100)), log)
+    assert [(f.error.__name__, f.expected, f.found) for f in plan.faults] == [
+        ("TopicRecreated", f"topic id {TOPIC_ID}", f"topic id {OTHER_ID}")
+    ]
+
+
+def test_an_unknown_topic_id_is_not_shown_to_be_the_same_log() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 500)]}, cluster_id=OTHER_CLUSTER, topic_id=None)
+    plan = choose(AcceptSameLog(), view_of(replace(position(0, 100), topic_id=None)), log, settings=BLIND)
+    assert [f.error.__name__ for f in plan.faults] == ["TopicRecreated"]
+
+
+@pytest.mark.parametrize("change", [AcceptCluster(), AcceptSameLog()])
+def test_the_known_cluster_is_nothing_to_accept(change: Change) -> None:
+    assert choose(change, view_of(position(0, 1)), snapshot({"orders": [partition_state(0, 0, 5)]})) == ChangePlan()
+
+
+def test_a_recreated_topic_on_another_cluster_is_a_matter_of_the_cluster() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 5)]}, cluster_id=OTHER_CLUSTER, topic_id=OTHER_ID)
+    plan = choose(AcceptRecreation(), view_of(position(0, 1)), log)
+    assert [f.error.__name__ for f in plan.faults] == ["ClusterChanged"]
+    assert "python -m kafka_ingest change orders accept-cluster" in plan.faults[0].next_command
+
+
+def test_a_topic_is_retired_once_and_only_by_the_pipeline_that_loads_it() -> None:
+    view = view_of(position(0, 1), position(0, 1, topic="returns"))
+    plan = choose(RetireTopic("returns"), view)
+    assert (plan.retired_topic, plan.moves, plan.faults) == ("returns", (), ())
+    again = replace(view, served=(view.served[0], ServedTopic("orders", CLUSTER, "returns", is_retired=True)))
+    assert choose(RetireTopic("returns"), again) == ChangePlan()
+    others = replace(view, served=(view.served[0], ServedTopic("sales", CLUSTER, "returns")))
+    assert [f.where for f in choose(RetireTopic("returns"), others).faults] == ["topic returns"]
+    assert [f.where for f in choose(RetireTopic("misspelt"), view).faults] == ["topic misspelt"]
+
+
+def test_the_target_becomes_what_the_file_says() -> None:
+    moved = pipeline_settings(batch=replace(batch_settings(), target=TargetSettings("mart", "sales")))
+    view = replace(view_of(position(0, 1)), served=())
+    plan = choose(ChangeTarget(), view, settings=moved)
+    assert plan.binding is not None
+    assert (plan.binding.target_schema, plan.binding.target_table) == ("mart", "sales")
+    assert plan.settings == (SettingChange("target", "shop.orders", "mart.sales"),)
+    taken = replace(view, served=(ServedTopic("sales", CLUSTER, "orders"), ServedTopic("sales", CLUSTER, "other")))
+    assert [f.expected for f in choose(ChangeTarget(), taken, settings=moved).faults] == [
+        "one pipeline, which is sales"
+    ]
+    assert choose(ChangeTarget(), view_of(position(0, 1))) == ChangePlan()
+
+
+def test_the_isolation_level_becomes_what_the_file_says() -> None:
+    level = IsolationLevel.READ_UNCOMMITTED
+    plan = choose(
+        ChangeIsolationLevel(),
+        view_of(position(0, 1)),
+        settings=pipeline_settings(batch=replace(batch_settings(), isolation_level=level)),
+    )
+    assert plan.binding is not None
+    assert plan.binding.isolation_level is level
+    assert plan.settings == (SettingChange("isolation level", "read_committed", "read_uncommitted"),)
+
+
+def test_a_renamed_pipeline_keeps_everything_else_and_takes_only_a_free_name() -> None:
+    view, renamed = view_of(position(0, 1)), replace(SETTINGS, pipeline="sales")
+    plan = choose(RenamePipeline("orders"), view, settings=renamed)
+    assert view.pipeline is not None
+    assert plan.binding == replace(view.pipeline, pipeline="sales")
+    assert plan.settings == (SettingChange("pipeline", "orders", "sales"),)
+    taken = choose(RenamePipeline("orders"), view, settings=renamed, taken=True)
+    assert [f.where for f in taken.faults] == ["the new name sales"]
+
+
+def test_a_pipeline_that_never_planned_has_nothing_to_change() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 5)]})
+    for change in (ResetToPlace(LogPlace.EARLIEST), RenamePipeline("orders"), RetireTopic("orders")):
+        assert [f.where for f in choose(change, EMPTY_VIEW, log).faults] == ["pipeline orders"]
+
+
+def test_a_file_that_differs_from_what_binds_comes_first() -> None:
+    moved = pipeline_settings(batch=replace(batch_settings(), target=TargetSettings("mart", "sales")))
+    with pytest.raises(ConfigError, match="first plan has bound"):
+        choose(RetireTopic("orders"), view_of(position(0, 1)), settings=moved)
+
+
+def test_arguments_tell_one_change_from_another() -> None:
+    assert asked(ResetToPlace(LogPlace.LATEST)).arguments == (
+        '{"change":"ResetToPlace","only":{"partitions":[],"topics":[]},"to":"latest"}'
+    )
+    assert asked(RenamePipeline("old")).known_name == "old"
+    assert asked(RetireTopic("a")).arguments != asked(RetireTopic("b")).arguments
