@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka_ingest.adapters.kafka_config import client_config
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.core.ports import Log
+from kafka_ingest.core.roll_back import RollBackLog
 from kafka_ingest.core.settings import IsolationLevel
 from spark_jobs.range_reader import KafkaRangeReader
 from spark_jobs.records import RangeReader
@@ -30,10 +31,14 @@ class Transaction(Protocol):
     def abort(self) -> None: ...
 
 
+class WholeLog(Log, RollBackLog, Protocol):
+    """Every port that asks Kafka for what the planner, the publisher and a roll-back must know."""
+
+
 class LogWorld(Protocol):
     """What can happen to a log."""
 
-    def create(self, partitions: int = 1) -> str: ...
+    def create(self, partitions: int = 1, cleanup_policy: str = "delete") -> str: ...
     def produce(
         self, topic: str, *values: bytes | None, partition: int = 0, timestamp_ms: int | None = None
     ) -> None: ...
@@ -42,7 +47,7 @@ class LogWorld(Protocol):
     def add_partitions(self, topic: str, total: int) -> None: ...
     def recreate(self, topic: str) -> None: ...
     def delete(self, topic: str) -> None: ...
-    def log(self) -> Log: ...
+    def log(self) -> WholeLog: ...
     def reader(self, isolation_level: IsolationLevel) -> RangeReader: ...
     def close(self) -> None: ...
 
@@ -53,9 +58,10 @@ class FakeWorld:
     def __init__(self) -> None:
         self._log = FakeLog()
 
-    def create(self, partitions: int = 1) -> str:
+    def create(self, partitions: int = 1, cleanup_policy: str = "delete") -> str:
         topic = f"topic-{len(self._log.topics)}"
         self._log.create_topic(topic, partitions)
+        self._log.topics[topic].cleanup_policy = cleanup_policy
         return topic
 
     def produce(self, topic: str, *values: bytes | None, partition: int = 0, timestamp_ms: int | None = None) -> None:
@@ -76,7 +82,7 @@ class FakeWorld:
     def delete(self, topic: str) -> None:
         self._log.delete_topic(topic)
 
-    def log(self) -> Log:
+    def log(self) -> WholeLog:
         return self._log
 
     def reader(self, isolation_level: IsolationLevel) -> RangeReader:
@@ -134,8 +140,9 @@ class KafkaWorld:
         self._transactions: list[KafkaTransaction] = []
         self._opened: list[Any] = []
 
-    def create(self, partitions: int = 1) -> str:
-        return self._create(partitions, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
+    def create(self, partitions: int = 1, cleanup_policy: str = "delete") -> str:
+        times = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+        return self._create(partitions, {**times, "cleanup.policy": cleanup_policy})
 
     def produce(self, topic: str, *values: bytes | None, partition: int = 0, timestamp_ms: int | None = None) -> None:
         more = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
@@ -167,7 +174,7 @@ class KafkaWorld:
     def delete(self, topic: str) -> None:
         self._wait(self._admin.delete_topics([topic]).values())
 
-    def log(self) -> Log:
+    def log(self) -> WholeLog:
         log = KafkaLog(self._config(IsolationLevel.READ_COMMITTED), timeout_seconds=SECONDS)
         self._opened.append(log)
         return log

@@ -196,3 +196,10 @@ def test_a_time_is_looked_up_in_every_partition(world: LogWorld) -> None:
     partitions = [TopicPartition(topic, number) for number in range(3)]
     found = world.log().offsets_at(1_500, partitions)
     assert [found[where].offset for where in partitions] == [1, 2, 0]
+
+
+def test_cleanup_policies_are_told_for_topics_that_exist(world: LogWorld) -> None:
+    plain, compacted = world.create(), world.create(cleanup_policy="compact,delete")
+    policies = world.log().cleanup_policies([plain, compacted, "nowhere"])
+    assert policies == {plain: "delete", compacted: "compact,delete"}
+    assert world.log().cleanup_policies([]) == {}

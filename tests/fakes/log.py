@@ -107,6 +107,7 @@ class FakeTopic:
 
     topic_id: str | None
     partitions: dict[int, FakePartition]
+    cleanup_policy: str = "delete"
 
 
 class FakeLog:
@@ -228,6 +229,10 @@ class FakeLog:
         return LogIdentity(
             self.cluster_id, {name: self.topics[name].topic_id for name in topics if name in self.topics}
         )
+
+    def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
+        self._ask("cleanup_policies")
+        return {name: self.topics[name].cleanup_policy for name in topics if name in self.topics}
 
     def _ask(self, question: str) -> None:
         self.questions.append(question)

@@ -80,6 +80,11 @@ class KafkaLog:
         described = self._admin.describe(topics)
         return LogIdentity(cluster_id, {topic: _topic_id(found) for topic, found in described.items()})
 
+    def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
+        """Gives ``cleanup.policy`` of topics as they apply; one whose settings cannot be read is missing."""
+        answers = self._admin.describe_configs(topics)
+        return {topic: found["cleanup.policy"] for topic, found in answers.items() if not isinstance(found, str)}
+
     def _states(
         self, described: Mapping[str, TopicDescription], isolation_level: IsolationLevel
     ) -> dict[str, TopicState]:

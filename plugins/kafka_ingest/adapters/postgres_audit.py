@@ -24,6 +24,7 @@ from kafka_ingest.adapters.sql_files import sql_names, sql_text
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.ports import Violation
+from kafka_ingest.core.settings import BatchSettings
 
 #: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
 #: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
@@ -73,7 +74,8 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     if batch is None or not batch.ranges:
         return []
     try:
-        cursor.execute(_target_query(batch), {"pipeline": pipeline, "batch_id": batch.batch_id})
+        statement = query_with_identifiers(f"invariants/{_TARGET_INVARIANT}", **target_identifiers(batch.settings))
+        cursor.execute(statement, {"pipeline": pipeline, "batch_id": batch.batch_id})
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
         raise TargetMismatch(
             "the target table no longer fits the batch that was loaded into it",
@@ -86,16 +88,16 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     return _violations(_TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
 
 
-def _target_query(batch: Batch) -> sql.Composed:
-    metadata, target = batch.settings.metadata, batch.settings.target
-    return query_with_identifiers(
-        f"invariants/{_TARGET_INVARIANT}",
-        target=sql.Identifier(target.schema, target.table),
-        topic=sql.Identifier(metadata.topic),
-        generation=sql.Identifier(metadata.generation),
-        partition=sql.Identifier(metadata.partition),
-        offset_column=sql.Identifier(metadata.offset),
-    )
+def target_identifiers(settings: BatchSettings) -> dict[str, sql.Composable]:
+    """Gives the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
+    metadata, target = settings.metadata, settings.target
+    return {
+        "target": sql.Identifier(target.schema, target.table),
+        "topic": sql.Identifier(metadata.topic),
+        "generation": sql.Identifier(metadata.generation),
+        "partition": sql.Identifier(metadata.partition),
+        "offset_column": sql.Identifier(metadata.offset),
+    }
 
 
 def _violations(invariant: str, rows: Sequence[Row]) -> list[Violation]:

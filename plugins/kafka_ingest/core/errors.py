@@ -124,6 +124,10 @@ class StopAndCall(IngestError):
     family = "StopAndCall"
 
 
+class BusyTooLong(StopAndCall):
+    """Another request held the pipeline for longer than the task may wait."""
+
+
 class ConfigError(StopAndCall):
     """Configuration that cannot work. Lists every fault that was found, one a line, in ``found``."""
 
