@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kafka_ingest.core.record_time import parse_record_time
@@ -11,6 +12,8 @@ from kafka_ingest.core.record_time import parse_record_time
 #: Airflow's OpenLineage provider puts this key into the conf of runs that a TriggerDagRunOperator starts
 #: (``airflow/providers/standard/utils/openlineage.py``); it is no value of a form.
 _NOT_OURS = frozenset({"openlineage"})
+
+_TOO_GREAT = 2**63
 
 
 @dataclass
@@ -75,6 +78,24 @@ def a_flag(value: object) -> bool:
 
 def a_positive_number(value: object) -> int:
     """Reads a whole number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("a whole number, at least 1")
-    return value
+    return a_whole_number(value, at_least=1)
+
+
+def a_whole_number(value: object, *, at_least: int | None = None) -> int:
+    """Reads a whole number that PostgreSQL's bigint can hold."""
+    least = -_TOO_GREAT if at_least is None else at_least
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value < _TOO_GREAT:
+        return value
+    raise ValueError("a whole number" + ("" if at_least is None else f", at least {at_least}"))
+
+
+def one_of(choices: type[StrEnum]) -> Callable[[object], str]:
+    """Gives what reads one of the values of an enumeration."""
+    values = [choice.value for choice in choices]
+
+    def read(value: object) -> str:
+        if value not in values:
+            raise ValueError(f"one of {', '.join(values)}")
+        return str(value)
+
+    return read

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.form_values import FormValues, a_flag, a_positive_number, a_text
+from kafka_ingest.core.form_values import FormValues, a_flag, a_positive_number, a_text, one_of
 from kafka_ingest.core.offset_spans import parse_offset_spans
 from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
 
@@ -42,7 +42,7 @@ def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str) -> RunOpti
     """
     values = FormValues(form, DEFAULTS, zone)
     values.check_known_keys()
-    mode = RunMode(values.read("mode", _mode))
+    mode = RunMode(values.read("mode", one_of(RunMode)))
     start_ms, end_ms = values.time("from"), values.time("to")
     offsets: tuple[OffsetSpan, ...] = values.read("offsets", lambda text: parse_offset_spans(a_text(text))) or ()
     options = RunOptions(
@@ -132,10 +132,3 @@ def _require_no_faults(values: FormValues, pipeline: str) -> None:
             next_command="start a new run with these values corrected; nothing was planned",
             pipeline=pipeline,
         )
-
-
-def _mode(value: object) -> str:
-    modes = [mode.value for mode in RunMode]
-    if value not in modes:
-        raise ValueError(f"one of {', '.join(modes)}")
-    return str(value)

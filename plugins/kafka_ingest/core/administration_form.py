@@ -1,0 +1,270 @@
+"""The form of the administration DAG: which change of which pipeline, whether it is made or only shown, and why.
+
+Every fault of a form is found at once. A key that means nothing for the chosen kind is a fault, since whoever filled it
+in expects something of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from kafka_ingest.core import change_requests as changes
+from kafka_ingest.core.change_requests import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.form_values import FormValues, a_flag, a_positive_number, a_text, a_whole_number, one_of
+from kafka_ingest.core.partition_lists import parse_partition_offsets, parse_selection
+from kafka_ingest.core.roll_back import RollBackRequest
+
+
+class AdministrationKind(StrEnum):
+    """What can be done; named as the commands are."""
+
+    PREFLIGHT = "preflight"
+    RESET = "reset"
+    SKIP_LAG = "skip-lag"
+    ACCEPT_LOSS = "accept-loss"
+    ACCEPT_RECREATION = "accept-recreation"
+    ACCEPT_CLUSTER = "accept-cluster"
+    ACCEPT_SAME_LOG = "accept-same-log"
+    RENAME = "rename"
+    RETIRE_TOPIC = "retire-topic"
+    CHANGE_TARGET = "change-target"
+    CHANGE_ISOLATION_LEVEL = "change-isolation-level"
+    ROLL_BACK = "roll-back"
+
+
+class ResetTo(StrEnum):
+    """Where a reset leads."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIME = "time"
+    OFFSETS = "offsets"
+    BY = "by"
+
+
+#: What a form holds when nobody fills it in. An empty text counts as nothing.
+DEFAULTS: Mapping[str, Any] = {
+    "pipeline": None,
+    "kind": AdministrationKind.PREFLIGHT.value,
+    "apply": False,
+    "reason": None,
+    "supersede": False,
+    "reset_to": None,
+    "time": None,
+    "offsets": None,
+    "by_offsets": None,
+    "only": None,
+    "keep_offsets": None,
+    "margin_offsets": 0,
+    "begin": LogPlace.EARLIEST.value,
+    "former_name": None,
+    "batches": None,
+    "allow_compacted": False,
+    "submit_job": False,
+}
+
+_EVERYWHERE = frozenset({"pipeline", "kind"})
+_OF_CHANGES = frozenset({"apply", "reason", "supersede"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys that a kind must have, and those that it may have."""
+
+    needed: frozenset[str] = frozenset()
+    possible: frozenset[str] = frozenset()
+
+
+def _keys(*needed: str, possible: tuple[str, ...] = ()) -> _Keys:
+    return _Keys(frozenset(needed), frozenset(possible))
+
+
+_KEYS: Mapping[AdministrationKind, _Keys] = {
+    AdministrationKind.PREFLIGHT: _keys(possible=("submit_job",)),
+    AdministrationKind.RESET: _keys("reset_to"),
+    AdministrationKind.SKIP_LAG: _keys("keep_offsets", possible=("only",)),
+    AdministrationKind.ACCEPT_LOSS: _keys(possible=("margin_offsets", "only")),
+    AdministrationKind.ACCEPT_RECREATION: _keys(possible=("begin", "only")),
+    AdministrationKind.ACCEPT_CLUSTER: _keys(possible=("begin",)),
+    AdministrationKind.ACCEPT_SAME_LOG: _keys(),
+    AdministrationKind.RENAME: _keys("former_name"),
+    AdministrationKind.RETIRE_TOPIC: _keys("only"),
+    AdministrationKind.CHANGE_TARGET: _keys(),
+    AdministrationKind.CHANGE_ISOLATION_LEVEL: _keys(),
+    AdministrationKind.ROLL_BACK: _keys("batches", possible=("allow_compacted",)),
+}
+_RESET_KEYS: Mapping[ResetTo, _Keys] = {
+    ResetTo.EARLIEST: _keys(possible=("only",)),
+    ResetTo.LATEST: _keys(possible=("only",)),
+    ResetTo.TIME: _keys("time", possible=("only",)),
+    ResetTo.OFFSETS: _keys("offsets"),
+    ResetTo.BY: _keys("by_offsets", possible=("only",)),
+}
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "pipeline": a_text,
+    "kind": one_of(AdministrationKind),
+    "apply": a_flag,
+    "reason": a_text,
+    "supersede": a_flag,
+    "reset_to": one_of(ResetTo),
+    "offsets": lambda text: parse_partition_offsets(a_text(text)),
+    "by_offsets": a_whole_number,
+    "only": lambda text: parse_selection(a_text(text)),
+    "keep_offsets": lambda number: a_whole_number(number, at_least=0),
+    "margin_offsets": lambda number: a_whole_number(number, at_least=0),
+    "begin": one_of(LogPlace),
+    "former_name": a_text,
+    "batches": a_positive_number,
+    "allow_compacted": a_flag,
+    "submit_job": a_flag,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRequest:
+    """Look at everything that a pipeline rests on."""
+
+    pipeline: str
+    submit_job: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOrder:
+    """A change of positions or of what binds the pipeline; ``apply``: make it, do not only show it."""
+
+    request: ChangeRequest
+    apply: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RollBackOrder:
+    """A roll-back; ``apply``: make it, do not only show it."""
+
+    request: RollBackRequest
+    apply: bool
+
+
+Order: TypeAlias = PreflightRequest | ChangeOrder | RollBackOrder
+
+
+def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str) -> Order:
+    """Gives what a form asks for.
+
+    Args:
+        form: Values by key; keys that are missing hold their defaults.
+        zone: IANA time zone of a time without an offset from UTC.
+        who: The person who filled it in.
+        request_id: Identity of the request: the same one means the same change.
+
+    Raises:
+        ConfigError: Lists every fault.
+    """
+    values = FormValues(form, DEFAULTS, zone)
+    values.check_known_keys()
+    read = {key: values.read(key, parse) for key, parse in _PARSERS.items()} | {"time": values.time("time")}
+    for key, expected, found in _faults_between_keys(values, read):
+        values.fault(key, expected, found)
+    _require_no_faults(values, read)
+    return _order(read, who, request_id)
+
+
+def _faults_between_keys(values: FormValues, read: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if not values.is_given("pipeline"):
+        yield "pipeline", "the name of a pipeline", "nothing"
+    if read["kind"] != values.given.get("kind", read["kind"]):
+        return  # an unknown kind: nobody can say what belongs to it
+    kind = AdministrationKind(read["kind"])
+    keys = _keys_of(kind, read["reset_to"])
+    for key in sorted(keys.needed):
+        if not values.is_given(key):
+            yield key, f"a value: {kind} needs it", "nothing"
+    for key in DEFAULTS:
+        if key not in keys.needed | keys.possible | _EVERYWHERE and values.is_given(key):
+            yield key, f"nothing for {kind}{_reset_text(read)}", "a value"
+    yield from _wrong_selection(kind, read["only"])
+
+
+def _keys_of(kind: AdministrationKind, reset_to: str | None) -> _Keys:
+    keys = _KEYS[kind]
+    if kind is AdministrationKind.RESET and reset_to is not None:
+        more = _RESET_KEYS[ResetTo(reset_to)]
+        keys = _Keys(keys.needed | more.needed, more.possible)
+    if kind is AdministrationKind.PREFLIGHT:
+        return keys
+    return _Keys(keys.needed | {"reason"}, keys.possible | _OF_CHANGES)
+
+
+def _reset_text(read: Mapping[str, Any]) -> str:
+    return f" to {read['reset_to']}" if read["kind"] == AdministrationKind.RESET and read["reset_to"] else ""
+
+
+def _wrong_selection(kind: AdministrationKind, only: Selection | None) -> Iterator[tuple[str, str, str]]:
+    if only is None:
+        return
+    if kind is AdministrationKind.RETIRE_TOPIC and (only.partitions or len(only.topics) != 1):
+        yield "only", "one topic", "more, or partitions"
+    if kind is AdministrationKind.ACCEPT_RECREATION and only.partitions:
+        yield "only", "topics: all partitions of a topic were created again", "partitions"
+
+
+def _require_no_faults(values: FormValues, read: Mapping[str, Any]) -> None:
+    if values.faults:
+        raise ConfigError(
+            "the form asks for something that cannot be done",
+            expected="values as the form describes them",
+            found="\n".join(values.faults),
+            next_command="start a new run with these values corrected; nothing was changed",
+            pipeline=read["pipeline"],
+        )
+
+
+def _order(read: Mapping[str, Any], who: str, request_id: str) -> Order:
+    kind, pipeline = AdministrationKind(read["kind"]), read["pipeline"]
+    if kind is AdministrationKind.PREFLIGHT:
+        return PreflightRequest(pipeline, read["submit_job"])
+    if kind is AdministrationKind.ROLL_BACK:
+        roll_back = RollBackRequest(
+            request_id=request_id,
+            pipeline=pipeline,
+            batches=read["batches"],
+            who=who,
+            why=read["reason"],
+            supersede=read["supersede"],
+            allow_compacted=read["allow_compacted"],
+        )
+        return RollBackOrder(roll_back, read["apply"])
+    change = ChangeRequest(pipeline, request_id, _change(kind, read), who, read["reason"], read["supersede"])
+    return ChangeOrder(change, read["apply"])
+
+
+def _change(kind: AdministrationKind, read: Mapping[str, Any]) -> Change:
+    only: Selection = read["only"] or Selection()
+    begin = LogPlace(read["begin"])
+    made: Mapping[AdministrationKind, Callable[[], Change]] = {
+        AdministrationKind.RESET: lambda: _reset(ResetTo(read["reset_to"]), read, only),
+        AdministrationKind.SKIP_LAG: lambda: changes.SkipLag(read["keep_offsets"], only),
+        AdministrationKind.ACCEPT_LOSS: lambda: changes.AcceptLoss(read["margin_offsets"], only),
+        AdministrationKind.ACCEPT_RECREATION: lambda: changes.AcceptRecreation(only.topics, begin),
+        AdministrationKind.ACCEPT_CLUSTER: lambda: changes.AcceptCluster(begin),
+        AdministrationKind.ACCEPT_SAME_LOG: changes.AcceptSameLog,
+        AdministrationKind.RENAME: lambda: changes.RenamePipeline(read["former_name"]),
+        AdministrationKind.RETIRE_TOPIC: lambda: changes.RetireTopic(*only.topics),
+        AdministrationKind.CHANGE_TARGET: changes.ChangeTarget,
+        AdministrationKind.CHANGE_ISOLATION_LEVEL: changes.ChangeIsolationLevel,
+    }
+    return made[kind]()
+
+
+def _reset(reset_to: ResetTo, read: Mapping[str, Any], only: Selection) -> Change:
+    if reset_to is ResetTo.TIME:
+        return changes.ResetToTime(read["time"], only)
+    if reset_to is ResetTo.OFFSETS:
+        return changes.ResetToOffsets(read["offsets"])
+    if reset_to is ResetTo.BY:
+        return changes.ResetBy(read["by_offsets"], only)
+    return changes.ResetToPlace(LogPlace(reset_to.value), only)
