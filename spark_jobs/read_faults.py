@@ -5,6 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafka_ingest.adapters.kafka_faults import REFUSALS, is_truncation
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -19,7 +20,8 @@ from spark_jobs.range_end import PartitionFailure, RangeEnd
 
 _ASK_SECONDS = 5.0
 
-_RUNBOOK = 'run "python -m kafka_ingest lag" to see what the log holds; see docs/runbook.md, section '
+_RUNBOOK = "see docs/runbook.md, section "
+_LOOK = 'run "python -m kafka_ingest lag" to see what the log holds; '
 
 
 def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
@@ -101,7 +103,7 @@ def _expired(end: RangeEnd, wanted: int, log_start: int) -> OffsetsExpired:
         f"{end.subrange.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
         expected=f"offsets {wanted} to {end.subrange.end}",
         found=f"log start offset {log_start}: {log_start - wanted} offsets are gone",
-        next_command=_RUNBOOK + "OffsetsExpired",
+        next_command=f"{_LOOK}{change_command('PIPELINE', 'accept-loss --supersede')}; {_RUNBOOK}OffsetsExpired",
     )
 
 
@@ -112,7 +114,9 @@ def _truncated(end: RangeEnd, found: str) -> LogTruncated:
         expected=f"offsets {end.next_offset} to {end.subrange.end}"
         + (f" after epoch {epoch}" if epoch is not None else ""),
         found=found,
-        next_command=_RUNBOOK + "LogTruncated",
+        next_command=(
+            f"{_LOOK}{_RUNBOOK}LogTruncated; then {change_command('PIPELINE', 'reset --to latest --supersede')}"
+        ),
     )
 
 

@@ -269,3 +269,53 @@ def test_a_range_never_starts_above_its_position() -> None:
         OffsetRange("orders", 0, 0, None, 0, start=11, end=20, committed_before=10, loaded_to=10)
     with pytest.raises(ValueError, match="start < end"):
         OffsetRange("orders", 0, 0, None, 0, start=10, end=10, committed_before=10, loaded_to=10)
+
+
+def retired(view: PlanView, topic: str) -> PlanView:
+    served = (ServedTopic(s.pipeline, s.cluster_id, s.topic, is_retired=s.topic == topic) for s in view.served)
+    return replace(view, served=tuple(served))
+
+
+def test_a_retired_topic_is_neither_read_nor_missed() -> None:
+    view = retired(view_of(position(0, 100), position(0, 7, topic="returns")), "returns")
+    settings = pipeline_settings("orders", "returns")
+    there = snapshot({"orders": [partition_state(0, 0, 120)], "returns": [partition_state(0, 50, 90)]})
+    gone = snapshot({"orders": [partition_state(0, 0, 120)]})
+    for log in (there, gone):
+        choice = choose(settings, view, log)
+        assert (spans(choice), choice.faults, choice.backlog_offsets) == ([("orders", 0, 100, 120)], (), 20)
+
+
+def test_a_pattern_that_matches_nothing_but_retired_topics_reads_nothing() -> None:
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, topics=TopicSelection(pattern="ord.*")))
+    view = retired(view_of(position(0, 100)), "orders")
+    choice = choose(settings, view, snapshot({"orders": [partition_state(0, 0, 120)]}))
+    assert (choice.ranges, choice.new_topics, choice.faults) == ((), (), ())
+
+
+def test_a_topic_that_the_pipeline_served_on_a_former_cluster_only_is_not_retired() -> None:
+    view = view_of(position(0, 100))
+    view = replace(view, served=(*view.served, ServedTopic("orders", "cluster-0", "orders", is_retired=True)))
+    assert spans(choose(pipeline_settings(), view, snapshot({"orders": [partition_state(0, 0, 120)]}))) == [
+        ("orders", 0, 100, 120)
+    ]
+
+
+def test_faults_that_a_position_change_resolves_name_its_command() -> None:
+    command = "python -m kafka_ingest change orders"
+    view = view_of(position(0, 100))
+
+    def next_command(log: LogSnapshot, of: PlanView = view) -> str:
+        [fault] = choose(pipeline_settings(), of, log).faults
+        return fault.next_command
+
+    assert f"{command} accept-loss" in next_command(snapshot({"orders": [partition_state(0, 150, 500)]}))
+    assert f"{command} reset --to latest" in next_command(snapshot({"orders": [partition_state(0, 0, 90)]}))
+    recreated = snapshot({"orders": [partition_state(0, 0, 90)]}, topic_id="topic-id-2")
+    assert f"{command} accept-topic orders" in next_command(recreated)
+    elsewhere = snapshot({"orders": [partition_state(0, 0, 90)]}, cluster_id="cluster-2")
+    assert f"{command} accept-cluster" in next_command(elsewhere)
+    assert f"{command} retire-topic orders" in next_command(snapshot({}))
+    renamed = replace(EMPTY_VIEW, served=(ServedTopic("sales", "cluster-1", "orders"),))
+    assert f"{command} rename --from sales" in next_command(snapshot({"orders": [partition_state(0, 0, 9)]}), renamed)

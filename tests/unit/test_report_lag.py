@@ -78,3 +78,9 @@ def test_partitions_that_only_one_side_knows_are_told() -> None:
         (0, None, None, "no leader"),
         (1, 7, None, "Kafka does not list this partition"),
     ]
+
+
+def test_partitions_of_a_retired_topic_are_not_reported() -> None:
+    view = view_of(position(0, 40))
+    view = replace(view, served=tuple(replace(served, is_retired=True) for served in view.served))
+    assert lag(view, partition_state(0, 10, 100)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.change_requests import Selection
 from kafka_ingest.core.errors import (
     ClusterChanged,
@@ -56,13 +57,8 @@ def other_cluster(view: PlanView, snapshot: LogSnapshot) -> PartitionFault | Non
         "the Kafka connection",
         expected=f"cluster id {record.cluster_id}, which the positions belong to",
         found=f"cluster id {snapshot.cluster_id}",
-        next_command=f"correct the connection, or accept the cluster: {change_command(record.pipeline)} accept-cluster",
+        next_command=f"correct the connection, or {change_command(record.pipeline, 'accept-cluster')}",
     )
-
-
-def change_command(pipeline: str) -> str:
-    """Gives the beginning of the command that changes positions."""
-    return f"python -m kafka_ingest change {pipeline}"
 
 
 def without_offsets(place: TopicPartition, state: PartitionState) -> PartitionFault:
@@ -83,7 +79,7 @@ def missing_topic(topic: str, pipeline: str) -> PartitionFault:
         f"topic {topic}",
         expected="a topic of the cluster that kafka.topics or kafka.pattern selects",
         found="none",
-        next_command=f"retire it: {change_command(pipeline)} retire-topic {topic}; or leave it out with --only",
+        next_command=f"retire it: {change_command(pipeline, f'retire-topic {topic}')}; or leave it out with --only",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import (
     ClusterChanged,
     ConfigError,
@@ -18,6 +19,7 @@ from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
+from kafka_ingest.core.retired_topics import retired_topics
 from kafka_ingest.core.settings import FirstRunKind, PipelineSettings, TopicIdentity
 
 _RUNBOOK = "see docs/runbook.md, section "
@@ -54,7 +56,7 @@ def partition_fault(
     )
 
 
-def position_fault(position: Position, state: PartitionState) -> PartitionFault | None:
+def position_fault(position: Position, state: PartitionState, pipeline: str) -> PartitionFault | None:
     """Gives the fault of a position that lies outside the log."""
     committed, tp = position.committed_offset, position.topic_partition
     log_start, high_watermark = state.log_start_offset or 0, state.high_watermark or 0
@@ -64,7 +66,7 @@ def position_fault(position: Position, state: PartitionState) -> PartitionFault 
             str(tp),
             expected=f"a log that still holds the committed offset {committed}",
             found=f"log start offset {log_start}: {log_start - committed} offsets were deleted before they were read",
-            next_command=_RUNBOOK + "OffsetsExpired",
+            next_command=f"{change_command(pipeline, 'accept-loss')}; {_RUNBOOK}OffsetsExpired",
             can_be_left_out=True,
         )
     if committed > high_watermark:
@@ -73,7 +75,7 @@ def position_fault(position: Position, state: PartitionState) -> PartitionFault 
             str(tp),
             expected=f"a high watermark at or above the committed offset {committed}",
             found=f"high watermark {high_watermark}: the log lost {committed - high_watermark} offsets",
-            next_command=_RUNBOOK + "LogTruncated",
+            next_command=f"first {_RUNBOOK}LogTruncated; then {change_command(pipeline, 'reset --to latest')}",
         )
     return None
 
@@ -86,13 +88,16 @@ def _cluster_fault(view: PlanView, snapshot: LogSnapshot) -> PartitionFault | No
         "the Kafka connection",
         expected=f"cluster id {view.pipeline.cluster_id}, which the committed offsets belong to",
         found=f"cluster id {snapshot.cluster_id}",
-        next_command="point the connection at the former cluster; " + _RUNBOOK + "ClusterChanged",
+        next_command=(
+            "point the connection at the former cluster; or "
+            f"{change_command(view.pipeline.pipeline, 'accept-cluster')}; {_RUNBOOK}ClusterChanged"
+        ),
     )
 
 
 def _missing_topics(settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> Iterator[PartitionFault]:
-    selection = settings.plan.topics
-    wanted = set(selection.names)
+    selection, retired = settings.plan.topics, retired_topics(view)
+    wanted = set(selection.names) - retired
     if selection.pattern is not None:
         # A topic that once matched and was read must still be there; the selection of names can be edited by its owner.
         wanted |= {s.topic for s in view.served if s.pipeline == settings.pipeline and not s.is_retired}
@@ -102,9 +107,9 @@ def _missing_topics(settings: PipelineSettings, view: PlanView, snapshot: LogSna
             f"topic {topic}",
             expected="an existing topic; reading never creates one",
             found="no such topic in the cluster",
-            next_command="create the topic or correct kafka.topics in the pipeline file",
+            next_command=_next_for_missing(topic, view),
         )
-    if selection.pattern is not None and not snapshot.topics and not wanted:
+    if selection.pattern is not None and not snapshot.topics and not wanted and not retired:
         yield PartitionFault(
             TopicMissing,
             f"pattern {selection.pattern}",
@@ -114,16 +119,27 @@ def _missing_topics(settings: PipelineSettings, view: PlanView, snapshot: LogSna
         )
 
 
+def _next_for_missing(topic: str, view: PlanView) -> str:
+    create = "create the topic or correct kafka.topics in the pipeline file"
+    if view.pipeline is None or all(position.topic != topic for position in view.positions):
+        return create
+    return f"{create}; if it is gone for good: {change_command(view.pipeline.pipeline, f'retire-topic {topic}')}"
+
+
 def _served_elsewhere(settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> Iterator[PartitionFault]:
     for served in view.served:
         is_same_log = served.cluster_id == snapshot.cluster_id and served.topic in snapshot.topics
         if is_same_log and served.pipeline != settings.pipeline:
+            renamed = change_command(settings.pipeline, f"rename --from {served.pipeline}")
             yield PartitionFault(
                 ConfigError,
                 f"topic {served.topic} into {settings.batch.target}",
                 expected=f"one pipeline, which is {served.pipeline}",
                 found=f"a second one, {settings.pipeline}: every record would be loaded twice",
-                next_command="remove the topic from one of the two pipeline files, or give it another table",
+                next_command=(
+                    "remove the topic from one of the two pipeline files, or give it another table; "
+                    f"if the pipeline was renamed: {renamed}"
+                ),
             )
 
 
@@ -142,17 +158,17 @@ def _identity_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSn
                 topic=topic,
             )
         elif topic in stored and stored[topic].topic_id not in (None, state.topic_id):
-            yield _recreated(stored[topic], state.topic_id, view)
+            yield _recreated(stored[topic], state.topic_id, view, settings.pipeline)
 
 
-def _recreated(position: Position, found_id: str, view: PlanView) -> PartitionFault:
+def _recreated(position: Position, found_id: str, view: PlanView, pipeline: str) -> PartitionFault:
     offsets = ", ".join(f"[{p.partition}] {p.committed_offset}" for p in view.positions if p.topic == position.topic)
     return PartitionFault(
         TopicRecreated,
         f"topic {position.topic}",
         expected=f"topic id {position.topic_id}, which the committed offsets {offsets} belong to",
         found=f"topic id {found_id}: the topic was deleted and created again",
-        next_command=_RUNBOOK + "TopicRecreated",
+        next_command=f"{change_command(pipeline, f'accept-topic {position.topic}')}; {_RUNBOOK}TopicRecreated",
         topic=position.topic,
     )
 

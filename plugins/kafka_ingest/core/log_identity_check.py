@@ -6,6 +6,7 @@ A consumer that reads while its topic is deleted and created again notices nothi
 from __future__ import annotations
 
 from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import ClusterChanged, TopicRecreated
 from kafka_ingest.core.log_state import LogIdentity
 from kafka_ingest.core.settings import TopicIdentity
@@ -23,7 +24,10 @@ def require_same_log(batch: Batch, identity: LogIdentity) -> None:
             "another Kafka cluster answered than the one that was planned; nothing was published",
             expected=f"cluster id {batch.cluster_id}",
             found=f"cluster id {identity.cluster_id}",
-            next_command="point the connection at the former cluster; see docs/runbook.md, section ClusterChanged",
+            next_command=(
+                "point the connection at the former cluster; or "
+                f"{change_command(batch.pipeline, 'accept-cluster')}; see docs/runbook.md, section ClusterChanged"
+            ),
             pipeline=batch.pipeline,
             batch_id=batch.batch_id,
         )
@@ -36,7 +40,9 @@ def require_same_log(batch: Batch, identity: LogIdentity) -> None:
             "a topic was deleted or created again while the batch was read; nothing was published",
             expected="; ".join(f"{topic}: topic id {topic_id}" for topic, topic_id in sorted(changed.items())),
             found="; ".join(f"{topic}: {_found(identity, topic)}" for topic in sorted(changed)),
-            next_command="see docs/runbook.md, section TopicRecreated",
+            next_command=(
+                f"{change_command(batch.pipeline, 'accept-topic')}; see docs/runbook.md, section TopicRecreated"
+            ),
             pipeline=batch.pipeline,
             batch_id=batch.batch_id,
         )

@@ -22,6 +22,7 @@ from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
+from kafka_ingest.core.retired_topics import without_retired
 from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
@@ -94,6 +95,7 @@ def choose_ranges(
         options: The run's options.
         times: Offsets for the times in settings and options.
     """
+    snapshot = without_retired(view, snapshot)
     faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
@@ -167,7 +169,7 @@ def _partitions(
             position = _new_position(tp, settings, view, snapshot, times)
         if isinstance(position, PartitionFault):
             yield position
-        elif fault := position_fault(position, state):
+        elif fault := position_fault(position, state, settings.pipeline):
             yield fault
         else:
             wanted = wanted_range(position, state, options, times, taken_at=snapshot.taken_at)

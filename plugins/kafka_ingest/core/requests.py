@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.settings import PROTOCOL_VERSION, PipelineSettings
@@ -98,15 +99,16 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
     if record is None:
         return
     bound = {
-        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target)),
-        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value),
+        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target), "target"),
+        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "isolation-level"),
     }
-    differing = {key: pair for key, pair in bound.items() if pair[0] != pair[1]}
+    differing = {key: values for key, values in bound.items() if values[0] != values[1]}
     if differing:
+        commands = [change_command(settings.pipeline, kind) for _, _, kind in differing.values()]
         raise ConfigError(
             "the pipeline file changes settings that its first plan has bound",
-            expected="; ".join(f"{key}: {stored}" for key, (stored, _) in differing.items()),
-            found="; ".join(f"{key}: {given}" for key, (_, given) in differing.items()),
-            next_command="restore these keys, or load under a new pipeline name into a new table",
+            expected="; ".join(f"{key}: {stored}" for key, (stored, _, _) in differing.items()),
+            found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
+            next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
             pipeline=settings.pipeline,
         )

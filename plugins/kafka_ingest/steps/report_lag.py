@@ -10,6 +10,7 @@ from kafka_ingest.core.batch import Request
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.ports import Clock, Ledger, Log
+from kafka_ingest.core.retired_topics import retired_topics, without_retired
 from kafka_ingest.core.settings import PipelineSettings
 
 _NOT_DESCRIBED = PartitionState(-1, has_leader=False, fault="Kafka does not list this partition")
@@ -56,7 +57,7 @@ class LagPorts:
 def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLag, ...]:
     """Compares the pipeline's positions with its topics, ordered by (topic, partition).
 
-    Partitions that only one side knows are there too.
+    Partitions that only one side knows are there too; those of retired topics are not.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
@@ -64,8 +65,9 @@ def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLa
     """
     # A report asks in nobody's name: no batch belongs to this request.
     view = ports.ledger.plan_view(settings.pipeline, Request("cli", "lag report"), settings.batch.target)
-    snapshot = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
-    positions = {position.topic_partition: position for position in view.positions}
+    snapshot = without_retired(view, ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level))
+    retired = retired_topics(view)
+    positions = {position.topic_partition: position for position in view.positions if position.topic not in retired}
     states = dict(_states(snapshot))
     now = ports.clock.now()
     return tuple(
