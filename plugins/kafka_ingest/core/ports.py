@@ -9,10 +9,13 @@ from datetime import datetime
 from typing import Protocol
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
+from kafka_ingest.core.change_requests import ChangeRequest
+from kafka_ingest.core.change_view import ChangeView, NewChange
 from kafka_ingest.core.ledger_view import NewPlan, PlanView
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
+from kafka_ingest.core.position_changes import RecordedChange
 from kafka_ingest.core.replacement import Replacement
 from kafka_ingest.core.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
@@ -157,6 +160,27 @@ class Violation:
 
     invariant: str
     row: str
+
+
+class PositionLedger(Protocol):
+    """The ledger as position changes need it, one transaction a method; it raises what :class:`Ledger` raises."""
+
+    def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
+        """Reads what a change needs, in one read-only transaction.
+
+        Args:
+            request: Who asks; the pipeline is looked up by :attr:`ChangeRequest.known_name`.
+            target: The table in the pipeline file: topics that are served into it are read.
+        """
+
+    def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
+        """Makes a change, if the ledger still stands as it was ``seen``: all of it in one transaction, or nothing.
+
+        Locks pipeline, then batch, then positions by (topic, partition).
+
+        Raises:
+            LedgerMoved: Something decisive has changed since ``seen``; nothing was written.
+        """
 
 
 class Target(Protocol):
