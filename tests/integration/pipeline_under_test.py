@@ -21,6 +21,7 @@ from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.cli import main
 from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import audit_batch
@@ -79,16 +80,19 @@ class PipelineUnderTest:
         assert isinstance(summary, dict)
         return summary
 
-    def load_here(self) -> dict[str, Any]:
+    def load_here(
+        self, options: RunOptions | None = None, run_id: str = "", *, clear_number: int = 0
+    ) -> dict[str, Any]:
         """Plans, loads and audits with the job's own code in this process: no process is started, so it is quick."""
         settings = find_pipeline(self.name)
         # A load that failed before must not hold this one up.
         ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
-        request = Request("test", uuid.uuid4().hex)
+        parameters = (options or RunOptions()).to_parameters()
+        request = Request("test", run_id or uuid.uuid4().hex, parameters=parameters, clear_number=clear_number)
         batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
         if batch.state is not BatchState.COMMITTED:
             batch = self._loaded(settings, batch)
-        return batch_summary(audit_batch(batch.batch_id, request, ports.ledger).batch)
+        return batch_summary(audit_batch(batch.batch_id, batch.request, ports.ledger).batch)
 
     def _loaded(self, settings: PipelineSettings, batch: Batch) -> Batch:
         environment = JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
