@@ -40,6 +40,7 @@ exit codes
 a first run
   python -m kafka_ingest check-config
   python -m kafka_ingest migrate
+  python -m kafka_ingest preflight
   python -m kafka_ingest plan orders --dry-run
   python -m kafka_ingest run orders
   python -m kafka_ingest status
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kafka-ingest {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_preflight(commands)
     for add in (_add_check_config, _add_migrate, _add_plan, _add_run, _add_status, _add_lag, _add_batches):
         add(commands)
     _add_dead_letters(commands)
@@ -125,6 +127,18 @@ def _add_migrate(commands: Commands) -> None:
         details="example: python -m kafka_ingest migrate --connection warehouse\nRunning it twice is harmless.",
     )
     _add_connection(parser)
+
+
+def _add_preflight(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "preflight",
+        ("preflight", "run_preflight"),
+        summary="check what pipelines rest on: connections, topics, database, Spark; exit code 78 when something fails",
+        details="example: python -m kafka_ingest preflight orders\nIt changes nothing. Warnings do not fail it.",
+    )
+    parser.add_argument("pipelines", metavar="PIPELINE", nargs="*", help="names of pipelines (default: all)")
+    parser.add_argument("--spark", action="store_true", help="let a small Spark job look at the executors' packages")
 
 
 def _add_plan(commands: Commands) -> None:

@@ -53,7 +53,19 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["check-config", "migrate", "plan", "run", "status", "lag", "batches", "dead-letters", "audit", "housekeeping"],
+    [
+        "check-config",
+        "migrate",
+        "preflight",
+        "plan",
+        "run",
+        "status",
+        "lag",
+        "batches",
+        "dead-letters",
+        "audit",
+        "housekeeping",
+    ],
 )
 def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

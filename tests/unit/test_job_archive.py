@@ -49,5 +49,6 @@ def test_code_and_sql_are_read_from_the_zip_alone(tmp_path: Path) -> None:
     assert "migrations" in lines[1]
 
 
-def test_the_entry_script_is_there() -> None:
-    assert entry_script().is_file()
+def test_the_entry_scripts_are_there() -> None:
+    for name in ("load_batch", "report_packages"):
+        assert entry_script(name).is_file()

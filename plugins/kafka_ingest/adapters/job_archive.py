@@ -40,9 +40,9 @@ def job_archive(folder: Path | None = None) -> Path:
     return path
 
 
-def entry_script() -> Path:
-    """Gives the path of the script that spark-submit runs."""
-    return _spark_jobs() / "load_batch.py"
+def entry_script(name: str) -> Path:
+    """Gives the path of a script that spark-submit runs: ``load_batch`` or ``report_packages``."""
+    return _spark_jobs() / f"{name}.py"
 
 
 def _write_whole(path: Path, content: bytes) -> None:

@@ -90,22 +90,54 @@ def job_submission(
     Raises:
         ConfigError: A connection that cannot be used, or a master that would show the environment.
     """
-    master = spark_master_of(connections.spark)
+    return _submission(
+        settings,
+        connections.spark,
+        script="load_batch",
+        arguments=("--pipeline", settings.pipeline, "--batch-id", batch_id),
+        variables=environment_variables(_environment(settings, connections), outcome_file),
+    )
+
+
+def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
+    """Puts together the submission of the small job that says which packages the executors have; it gets no secrets.
+
+    Args:
+        settings: The pipeline: the job runs on the Python, with the properties and in the memory of its loads.
+        spark: The Spark connection.
+        report_file: A path on the machine of the driver (``adapters/python_packages.py``).
+
+    Raises:
+        ConfigError: A connection that cannot be used.
+    """
+    arguments = ("--report-file", str(report_file))
+    return _submission(settings, spark, script="report_packages", arguments=arguments, variables={})
+
+
+def _submission(
+    settings: PipelineSettings,
+    spark: ConnectionValues,
+    *,
+    script: str,
+    arguments: tuple[str, ...],
+    variables: Mapping[str, str],
+) -> JobSubmission:
+    master = spark_master_of(spark)
     is_local = master.startswith("local")
     # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
     own_python = {"spark.pyspark.driver.python": sys.executable}
     conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | dict(settings.job.conf)
     return JobSubmission(
         master=master,
-        application=str(entry_script()),
+        application=str(entry_script(script)),
         py_files=str(job_archive()),
-        application_args=("--pipeline", settings.pipeline, "--batch-id", batch_id),
+        application_args=arguments,
         conf=conf,
         env_vars={
             **_interpreters(conf, is_local),
             # Without it Spark warns about the machine's own name, which the driver does not use.
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
-            **environment_variables(_environment(settings, connections), outcome_file),
+            **variables,
         },
         name=f"kafka_ingest.{settings.pipeline}",
         driver_memory=settings.job.driver_memory,

@@ -14,12 +14,10 @@ from kafka_ingest.adapters.postgres_connection import connect, database_faults, 
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.adapters.target_catalog import CatalogTable, read_table
 from kafka_ingest.adapters.target_checks import (
-    Mismatch,
-    has_index_for_replacing,
     mismatches,
-    quoted,
-    quoted_table,
+    missing_table,
     unique_key_columns,
+    weaknesses,
 )
 from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.errors import TargetMismatch
@@ -139,7 +137,7 @@ def _create_index_statement(settings: BatchSettings) -> sql.Composed:
 
 
 def _require_match(settings: BatchSettings, table: CatalogTable | None) -> CatalogTable:
-    found = mismatches(settings, table) if table else (_missing(settings),)
+    found = mismatches(settings, table) if table else (missing_table(settings),)
     if table is None or found:
         raise TargetMismatch(
             f"the table {settings.target} does not fit the pipeline",
@@ -150,28 +148,9 @@ def _require_match(settings: BatchSettings, table: CatalogTable | None) -> Catal
     return table
 
 
-def _missing(settings: BatchSettings) -> Mismatch:
-    columns = ", ".join(
-        f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
-        for column in written_columns(settings)
-    )
-    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
-    return Mismatch(str(settings.target), "a table", "no such table", fix)
-
-
 def _warn(settings: BatchSettings, table: CatalogTable) -> None:
-    metadata = settings.metadata
-    if not has_index_for_replacing(settings, table):
-        columns = f"{quoted(metadata.partition)}, {quoted(metadata.offset)}"
-        statement = f"CREATE INDEX ON {quoted_table(settings.target)} USING brin ({columns});"
-        _LOG.warning(
-            "Table %s has no index that finds an offset range; a reload is slow: %s", settings.target, statement
-        )
-    if not table.rights.delete:
-        statement = f"GRANT DELETE ON {quoted_table(settings.target)} TO {quoted(table.rights.role)};"
-        _LOG.warning(
-            "Role %s may not delete from %s; a reload fails: %s", table.rights.role, settings.target, statement
-        )
+    for weakness in weaknesses(settings, table):
+        _LOG.warning("Target table: %s", weakness)
 
 
 def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:

@@ -20,7 +20,7 @@ _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 def longest_interval_seconds(schedule: ScheduleSettings) -> float | None:
     """Gives the longest time between two runs; ``None`` for a pipeline that only runs by hand.
 
-    It is taken from the schedule's runs of a year, 2,000 of them at most, in UTC: a change of the clock can add an hour.
+    It is taken from a year's runs, 2,000 at most, in UTC: a change of the clock can add an hour.
     """
     if schedule.schedule is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafka_ingest.adapters.target_catalog import KIND_NAMES, TABLE_KINDS, CatalogColumn, CatalogTable
+from kafka_ingest.adapters.target_catalog import KIND_NAMES, TABLE_KINDS, CatalogColumn, CatalogTable, Rights
 from kafka_ingest.core.column_types import ColumnType, parse_column_type
 from kafka_ingest.core.settings import BatchSettings, TargetSettings
 from kafka_ingest.core.target_shape import TargetColumn, written_columns
@@ -41,6 +41,11 @@ def quoted_table(target: TargetSettings) -> str:
 
 def mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, ...]:
     """Gives every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
+    return (*table_mismatches(settings, table), *_staging_right_mismatches(table))
+
+
+def table_mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, ...]:
+    """Gives the reasons that lie in the table and the role's rights on it, not in those on staging and database."""
     if table.kind not in TABLE_KINDS:
         kind = KIND_NAMES.get(table.kind, f"a relation of kind {table.kind}")
         advice = "name the table itself under target.table, or drop the relation"
@@ -50,8 +55,30 @@ def mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, 
         *_column_mismatches(settings, table),
         *_other_column_mismatches(settings, table),
         *_unique_key_mismatches(settings, table),
-        *_right_mismatches(settings, table),
+        *_table_right_mismatches(settings, table),
     )
+
+
+def missing_table(settings: BatchSettings) -> Mismatch:
+    """Gives the mismatch of a table that is not there, with the statement that creates it."""
+    columns = ", ".join(
+        f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
+        for column in written_columns(settings)
+    )
+    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
+    return Mismatch(str(settings.target), "a table", "no such table", fix)
+
+
+def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    """Yields what does not keep the pipeline from loading, but makes reloads slow or fail."""
+    metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
+    if not has_index_for_replacing(settings, table):
+        fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
+        expected = "an index that finds an offset range"
+        yield Mismatch(str(settings.target), expected, "none, so a reload reads the whole table", fix)
+    if not table.rights.delete:
+        fix = f"GRANT DELETE ON {name} TO {quoted(role)};"
+        yield Mismatch(f"role {role}", f"DELETE on {name}", "not granted, so a reload fails", fix)
 
 
 def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
@@ -155,20 +182,31 @@ def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iter
         yield Mismatch("unique key", f"a unique index on ({names})", "none", fix)
 
 
-def _right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
     schema = quoted(settings.target.schema)
-    wanted = (
+    yield from _not_granted(
+        rights,
         (rights.use_schema, "USAGE", f"SCHEMA {schema}"),
         (rights.select, "SELECT", name),
         (rights.insert, "INSERT", name),
-        (rights.make_temporary_tables, "TEMPORARY", f"DATABASE {quoted(rights.database)}"),
-        (rights.use_staging_schema, "USAGE, CREATE", "SCHEMA kafka_ingest_staging"),
     )
-    for is_granted, right, thing in wanted:
-        if not is_granted:
-            fix = f"GRANT {right} ON {thing} TO {role};"
-            yield Mismatch(f"role {rights.role}", f"{right} on {thing}", "not granted", fix)
     if rights.row_security_applies:
         found = "row-level security applies to it and can hide rows that must be replaced"
         yield Mismatch(f"role {rights.role}", "every row visible", found, f"ALTER ROLE {role} BYPASSRLS;")
+
+
+def _staging_right_mismatches(table: CatalogTable) -> Iterator[Mismatch]:
+    rights = table.rights
+    yield from _not_granted(
+        rights,
+        (rights.make_temporary_tables, "TEMPORARY", f"DATABASE {quoted(rights.database)}"),
+        (rights.use_staging_schema, "USAGE, CREATE", "SCHEMA kafka_ingest_staging"),
+    )
+
+
+def _not_granted(rights: Rights, *wanted: tuple[bool, str, str]) -> Iterator[Mismatch]:
+    for is_granted, right, thing in wanted:
+        if not is_granted:
+            fix = f"GRANT {right} ON {thing} TO {quoted(rights.role)};"
+            yield Mismatch(f"role {rights.role}", f"{right} on {thing}", "not granted", fix)

@@ -34,7 +34,9 @@ def right_results(missing: Sequence[Finding]) -> Iterator[CheckResult]:
     for finding in missing:
         yield CheckResult("privileges", Verdict.FAIL, finding.found, finding.fix)
     if not missing:
-        yield CheckResult("privileges", Verdict.PASS, "ledger, staging and temporary tables may be used")
+        yield CheckResult(
+            "privileges", Verdict.PASS, "no right is missing on what is there of ledger, staging, database"
+        )
 
 
 def target_results(target: TargetSettings, facts: TargetFacts) -> Iterator[CheckResult]:

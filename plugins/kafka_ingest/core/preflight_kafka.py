@@ -161,10 +161,10 @@ def _size_concerns(topic: TopicFacts, limits: FetchLimits) -> Iterator[CheckResu
 
 def spelled(seconds: float) -> str:
     """Gives a duration in the largest unit that it reaches."""
-    for size, unit in ((_DAY, "days"), (_HOUR, "hours"), (60, "minutes")):
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"
-    return f"{seconds:.4g} seconds"
+    return f"{seconds:.4g} s"
 
 
 def _summary(topic: TopicFacts) -> str:
@@ -179,4 +179,5 @@ def _name(topic: TopicFacts) -> str:
 
 
 def _alter(topic: TopicFacts, name: str, value: object) -> str:
-    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.topic} --add-config {name}={value}"
+    where = f"--entity-type topics --entity-name {topic.topic}"
+    return f"kafka-configs.sh --bootstrap-server BROKER --alter {where} --add-config {name}={value}"

@@ -68,6 +68,6 @@ def _package_faults(interpreter: InterpreterFacts) -> Iterator[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Gives the leading numbers of a version: 2.9.13 (dt dec) is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
+    """Gives the leading numbers of a version: 2.9.13 is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -1,0 +1,56 @@
+"""Entry of a small Spark job: every executor says its Python and the packages that a load imports. Reads no data.
+
+Started by spark-submit with ``--report-file PATH``, which it writes when all have answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spark_jobs.parent_process import die_with_parent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job; an error of Spark passes through, its trace is the job's last words."""
+    parser = argparse.ArgumentParser(prog="report_packages.py", description="Say which packages executors have.")
+    parser.add_argument("--report-file", required=True, type=Path, help="where to write what they say")
+    options = parser.parse_args(arguments)
+
+    from pyspark import SparkContext
+
+    from kafka_ingest.adapters.python_packages import write_report
+
+    spark = SparkContext.getOrCreate()
+    try:
+        write_report(options.report_file, _interpreters(spark))
+    finally:
+        spark.stop()
+    return 0
+
+
+def _interpreters(spark: Any) -> set[Any]:
+    """Asks with a task for each core: Spark deals tasks out in turns, so every executor that is there gets one.
+
+    Source: ``TaskSchedulerImpl.resourceOffers`` (Spark 4.2). Executors that come while others answer are asked, too.
+    """
+    found: set[Any] = set()
+    asked = 0
+    while (cores := int(spark.defaultParallelism)) > asked:
+        asked = cores
+        found.update(spark.parallelize(range(cores), cores).map(_report).collect())
+    return found
+
+
+def _report(_task: int) -> Any:
+    from kafka_ingest.adapters.python_packages import this_interpreter
+
+    return this_interpreter()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What preflight makes of the target's database."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_ingest.core.preflight import CheckResult, Verdict
+from kafka_ingest.core.preflight_database import ledger_result, right_results, server_result, target_results
+from kafka_ingest.core.preflight_facts import Finding, ServerFacts, TargetFacts
+from kafka_ingest.core.settings import TargetSettings
+
+TARGET = TargetSettings("shop", "orders")
+MISSING = TargetFacts(is_there=False, faults=(Finding("no such table", "CREATE TABLE ..."),))
+
+
+@pytest.mark.parametrize(
+    ("version", "number", "verdict"),
+    [
+        ("13.22", 130_022, Verdict.FAIL),
+        ("14.0", 140_000, Verdict.PASS),
+        ("18.6", 180_006, Verdict.PASS),
+        ("19beta1", 190_000, Verdict.WARN),
+    ],
+)
+def test_postgresql_14_to_18_are_supported(version: str, number: int, verdict: Verdict) -> None:
+    result = server_result(ServerFacts(version, number, "shop", "loader"))
+    assert (result.check, result.result) == ("postgresql", verdict)
+    assert f"PostgreSQL {version}, database shop, role loader" in result.found
+
+
+def test_a_ledger_that_is_up_to_date_names_its_newest_migration() -> None:
+    assert ledger_result("0001_ledger") == CheckResult("ledger", Verdict.PASS, "up to date: 0001_ledger")
+
+
+def test_each_missing_right_is_a_line_with_its_grant() -> None:
+    missing = (
+        Finding("USAGE on SCHEMA kafka_ingest: not granted", "GRANT USAGE ..."),
+        Finding("TEMPORARY on DATABASE shop: not granted", "GRANT TEMPORARY ..."),
+    )
+    assert list(right_results(missing)) == [
+        CheckResult("privileges", Verdict.FAIL, "USAGE on SCHEMA kafka_ingest: not granted", "GRANT USAGE ..."),
+        CheckResult("privileges", Verdict.FAIL, "TEMPORARY on DATABASE shop: not granted", "GRANT TEMPORARY ..."),
+    ]
+    assert [result.result for result in right_results(())] == [Verdict.PASS]
+
+
+def test_a_missing_table_fails_unless_the_pipeline_creates_it() -> None:
+    assert list(target_results(TARGET, MISSING)) == [
+        CheckResult("target table", Verdict.FAIL, "no such table", "CREATE TABLE ...")
+    ]
+    creating = TargetSettings("shop", "orders", create_table=True)
+    assert [result.result for result in target_results(creating, MISSING)] == [Verdict.PASS]
+
+
+def test_every_mismatch_fails_and_every_weakness_warns() -> None:
+    facts = TargetFacts(True, (Finding("a", "fix a"), Finding("b", "fix b")), (Finding("no index", "CREATE INDEX"),))
+    assert [(r.result, r.found, r.fix) for r in target_results(TARGET, facts)] == [
+        (Verdict.FAIL, "a", "fix a"),
+        (Verdict.FAIL, "b", "fix b"),
+        (Verdict.WARN, "no index", "CREATE INDEX"),
+    ]
+
+
+def test_a_table_that_fits_passes() -> None:
+    assert list(target_results(TARGET, TargetFacts(True))) == [
+        CheckResult("target table", Verdict.PASS, "shop.orders fits the pipeline")
+    ]
