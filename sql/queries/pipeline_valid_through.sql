@@ -1,5 +1,5 @@
 -- Gives the time up to which a pipeline is complete: the minimum over its partitions, NULL when one is unknown.
--- Partitions of retired topics do not count.
+-- Partitions of topics that are retired in the table and on the cluster of the pipeline do not count.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT CASE WHEN count(c.valid_through) = count(*) THEN min(c.valid_through) END
 FROM kafka_ingest.committed_offset AS c
@@ -7,6 +7,6 @@ WHERE c.pipeline = %(pipeline)s
     AND NOT EXISTS (
         SELECT
         FROM kafka_ingest.served_topic AS s
-        WHERE s.pipeline = c.pipeline AND s.topic = c.topic AND s.cluster_id = c.cluster_id
-            AND s.retired_at IS NOT NULL
+        JOIN kafka_ingest.pipeline AS p USING (pipeline, target_schema, target_table, cluster_id)
+        WHERE s.pipeline = c.pipeline AND s.topic = c.topic AND s.retired_at IS NOT NULL
     );

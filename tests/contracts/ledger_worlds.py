@@ -12,17 +12,23 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extras import execute_values
 
+from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
 from kafka_ingest.adapters.postgres_connection import TransactionLimits
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
 from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.ports import Ledger, Publisher
+from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher
+from kafka_ingest.core.roll_back import RollBackLedger
 from kafka_ingest.core.staging import staging_name
 from kafka_ingest.core.target_shape import written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import FakeDatabase, StoredRecord
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.position_ledger import FakePositionLedger
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.roll_back import FakeRollBackLedger
 
 #: Locks that a test holds on purpose are waited for only this long.
 IMPATIENT = TransactionLimits(lock_timeout_seconds=0.2)
@@ -35,6 +41,8 @@ class LedgerWorld(Protocol):
 
     ledger: Ledger
     publisher: Publisher
+    roll_backs: RollBackLedger
+    changes: PositionLedger
 
     def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
         """Puts records of (task, attempt) into the attempt's staging."""
@@ -57,6 +65,9 @@ class LedgerWorld(Protocol):
     def add_unique_offset(self, name: str) -> None:
         """Gives the target a unique constraint on the offset alone, and a row with offset 0 of another topic."""
 
+    def reset(self, position: Position) -> None:
+        """Puts a position elsewhere, as a position change does."""
+
 
 def world_of(request: pytest.FixtureRequest) -> LedgerWorld:
     """Gives the world that the fixture's parameter names; ``postgresql`` takes the fixture ``database``."""
@@ -69,6 +80,8 @@ class FakeWorld:
     def __init__(self) -> None:
         self.database = FakeDatabase()
         self.ledger: Ledger = FakeLedger(self.database)
+        self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
+        self.changes: PositionLedger = FakePositionLedger(self.database)
         self._publisher = FakePublisher(self.database)
         self.publisher: Publisher = self._publisher
 
@@ -96,6 +109,10 @@ class FakeWorld:
     def add_unique_offset(self, name: str) -> None:
         self._publisher.refused_by = name
 
+    def reset(self, position: Position) -> None:
+        self.database.positions["orders", position.topic_partition] = position
+        self.database.bound_lines["orders", position.topic_partition] = position.line
+
 
 class PostgresWorld:
     """Uses the target table shop.orders of ``tests.builders.batch_settings``: raw payload and metadata."""
@@ -104,6 +121,8 @@ class PostgresWorld:
         self.params = dict(params)
         self.ledger: Ledger = PostgresLedger(params, IMPATIENT)
         self.publisher: Publisher = PostgresPublisher(params, IMPATIENT)
+        self.roll_backs: RollBackLedger = PostgresRollBackLedger(params, IMPATIENT)
+        self.changes: PositionLedger = PostgresPositionLedger(params, IMPATIENT)
         self.run("CREATE SCHEMA shop")
         self.run(f"CREATE TABLE shop.orders ({_column_definitions()})")
 
@@ -173,6 +192,22 @@ class PostgresWorld:
             "INSERT INTO shop.orders (kafka_topic, kafka_generation, kafka_partition, kafka_offset, batch_id)"
             " VALUES ('another', 0, 0, 0, gen_random_uuid())"
         )
+
+    def reset(self, position: Position) -> None:
+        where = {"topic": position.topic, "partition": position.partition, "line": position.line}
+        values = {**where, "committed_offset": position.committed_offset, "loaded_to": position.loaded_to}
+        with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE kafka_ingest.committed_offset SET committed_offset = %(committed_offset)s, line = %(line)s,"
+                " loaded_to = %(loaded_to)s WHERE topic = %(topic)s AND partition = %(partition)s",
+                values,
+            )
+            cursor.execute(
+                "INSERT INTO kafka_ingest.position_change (request_id, kind, pipeline, topic, partition, who, why,"
+                " to_offset, to_generation, to_line) VALUES (gen_random_uuid(), 'reset', 'orders', %(topic)s,"
+                " %(partition)s, 'operator', 'test', %(committed_offset)s, 0, %(line)s)",
+                values,
+            )
 
 
 def _column_definitions() -> str:

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
 from kafka_ingest.core.log_observations import LogObservation
-from kafka_ingest.core.offsets import Position, TopicPartition
+from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.outcome import PartitionOutcome
+from kafka_ingest.core.position_changes import RecordedChange
+from kafka_ingest.core.roll_back import RollBackRecord
 from tests.builders import NOON
 
 
@@ -36,6 +38,9 @@ class FakeDatabase:
             outside the ledger.
         resolved: Identities of dead letters that are marked as resolved.
         counted: Identities of records that are only counted, by (batch, claim); staged, too.
+        bound_lines: The newest line that a position change other than a roll-back belongs to; 0 where it is missing.
+        roll_backs: What was rolled back, by pipeline and request id.
+        changes: The other position changes, by pipeline and request id.
     """
 
     now: datetime = NOON
@@ -54,6 +59,9 @@ class FakeDatabase:
     resolved: set[tuple[str, int, int, int]] = field(default_factory=set)
     counted: dict[tuple[str, int], set[tuple[str, int, int, int]]] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
+    bound_lines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    roll_backs: dict[tuple[str, str], RollBackRecord] = field(default_factory=dict)
+    changes: dict[tuple[str, str], RecordedChange] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         """Lets time pass on the database's clock."""
@@ -78,7 +86,26 @@ class FakeDatabase:
 
     def valid_through(self, pipeline: str) -> datetime | None:
         """Gives the minimum over the partitions that are not retired; ``None`` when one is unknown."""
-        retired = {(s.cluster_id, s.topic) for s in self.served.values() if s.pipeline == pipeline and s.is_retired}
-        times = [p.valid_through for p in self.positions_of(pipeline) if (p.cluster_id, p.topic) not in retired]
+        record = self.pipelines.get(pipeline)
+        place = (record.target_schema, record.target_table, record.cluster_id) if record else None
+        retired = {key[3] for key, s in self.served.items() if key[:3] == place and s.is_retired}
+        times = [p.valid_through for p in self.positions_of(pipeline) if p.topic not in retired]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
+
+    def is_partly_undone(self, batch: Batch, r: OffsetRange) -> bool:
+        """Whether a roll-back took the end of a published range, or a later batch that had replaced a part of it."""
+        place = (r.topic, r.generation, r.partition)
+        is_cut = any(
+            (span.topic, span.generation, span.partition) == place and span.to_line > r.line and span.to_offset < r.end
+            for (pipeline, _), record in self.roll_backs.items()
+            if pipeline == batch.pipeline
+            for span in record.spans
+        )
+        batches = self.batches_of(batch.pipeline)
+        undone = [b for b in batches[batches.index(batch) + 1 :] if b.state is BatchState.ROLLED_BACK]
+        return is_cut or any(
+            (other.topic, other.generation, other.partition) == place and other.start < r.end and r.start < other.end
+            for later in undone
+            for other in later.ranges
+        )

@@ -56,7 +56,7 @@ def choose(
     settings: PipelineSettings = SETTINGS,
     taken: bool = False,
 ) -> ChangePlan:
-    seen = ChangeView(view, name_is_taken=taken)
+    seen = ChangeView(view, settings.batch.target, name_is_taken=taken)
     request = asked(change, pipeline=settings.pipeline)
     return choose_changes(settings, request, view=seen, snapshot=log, offsets_at={})
 

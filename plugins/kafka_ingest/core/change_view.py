@@ -8,6 +8,7 @@ from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.errors import RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.position_changes import ChangePlan, RecordedChange
+from kafka_ingest.core.settings import TargetSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,14 @@ class ChangeView:
     """The ledger as one short transaction saw it.
 
     Attributes:
-        ledger: The pipeline under the name that the ledger knows; ``served`` is about the table in the pipeline file.
+        ledger: The pipeline under the name that the ledger knows.
+        target: The table in the pipeline file: ``ledger.served`` is about it.
         recorded: What this request has recorded before.
         name_is_taken: Of a renaming: the ledger holds a pipeline of the new name.
     """
 
     ledger: PlanView
+    target: TargetSettings
     recorded: RecordedChange | None = None
     name_is_taken: bool = False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from kafka_ingest.core.change_requests import ChangeKind
 from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
@@ -125,7 +124,7 @@ class RecordedChange:
 
     pipeline: str
     request_id: str
-    kind: ChangeKind
+    kind: str
     arguments: str
     who: str
     why: str

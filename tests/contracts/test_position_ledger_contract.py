@@ -1,0 +1,271 @@
+"""What every ledger promises about position changes: the fake one and the one in PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.core.batch import BatchState, Request
+from kafka_ingest.core.change_requests import (
+    AcceptCluster,
+    AcceptRecreation,
+    Change,
+    ChangeRequest,
+    ChangeTarget,
+    RenamePipeline,
+    ResetBy,
+    RetireTopic,
+)
+from kafka_ingest.core.change_view import ChangeView, NewChange
+from kafka_ingest.core.errors import LedgerMoved
+from kafka_ingest.core.ledger_view import ServedTopic
+from kafka_ingest.core.offset_changes import moved
+from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.position_changes import (
+    ChangePlan,
+    PositionChange,
+    PositionMove,
+    PositionPoint,
+    RecordedChange,
+    SettingChange,
+)
+from kafka_ingest.core.settings import TargetSettings
+from tests.builders import CLUSTER, NOON, TOPIC_ID, offset_range, position
+from tests.contracts.ledger_values import TARGET, first_plan, load, new_plan, next_plan, view
+from tests.contracts.ledger_worlds import LedgerWorld, world_of
+
+ELSEWHERE = TargetSettings("mart", "sales")
+
+
+@pytest.fixture(params=["fake", "postgresql"])
+def world(request: pytest.FixtureRequest) -> LedgerWorld:
+    """A ledger with the positions 3 and 2 of partitions 0 and 1, free."""
+    world = world_of(request)
+    load(world, first_plan(world), valid_through=NOON)
+    return world
+
+
+def asked(change: Change, request_id: str = "r1", *, pipeline: str = "orders") -> ChangeRequest:
+    return ChangeRequest(pipeline, request_id, change, "ada", "because")
+
+
+def asked_by(run_id: str) -> Request:
+    return Request("orders", run_id)
+
+
+def seen_by(world: LedgerWorld, request: ChangeRequest, target: TargetSettings = TARGET) -> ChangeView:
+    return world.changes.change_view(request, target)
+
+
+def record(
+    world: LedgerWorld, request: ChangeRequest, plan: ChangePlan, *, target: TargetSettings = TARGET
+) -> RecordedChange:
+    return world.changes.record_change(NewChange(request, plan), seen_by(world, request, target))
+
+
+def reset(world: LedgerWorld, by: int, request_id: str = "r1") -> RecordedChange:
+    """Moves partition 0."""
+    first = view(world).positions[0]
+    plan = ChangePlan((moved(first, first.committed_offset + by),))
+    return record(world, asked(ResetBy(by), request_id), plan)
+
+
+def test_a_change_is_recorded_with_who_why_from_and_to(world: LedgerWorld) -> None:
+    recorded = reset(world, -2)
+    assert recorded == RecordedChange(
+        pipeline="orders",
+        request_id="r1",
+        kind="reset",
+        arguments=asked(ResetBy(-2)).arguments,
+        who="ada",
+        why="because",
+        at=recorded.at,
+        positions=(
+            PositionChange(
+                "orders", 0, PositionPoint(3, 0, 0, TOPIC_ID, CLUSTER), PositionPoint(1, 0, 1, TOPIC_ID, CLUSTER)
+            ),
+        ),
+    )
+    assert seen_by(world, asked(ResetBy(-2))).recorded == recorded
+    assert seen_by(world, asked(ResetBy(-2), "r2")).recorded is None
+
+
+def test_a_backward_change_begins_a_line_and_the_invariants_hold(world: LedgerWorld) -> None:
+    reset(world, -2)
+    lowered, other = view(world).positions
+    assert (lowered.committed_offset, lowered.line, lowered.loaded_to) == (1, 1, 3)
+    assert (lowered.leader_epoch, lowered.valid_through) == (None, NOON)
+    assert (other.committed_offset, other.line, other.leader_epoch) == (2, 0, 5)
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_forward_change_stays_in_its_line_and_records_what_was_given_up(world: LedgerWorld) -> None:
+    recorded = reset(world, 4)
+    assert recorded.positions[0].given_up == (3, 7)
+    first = view(world).positions[0]
+    assert (first.committed_offset, first.line, first.loaded_to) == (7, 0, 7)
+    assert world.ledger.violations("orders") == []
+    load(world, next_plan(world, replace(offset_range(0, 7, 9), loaded_to=7)))
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_change_is_refused_when_the_ledger_moved_since_it_was_seen(world: LedgerWorld) -> None:
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    load(world, next_plan(world, offset_range(0, 3, 6)))
+    with pytest.raises(LedgerMoved):
+        world.changes.record_change(NewChange(request, plan), seen)
+    assert view(world).positions[0].committed_offset == 6
+    assert seen_by(world, request).recorded is None
+
+
+def test_a_change_is_refused_when_its_request_was_recorded_since_it_was_seen(world: LedgerWorld) -> None:
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    world.changes.record_change(NewChange(request, plan), seen)
+    with pytest.raises(LedgerMoved):
+        world.changes.record_change(NewChange(request, plan), seen)
+    assert view(world).positions[0].line == 1
+
+
+def test_a_change_that_does_not_supersede_the_outstanding_batch_is_refused(world: LedgerWorld) -> None:
+    batch = next_plan(world, offset_range(0, 3, 6))
+    with pytest.raises(LedgerMoved):
+        reset(world, -1)
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    assert seen.ledger.outstanding == batch
+    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    recorded = world.changes.record_change(NewChange(request, plan, batch.batch_id), seen)
+    assert recorded.superseded == batch.batch_id
+    superseded = world.ledger.batch(batch.batch_id)
+    assert superseded is not None
+    assert superseded.state is BatchState.SUPERSEDED
+    assert world.ledger.hold(batch.batch_id) is None
+    assert view(world).positions[0].committed_offset == 2
+
+
+def test_a_change_without_effect_is_recorded_too(world: LedgerWorld) -> None:
+    recorded = record(world, asked(ResetBy(5)), ChangePlan())
+    assert (recorded.positions, recorded.settings, recorded.superseded) == ((), (), None)
+    assert seen_by(world, asked(ResetBy(5))).recorded == recorded
+
+
+def test_a_new_generation_has_exactly_the_partitions_of_the_new_log(world: LedgerWorld) -> None:
+    first, second = view(world).positions
+    new = Position("orders", 0, 1, "topic-id-2", CLUSTER, 4, 4)
+    joined = replace(new, partition=2, committed_offset=0, loaded_to=0)
+    moves = (PositionMove(first, new, (0, 4)), PositionMove(second, None), PositionMove(None, joined))
+    recorded = record(world, asked(AcceptRecreation()), ChangePlan(moves))
+    assert view(world).positions == (new, joined)
+    assert [(c.partition, c.before is None, c.after is None, c.given_up) for c in recorded.positions] == [
+        (0, False, False, (0, 4)),
+        (1, False, True, None),
+        (2, True, False, None),
+    ]
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_retired_topic_stays_with_its_position_and_bounds_nothing(world: LedgerWorld) -> None:
+    returns = replace(position(0, 0), topic="returns")
+    world.ledger.record_plan(new_plan(request=asked_by("joins"), begins=(returns,)), view(world, asked_by("joins")))
+    empty = world.ledger.record_plan(new_plan(request=asked_by("a")), view(world, asked_by("a")))
+    assert empty.valid_through is None
+    setting = (SettingChange("topic returns", "read", "retired"),)
+    recorded = record(world, asked(RetireTopic("returns")), ChangePlan(retired_topic="returns", settings=setting))
+    assert (recorded.positions, recorded.settings) == ((), setting)
+    assert view(world).served == (
+        ServedTopic("orders", CLUSTER, "orders"),
+        ServedTopic("orders", CLUSTER, "returns", is_retired=True),
+    )
+    assert len(view(world).positions) == 3
+    later = world.ledger.record_plan(new_plan(request=asked_by("b")), view(world, asked_by("b")))
+    assert later.valid_through == NOON
+
+
+def test_another_target_is_served_and_the_former_one_stays_taken(world: LedgerWorld) -> None:
+    bound = view(world).pipeline
+    assert bound is not None
+    after = replace(bound, target_schema="mart", target_table="sales")
+    setting = (SettingChange("target", "shop.orders", "mart.sales"),)
+    record(world, asked(ChangeTarget()), ChangePlan(binding=after, settings=setting), target=ELSEWHERE)
+    assert view(world).pipeline == after
+    assert view(world).served == (ServedTopic("orders", CLUSTER, "orders", is_retired=True),)
+    there = seen_by(world, asked(ChangeTarget(), "r2"), ELSEWHERE).ledger
+    assert there.served == (ServedTopic("orders", CLUSTER, "orders"),)
+    assert len(there.positions) == 2
+    record(world, asked(ChangeTarget(), "back"), ChangePlan(binding=bound))
+    assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
+
+
+def test_after_another_target_the_pipeline_is_still_complete_up_to_its_time(world: LedgerWorld) -> None:
+    bound = view(world).pipeline
+    assert bound is not None
+    after = replace(bound, target_table="sales")
+    record(world, asked(ChangeTarget()), ChangePlan(binding=after), target=TargetSettings("shop", "sales"))
+    empty = world.ledger.record_plan(new_plan(request=asked_by("a")), view(world, asked_by("a")))
+    assert empty.valid_through == NOON
+
+
+def test_another_cluster_is_bound_with_its_topics(world: LedgerWorld) -> None:
+    bound, (first, second) = view(world).pipeline, view(world).positions
+    assert bound is not None
+    moves = tuple(
+        PositionMove(p, Position("orders", p.partition, 1, "topic-id-2", "cluster-2", 0, 0)) for p in (first, second)
+    )
+    plan = ChangePlan(moves, binding=replace(bound, cluster_id="cluster-2"))
+    record(world, asked(AcceptCluster()), plan)
+    assert view(world).pipeline == plan.binding
+    assert set(view(world).served) == {
+        ServedTopic("orders", CLUSTER, "orders", is_retired=True),
+        ServedTopic("orders", "cluster-2", "orders"),
+    }
+    assert {p.cluster_id for p in view(world).positions} == {"cluster-2"}
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_topic_that_another_pipeline_serves_there_is_never_taken_over(world: LedgerWorld) -> None:
+    other = replace(
+        new_plan(request=asked_by("sales"), begins=(position(0, 0),)),
+        pipeline="sales",
+        settings=replace(new_plan().settings, target=ELSEWHERE),
+    )
+    world.ledger.record_plan(other, world.ledger.plan_view("sales", asked_by("sales"), ELSEWHERE))
+    bound = view(world).pipeline
+    assert bound is not None
+    plan = ChangePlan(binding=replace(bound, target_schema="mart", target_table="sales"))
+    with pytest.raises(LedgerMoved):
+        record(world, asked(ChangeTarget()), plan, target=ELSEWHERE)
+    assert view(world).pipeline == bound
+    assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
+
+
+def test_a_renamed_pipeline_keeps_its_positions_batches_and_changes(world: LedgerWorld) -> None:
+    before = view(world)
+    reset(world, -2, "earlier")
+    bound = before.pipeline
+    assert bound is not None
+    request = asked(RenamePipeline("orders"), pipeline="sales")
+    assert not seen_by(world, request).name_is_taken
+    recorded = record(world, request, ChangePlan(binding=replace(bound, pipeline="sales")))
+    assert recorded.pipeline == "sales"
+    assert view(world).pipeline is None
+    after = view(world, pipeline="sales")
+    assert after.pipeline == replace(bound, pipeline="sales")
+    assert [p.committed_offset for p in after.positions] == [1, 2]
+    assert after.served == (ServedTopic("sales", CLUSTER, "orders"),)
+    assert after.own is not None
+    assert seen_by(world, request).recorded == recorded
+    assert seen_by(world, asked(ResetBy(-2), "earlier", pipeline="sales")).recorded is not None
+    assert world.ledger.violations("sales") == []
+
+
+def test_a_name_that_is_taken_is_seen(world: LedgerWorld) -> None:
+    other = replace(
+        new_plan(begins=(position(0, 0),)), pipeline="sales", settings=replace(new_plan().settings, target=ELSEWHERE)
+    )
+    world.ledger.record_plan(other, world.ledger.plan_view("sales", other.request, ELSEWHERE))
+    assert seen_by(world, asked(RenamePipeline("orders"), pipeline="sales")).name_is_taken
