@@ -1,0 +1,405 @@
+"""What rolling back promises, in memory and in PostgreSQL: the step on both, and the port where the step hides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kafka_ingest.core.batch import Batch, RecordCounts, Request
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    BatchNotCommitted,
+    BatchOutstanding,
+    Fenced,
+    LedgerMoved,
+    LockTimeout,
+    RequestChanged,
+    RollBackRefused,
+)
+from kafka_ingest.core.offsets import OffsetRange, TopicPartition
+from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
+from kafka_ingest.core.requests import standing_batch
+from kafka_ingest.core.roll_back import RollBackRecord, RollBackRequest, UndoneSpan, WrittenCounts
+from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.roll_back import RollBackPorts, preview_roll_back, roll_back
+from tests.builders import CLUSTER, REQUEST, TOPIC_ID, offset_range
+from tests.contracts.ledger_values import (
+    LATER,
+    all_rows,
+    claimed,
+    dead,
+    first_plan,
+    load,
+    next_plan,
+    outcome_of,
+    position_after,
+    publish,
+    view,
+)
+from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.fakes.log import FakeLog
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture(params=["fake", "postgresql"])
+def world(request: pytest.FixtureRequest) -> LedgerWorld:
+    return world_of(request)
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    """Topic orders with 100 records in each of its two partitions."""
+    log = FakeLog(CLUSTER)
+    log.create_topic("orders", 2)
+    log.topics["orders"].topic_id = TOPIC_ID
+    for partition in (0, 1):
+        log.append("orders", *[b"x"] * 100, partition=partition)
+    return log
+
+
+@pytest.fixture
+def undo(world: LedgerWorld, log: FakeLog) -> Callable[..., RollBackRecord]:
+    return lambda batches=1, request_id="undo", **flags: roll_back(
+        asked(batches, request_id, **flags), RollBackPorts(world.roll_backs, log)
+    )
+
+
+def asked(batches: int = 1, request_id: str = "undo", **flags: bool) -> RollBackRequest:
+    return RollBackRequest(request_id, "orders", batches, "operator", "wrong data", **flags)
+
+
+def loaded(world: LedgerWorld, *ranges: OffsetRange, run: str) -> Batch:
+    """Loads ranges of a later plan as rows."""
+    return load(world, next_plan(world, *ranges, request=Request("orders", run)))
+
+
+def two_batches(world: LedgerWorld) -> tuple[Batch, Batch]:
+    """Offsets 0 to 2 and 0 to 1 of the partitions; then 3 to 5 of partition 0, of which 3 is a dead letter."""
+    first = load(world, first_plan(world))
+    second = claimed(world, next_plan(world, range_at(3, 6)))
+    staged = all_rows(second)
+    staged[0] = (0, 7, dead(staged[0][2]))
+    world.stage(second, staged)
+    publish(world, second, outcome_of(second, dead_letters=1))
+    return first, second
+
+
+def range_at(start: int, end: int, *, line: int = 0) -> OffsetRange:
+    """A range of partition 0 that continues the position, read with the epoch that the tests' batches end with."""
+    return replace(offset_range(0, start, end), line=line, leader_epoch=5)
+
+
+def states(world: LedgerWorld, *batches: Batch) -> list[str]:
+    found = [world.ledger.batch(batch.batch_id) for batch in batches]
+    return [batch.state.value for batch in found if batch]
+
+
+def offsets(world: LedgerWorld) -> list[tuple[int, int]]:
+    return [(row.partition, row.offset) for row in world.rows()]
+
+
+def test_rows_dead_letters_position_and_state_go_together(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    first, second = two_batches(world)
+    span = UndoneSpan("orders", 0, 0, 6, 3, 0, 1, WrittenCounts(rows=2, dead_letters=1))
+    assert undo() == RollBackRecord("undo", 1, (second.batch_id,), None, (span,))
+
+    assert offsets(world) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert world.dead_letters() == []
+    assert view(world).positions == (
+        replace(position_after(3, partition=0), line=1),
+        position_after(2, partition=1),
+    )
+    assert states(world, first, second) == ["committed", "rolled_back"]
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_preview_says_the_same_and_writes_nothing(world: LedgerWorld, log: FakeLog) -> None:
+    first, second = two_batches(world)
+    before = view(world).positions
+    plan = preview_roll_back(asked(), RollBackPorts(world.roll_backs, log))
+    assert [batch.batch_id for batch in plan.batches] == [second.batch_id]
+    assert [(p.before.committed_offset, p.after.committed_offset, p.after.line) for p in plan.positions] == [(6, 3, 1)]
+    assert (plan.faults, plan.supersedes) == ((), None)
+    assert (view(world).positions, states(world, first, second)) == (before, ["committed", "committed"])
+    assert len(world.rows()) == 7
+
+
+def test_the_same_request_again_gives_what_was_recorded_and_undoes_nothing_more(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    first, second = two_batches(world)
+    once = undo()
+    before = view(world).positions
+    assert undo() == once
+    assert (view(world).positions, states(world, first, second)) == (before, ["committed", "rolled_back"])
+
+
+def test_the_same_request_id_with_another_number_of_batches_is_refused(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    first, second = two_batches(world)
+    undo()
+    with pytest.raises(RequestChanged, match="undo"):
+        undo(2)
+    assert states(world, first, second) == ["committed", "rolled_back"]
+
+
+def test_two_batches_lower_each_partition_to_where_the_older_one_began(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    first, second = two_batches(world)
+    record = undo(2)
+    assert record.batch_ids == (second.batch_id, first.batch_id)
+    assert [(s.topic_partition, s.from_offset, s.to_offset, s.counts) for s in record.spans] == [
+        (P0, 6, 0, WrittenCounts(5, 1)),
+        (P1, 2, 0, WrittenCounts(2, 0)),
+    ]
+    assert view(world).positions == (
+        replace(position_after(0, partition=0, epoch=None), line=1),
+        replace(position_after(0, partition=1, epoch=None), line=1),
+    )
+    assert (world.rows(), world.dead_letters(), states(world, first, second)) == ([], [], ["rolled_back"] * 2)
+    assert world.ledger.violations("orders") == []
+
+
+def test_one_after_the_other_ends_as_both_at_once_but_on_a_later_line(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    two_batches(world)
+    undo(request_id="one")
+    assert [(s.topic_partition, s.to_offset, s.to_line) for s in undo(request_id="two").spans] == [
+        (P0, 0, 2),
+        (P1, 0, 1),
+    ]
+    assert world.rows() == []
+    assert world.ledger.violations("orders") == []
+
+
+def test_what_was_rolled_back_is_loaded_again_once(world: LedgerWorld, undo: Callable[..., RollBackRecord]) -> None:
+    two_batches(world)
+    undo()
+    loaded(world, range_at(3, 8, line=1), run="again")
+    assert offsets(world) == [(0, o) for o in range(8)] + [(1, 0), (1, 1)]
+    assert world.ledger.violations("orders") == []
+    undo(request_id="undo the new one")
+    assert offsets(world) == [(0, o) for o in range(3)] + [(1, 0), (1, 1)]
+    assert world.ledger.violations("orders") == []
+
+
+def test_the_run_of_a_batch_that_was_rolled_back_plans_anew_and_its_audit_names_the_state(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    undo()
+    assert standing_batch(view(world, LATER), LATER, "hash-1") is None
+    anew = next_plan(world, range_at(3, 6, line=1), request=LATER)
+    assert (anew.batch_id != second.batch_id, anew.request) == (True, LATER)
+    assert second.batch_id not in {batch.batch_id for batch in world.ledger.unannounced("orders", REQUEST)}
+    with pytest.raises(BatchNotCommitted) as refused:
+        audit_batch(second.batch_id, LATER, world.ledger)
+    assert refused.value.found == "state rolled_back"
+
+
+def test_an_attempt_of_a_batch_that_was_rolled_back_is_fenced(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    undo()
+    with pytest.raises(Fenced):
+        claimed(world, second)
+
+
+def test_a_planned_batch_refuses_a_roll_back_and_is_superseded_where_the_request_says_so(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    planned = next_plan(world, range_at(6, 9), request=Request("orders", "planned"))
+    attempt = claimed(world, planned)
+    world.stage(attempt, all_rows(attempt))
+    with pytest.raises(BatchOutstanding, match=planned.batch_id):
+        undo()
+    assert states(world, second, planned) == ["committed", "planned"]
+
+    assert undo(supersede=True).superseded == planned.batch_id
+    assert states(world, second, planned) == ["rolled_back", "superseded"]
+    with pytest.raises(Fenced):
+        publish(world, attempt, outcome_of(attempt))
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_roll_back_waits_for_a_publish_and_gives_up(world: LedgerWorld, undo: Callable[..., RollBackRecord]) -> None:
+    two_batches(world)
+    planned = claimed(world, next_plan(world, range_at(6, 9), request=Request("orders", "planned")))
+    with world.publisher.begin(planned) as publication:
+        publication.lock_batch()
+        with pytest.raises(LockTimeout):
+            undo(supersede=True)
+    assert states(world, planned) == ["planned"]
+
+
+def test_a_ledger_that_moved_since_it_was_read_changes_nothing(world: LedgerWorld, log: FakeLog) -> None:
+    two_batches(world)
+    seen = world.roll_backs.roll_back_view(asked())
+    plan = preview_roll_back(asked(), RollBackPorts(world.roll_backs, log))
+    third = loaded(world, range_at(6, 7), run="third")
+    with world.roll_backs.begin_roll_back(plan) as transaction, pytest.raises(LedgerMoved):
+        transaction.lock(seen)
+    assert states(world, third) == ["committed"]
+
+
+def test_leaving_without_commit_changes_nothing(world: LedgerWorld, log: FakeLog) -> None:
+    first, second = two_batches(world)
+    before = view(world).positions
+    plan = preview_roll_back(asked(), RollBackPorts(world.roll_backs, log))
+    with world.roll_backs.begin_roll_back(plan) as transaction:
+        transaction.lock(world.roll_backs.roll_back_view(asked()))
+        deleted = transaction.delete()
+        transaction.record(plan.record(deleted))
+    assert deleted == {P0: WrittenCounts(2, 1)}
+    assert (view(world).positions, states(world, first, second)) == (before, ["committed", "committed"])
+    assert (len(world.rows()), len(world.dead_letters())) == (7, 1)
+
+
+def test_a_target_that_is_not_as_the_batch_left_it_stops_the_roll_back(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    world.delete_row(4)
+    with pytest.raises(AccountingMismatch) as refused:
+        undo()
+    assert refused.value.found == "orders[0] [3, 6): rows 2, found 1; dead letters 1, found 1"
+    assert states(world, second) == ["committed"]
+    assert (0, 5) in offsets(world)
+
+
+def test_a_resolved_dead_letter_goes_with_the_row_that_it_was_turned_into(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    two_batches(world)
+    world.resolve(3)
+    assert (0, 3) in offsets(world)
+    assert [s.counts for s in undo().spans] == [WrittenCounts(rows=3, dead_letters=1)]
+    assert (offsets(world), world.dead_letters()) == ([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], [])
+
+
+def test_a_reset_since_refuses_the_roll_back_even_where_the_position_stands_as_the_batch_left_it(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    world.reset(replace(position_after(6, partition=0), line=1))
+    with pytest.raises(RollBackRefused, match="never passes a position change"):
+        undo()
+    assert states(world, second) == ["committed"]
+
+
+def test_a_roll_back_stops_at_a_reset_and_keeps_what_an_older_batch_loaded_above(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    """Loaded to 6, set back to 2, and 2 to 3 replaced: undoing that leaves 4 and 5, which the next run replaces."""
+    two_batches(world)
+    world.reset(replace(position_after(2, partition=0), line=1, loaded_to=6))
+    again = replace(range_at(2, 4, line=1), loaded_to=6)
+    loaded(world, again, run="again")
+    undo()
+    assert [(p.committed_offset, p.loaded_to, p.line) for p in view(world).positions] == [(2, 6, 2), (2, 2, 0)]
+    assert offsets(world) == [(0, 0), (0, 1), (0, 4), (0, 5), (1, 0), (1, 1)]
+    assert world.ledger.violations("orders") == []
+    with pytest.raises(RollBackRefused, match="never passes a position change"):
+        undo(request_id="past the reset")
+    loaded(world, replace(range_at(2, 7, line=2), loaded_to=6), run="rest")
+    assert offsets(world) == [(0, o) for o in range(7)] + [(1, 0), (1, 1)]
+    assert world.ledger.violations("orders") == []
+
+
+def test_rows_are_found_by_identity_whatever_batch_wrote_them_last(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    """A reload of 1 to 4 comes after the batch of 3 to 5: what it wrote from 3 on goes, it stays committed."""
+    _, second = two_batches(world)
+    reloaded = loaded(world, replace(offset_range(0, 1, 5), committed_before=6, loaded_to=6), run="reload")
+    assert world.dead_letters() == []
+    record = undo()
+    assert (record.batch_ids, record.spans[0].counts) == ((second.batch_id,), WrittenCounts(3, 0))
+    assert offsets(world) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert states(world, second, reloaded) == ["rolled_back", "committed"]
+    assert world.ledger.violations("orders") == []
+
+
+def test_the_latest_writer_is_counted_where_a_reload_replaced_rows(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    two_batches(world)
+    loaded(world, replace(offset_range(0, 1, 5), committed_before=6, loaded_to=6), run="reload")
+    world.delete_row(2)
+    with pytest.raises(AccountingMismatch) as refused:
+        undo()
+    assert refused.value.found == "orders[0] [1, 5): rows 4, found 3; dead letters 0, found 0"
+
+
+def test_of_a_batch_that_reloaded_and_moved_only_what_it_moved_is_undone(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    """It read 1 to 7 from position 6: what it replaced below 6 stays, as it counted it and not as the batch before."""
+    first, second = two_batches(world)
+    mixed = loaded(world, replace(offset_range(0, 1, 8), committed_before=6, loaded_to=6), run="mixed")
+    undo()
+    assert offsets(world) == [(0, o) for o in range(6)] + [(1, 0), (1, 1)]
+    assert view(world).positions[0].committed_offset == 6
+    assert world.ledger.violations("orders") == []
+    undo(2, request_id="the rest")
+    assert (world.rows(), states(world, first, second, mixed)) == ([], ["rolled_back"] * 3)
+
+
+def test_a_batch_that_only_reloaded_is_passed_over(world: LedgerWorld, undo: Callable[..., RollBackRecord]) -> None:
+    first = load(world, first_plan(world, offset_range(0, 0, 3)))
+    reloaded = loaded(world, replace(offset_range(0, 0, 2), committed_before=3, loaded_to=3), run="reload")
+    with pytest.raises(RollBackRefused) as refused:
+        undo(2)
+    assert refused.value.found == "1; a batch that only reloaded or was rolled back does not count"
+    assert undo().batch_ids == (first.batch_id,)
+    assert states(world, first, reloaded) == ["rolled_back", "committed"]
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_batch_of_counted_records_only_lowers_the_position(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    load(world, first_plan(world))
+    planned = range_at(3, 9)
+    batch = claimed(world, next_plan(world, planned))
+    world.stage(batch, [])
+    part = PartitionOutcome(planned, RecordCounts(invisible=6), None, None, end_leader_epoch=5, valid_through=None)
+    publish(world, batch, BatchOutcome((part,), {}))
+    assert [(s.from_offset, s.to_offset, s.counts) for s in undo().spans] == [(9, 3, WrittenCounts(0, 0))]
+    assert world.ledger.violations("orders") == []
+
+
+def test_every_fault_is_listed_at_once_and_nothing_is_changed(
+    world: LedgerWorld, log: FakeLog, undo: Callable[..., RollBackRecord]
+) -> None:
+    _, second = two_batches(world)
+    next_plan(world, range_at(6, 9), request=Request("orders", "planned"))
+    log.delete_records("orders", 0, before=4)
+    log.topics["orders"].cleanup_policy = "compact"
+    with pytest.raises(Exception, match="4 faults") as refused:
+        undo(3)
+    for expected in (
+        "BatchOutstanding",
+        "3 committed batches",
+        "log that still holds offset 0",
+        "cleanup.policy compact",
+    ):
+        assert expected in str(refused.value)
+    assert states(world, second) == ["committed"]
+
+
+def test_a_pipeline_without_a_plan_has_nothing_to_roll_back(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    with pytest.raises(RollBackRefused, match="0; a batch that only reloaded"):
+        undo()
