@@ -12,9 +12,12 @@ from kafka_ingest.adapters.connections import kafka_settings_of, postgres_params
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.housekeeping import Housekeeper
 from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.preflight_facts import PreflightPorts
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.hooks.connections import kafka_connection, postgres_connection, spark_connection
+from kafka_ingest.steps.change_position import ChangePorts
 from kafka_ingest.steps.plan_batch import PlanPorts
+from kafka_ingest.steps.roll_back import RollBackPorts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_ingest.adapters.job_submission import JobSubmission
+    from kafka_ingest.adapters.kafka_log import KafkaLog
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +73,12 @@ def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
     """
-    from kafka_ingest.adapters.kafka_config import client_config
-    from kafka_ingest.adapters.kafka_log import KafkaLog
     from kafka_ingest.adapters.postgres_target import PostgresTarget
 
-    kafka = client_config(
-        kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),
-        pipeline.batch.isolation_level,
-        client_id=f"kafka_ingest.{pipeline.pipeline}",
-    )
-    params = _postgres_params(pipeline)
     return PlanPorts(
         ledger=ledger(pipeline),
-        log=KafkaLog(kafka),
-        target=PostgresTarget(params),
+        log=_kafka_log(pipeline),
+        target=PostgresTarget(_postgres_params(pipeline)),
         runs=AirflowRunStates(context["ti"]),
     )
 
@@ -110,6 +106,36 @@ def settings_hash_of(pipeline: PipelineSettings) -> str:
     return settings_hash(pipeline.batch)
 
 
+def change_ports(pipeline: PipelineSettings) -> ChangePorts:
+    """Gives what a position change needs.
+
+    Raises:
+        ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
+    """
+    from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
+
+    return ChangePorts(PostgresPositionLedger(_postgres_params(pipeline)), _kafka_log(pipeline))
+
+
+def roll_back_ports(pipeline: PipelineSettings) -> RollBackPorts:
+    """Gives what a roll-back needs.
+
+    Raises:
+        ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
+    """
+    from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
+
+    return RollBackPorts(PostgresRollBackLedger(_postgres_params(pipeline)), _kafka_log(pipeline))
+
+
+def preflight_ports_of(pipeline: PipelineSettings) -> PreflightPorts:
+    """Gives what preflight needs; a connection is looked up by the check that uses it."""
+    from kafka_ingest.adapters.preflight_ports import preflight_ports
+
+    look_up = {"kafka": kafka_connection, "postgres": postgres_connection, "spark": spark_connection}
+    return preflight_ports(pipeline, lambda conn_id, conn_type: look_up[conn_type](conn_id))
+
+
 def housekeeper(connection: str) -> Housekeeper:
     """Gives what tidies the database of a connection.
 
@@ -123,3 +149,15 @@ def housekeeper(connection: str) -> Housekeeper:
 
 def _postgres_params(pipeline: PipelineSettings) -> dict[str, str]:
     return postgres_params_of(postgres_connection(pipeline.batch.target_connection))
+
+
+def _kafka_log(pipeline: PipelineSettings) -> KafkaLog:
+    from kafka_ingest.adapters.kafka_config import client_config
+    from kafka_ingest.adapters.kafka_log import KafkaLog
+
+    config = client_config(
+        kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),
+        pipeline.batch.isolation_level,
+        client_id=f"kafka_ingest.{pipeline.pipeline}",
+    )
+    return KafkaLog(config)

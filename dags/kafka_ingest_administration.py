@@ -1,0 +1,11 @@
+"""The DAG ``kafka_ingest_administration``: position changes, roll-backs and preflight of all pipelines, with a form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_ingest.operators.administration_dag import administration_dag
+from kafka_ingest.operators.pipeline_catalog import read_catalog
+
+folder = Path(__file__).with_name("pipelines")
+dag = administration_dag(read_catalog(folder), folder)

@@ -1,0 +1,176 @@
+"""Task *administer*: preflight, position changes and roll-backs from Airflow, with the steps of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from kafka_ingest.core.administration_form import ChangeOrder, Order, PreflightRequest, RollBackOrder, read_order
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.partition_faults import PartitionFault, fault_error
+from kafka_ingest.core.position_rows import (
+    CHANGE_COLUMNS,
+    ROLL_BACK_COLUMNS,
+    SETTING_COLUMNS,
+    UNDONE_COLUMNS,
+    change_rows,
+    lowered_rows,
+    setting_rows,
+    undone_rows,
+)
+from kafka_ingest.core.preflight import CheckResult, Verdict, is_ready
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.text_table import Row, table
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.pipeline_catalog import one_pipeline
+from kafka_ingest.steps.change_position import apply_change, preview_change
+from kafka_ingest.steps.preflight import preflight
+from kafka_ingest.steps.roll_back import preview_roll_back, roll_back
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import DagRunProtocol
+
+_CHECK_COLUMNS = ("check", "result", "found", "fix")
+_SHOWN = "This is what would happen; nothing was changed. To do it, trigger the DAG again with Apply ticked."
+
+
+class AdministrationOperator(BaseOperator):
+    """Does, or only shows, what the run's form asks for.
+
+    The run's id is the request's id, so a retry or a cleared task finds what it has done before and does it once. Who
+    asks is the Airflow user who triggered the run.
+
+    Returns:
+        The rows that the log shows, and whether anything was applied; JSON-safe.
+
+    Args:
+        folder: ``pipelines`` beside the DAG file.
+    """
+
+    ui_color = "#f3d9c9"
+
+    def __init__(self, *, folder: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.folder = folder
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Does it.
+
+        Raises:
+            AirflowException: As ``operators/failure_policy.py`` says.
+        """
+        dag_run = context["dag_run"]
+        assert dag_run is not None  # noqa: S101 - a running task has a run
+        with airflow_outcome(self.log):
+            form: Mapping[str, Any] = dag_run.conf or {}
+            settings = self._pipeline(form)
+            order = read_order(
+                form,
+                zone=settings.schedule.timezone if settings else "UTC",
+                who=who_asks(dag_run),
+                request_id=dag_run.run_id,
+            )
+            # A form without a pipeline is refused by read_order.
+            assert settings is not None  # noqa: S101
+            return self._done(settings, order)
+
+    def _pipeline(self, form: Mapping[str, Any]) -> PipelineSettings | None:
+        name = form.get("pipeline")
+        return one_pipeline(name.strip(), self.folder) if isinstance(name, str) and name.strip() else None
+
+    def _done(self, settings: PipelineSettings, order: Order) -> dict[str, Any]:
+        if isinstance(order, PreflightRequest):
+            return self._preflight(settings, order)
+        if isinstance(order, ChangeOrder):
+            return self._change(settings, order) if order.apply else self._show_change(settings, order)
+        return self._roll_back(settings, order) if order.apply else self._show_roll_back(settings, order)
+
+    def _preflight(self, settings: PipelineSettings, order: PreflightRequest) -> dict[str, Any]:
+        results = preflight(settings, wiring.preflight_ports_of(settings), submit_job=order.submit_job)
+        rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
+        self._log_table(rows, _CHECK_COLUMNS)
+        _require_ready(settings.pipeline, results)
+        return {"applied": False, "checks": rows}
+
+    def _show_change(self, settings: PipelineSettings, order: ChangeOrder) -> dict[str, Any]:
+        preview = preview_change(settings, order.request, wiring.change_ports(settings))
+        if preview.recorded:
+            self.log.info("This request was applied at %s by %s", preview.recorded.at, preview.recorded.who)
+        positions, bindings = change_rows(preview.plan.positions), setting_rows(preview.plan.settings)
+        self._log_change(positions, bindings)
+        self._warn_of(preview.outstanding, supersede=order.request.supersede)
+        _require_no_faults(settings.pipeline, preview.plan.faults)
+        self.log.info(_SHOWN)
+        return {"applied": False, "positions": positions, "settings": bindings}
+
+    def _change(self, settings: PipelineSettings, order: ChangeOrder) -> dict[str, Any]:
+        done = apply_change(settings, order.request, wiring.change_ports(settings))
+        positions, bindings = change_rows(done.positions), setting_rows(done.settings)
+        self._log_change(positions, bindings)
+        self.log.info("Recorded as %s of %s at %s: %s", done.kind, done.who, done.at, done.why)
+        self._log_superseded(done.superseded)
+        return {"applied": True, "positions": positions, "settings": bindings}
+
+    def _show_roll_back(self, settings: PipelineSettings, order: RollBackOrder) -> dict[str, Any]:
+        plan = preview_roll_back(order.request, wiring.roll_back_ports(settings))
+        rows, batch_ids = lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
+        self.log.info("Batches, the newest first: %s", ", ".join(batch_ids) or "none")
+        self._log_table(rows, ROLL_BACK_COLUMNS)
+        _require_no_faults(settings.pipeline, plan.faults)
+        self.log.info(_SHOWN)
+        return {"applied": False, "positions": rows, "batch_ids": batch_ids}
+
+    def _roll_back(self, settings: PipelineSettings, order: RollBackOrder) -> dict[str, Any]:
+        record = roll_back(order.request, wiring.roll_back_ports(settings))
+        rows = undone_rows(record.spans)
+        self.log.info("Rolled back, the newest first: %s", ", ".join(record.batch_ids))
+        self._log_table(rows, UNDONE_COLUMNS)
+        self._log_superseded(record.superseded)
+        return {"applied": True, "positions": rows, "batch_ids": list(record.batch_ids)}
+
+    def _log_change(self, positions: Sequence[Row], bindings: Sequence[Row]) -> None:
+        if bindings:
+            self._log_table(bindings, SETTING_COLUMNS)
+        if positions or not bindings:
+            self._log_table(positions, CHANGE_COLUMNS)
+
+    def _log_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        self.log.info("%s", "\n" + table(rows, columns) if rows else "No position changes")
+
+    def _warn_of(self, outstanding: Batch | None, *, supersede: bool) -> None:
+        if outstanding:
+            becomes = "it would be superseded" if supersede else "the change would be refused: tick Supersede, or wait"
+            self.log.warning("Batch %s of %s is outstanding: %s", outstanding.batch_id, outstanding.request, becomes)
+
+    def _log_superseded(self, batch_id: str | None) -> None:
+        if batch_id:
+            self.log.info("Batch %s was outstanding and is superseded", batch_id)
+
+
+def who_asks(dag_run: DagRunProtocol) -> str:
+    """Gives the Airflow user who triggered a run; ``airflow`` where Airflow does not know one."""
+    return dag_run.triggering_user_name or "airflow"
+
+
+def _require_no_faults(pipeline: str, faults: Sequence[PartitionFault]) -> None:
+    if faults:
+        raise fault_error(faults, pipeline)
+
+
+def _require_ready(pipeline: str, results: Sequence[CheckResult]) -> None:
+    if is_ready(results):
+        return
+    failed = [result for result in results if result.result is Verdict.FAIL]
+    raise ConfigError(
+        f"{len(failed)} checks of the pipeline fail",
+        expected="every check to pass, or to warn",
+        found="\n".join(f"{result.check}: {result.found}" for result in failed),
+        next_command="; ".join(dict.fromkeys(result.fix for result in failed if result.fix)),
+        pipeline=pipeline,
+    )
