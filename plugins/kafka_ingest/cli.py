@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kafka_ingest import __version__
 from kafka_ingest.commands.output import Output
+from kafka_ingest.commands.roll_back_parser import add_roll_back
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.exit_codes import exit_code
 from kafka_ingest.core.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_dead_letters(commands)
     _add_audit(commands)
     _add_housekeeping(commands)
+    add_roll_back(commands)
     return parser
 
 

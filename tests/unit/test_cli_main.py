@@ -64,6 +64,8 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
         "batches",
         "dead-letters",
         "audit",
+        "change",
+        "roll-back",
         "housekeeping",
     ],
 )
@@ -84,6 +86,13 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
         ["run", "orders", "--limit", "0"],
         ["run", "orders", "--limit", "many"],
         ["dead-letters", "orders", "--batch", "7"],
+        ["change", "orders"],
+        ["change", "orders", "reset"],
+        ["change", "orders", "reset", "--to", "earliest", "--by", "3"],
+        ["change", "orders", "reset", "--by", "many"],
+        ["change", "orders", "skip-lag"],
+        ["change", "orders", "skip-lag", "--keep", "-1"],
+        ["change", "orders", "rename"],
         ["housekeeping", "--older-than-days", "-1"],
     ],
 )

@@ -13,6 +13,7 @@ import psycopg2
 from psycopg2 import errorcodes
 
 from kafka_ingest.adapters.postgres_audit import target_identifiers
+from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays
 from kafka_ingest.adapters.postgres_connection import (
     SNAPSHOT,
     Connection,
@@ -103,7 +104,7 @@ class PostgresRollBack:
             self._supersede()
             if run_query(self._cursor, "lock_batches", batch_ids=batch_ids) != len(batch_ids):
                 raise self._moved("a batch is no longer committed")
-            where = _places(self._plan.positions)
+            where = place_arrays([lowered.before for lowered in self._plan.positions])
             run_query(self._cursor, "lock_positions", pipeline=self._pipeline, **where)
 
     def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
@@ -139,10 +140,9 @@ class PostgresRollBack:
         """
         plan, request = self._plan, self._plan.request
         with database_faults("record the roll-back", pipeline=self._pipeline):
+            before = before_arrays([lowered.before for lowered in plan.positions])
             after = position_arrays([lowered.after for lowered in plan.positions])
-            changes = change_arrays(plan, record)
-            seen = {name: changes[name] for name in ("from_offset", "from_generation", "from_line", "from_topic_id")}
-            lowered = run_query(self._cursor, "change_positions", pipeline=self._pipeline, **after, **seen)
+            lowered = run_query(self._cursor, "change_positions", pipeline=self._pipeline, **after, **before)
             undone = run_query(self._cursor, "roll_back_batches", batch_ids=list(record.batch_ids))
             if (lowered, undone) != (len(plan.positions), len(plan.batches)):
                 raise self._moved(f"{lowered} positions and {undone} batches stand as they were seen")
@@ -154,7 +154,7 @@ class PostgresRollBack:
                 pipeline=self._pipeline,
                 who=request.who,
                 why=request.why,
-                **changes,
+                **change_arrays(plan, record),
             )
 
     def commit(self) -> None:
@@ -214,16 +214,9 @@ class PostgresRollBack:
         )
 
 
-def _places(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
-    return {
-        "topic": [lowered.before.topic for lowered in positions],
-        "partition": [lowered.before.partition for lowered in positions],
-    }
-
-
 def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
     return {
-        **_places(positions),
+        **place_arrays([lowered.before for lowered in positions]),
         "generation": [lowered.before.generation for lowered in positions],
         "range_start": [lowered.after.committed_offset for lowered in positions],
         "range_end": [lowered.before.committed_offset for lowered in positions],

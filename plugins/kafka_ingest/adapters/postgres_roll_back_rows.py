@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_plan import read_plan_view
 from kafka_ingest.adapters.postgres_rows import Row, fetch_row, fetch_rows, load_batches, range_of
@@ -49,12 +50,8 @@ def change_arrays(plan: RollBackPlan, record: RollBackRecord) -> dict[str, list[
     before = [lowered.before for lowered in plan.positions]
     after = [lowered.after for lowered in plan.positions]
     return {
-        "topic": [position.topic for position in before],
-        "partition": [position.partition for position in before],
-        "from_offset": [position.committed_offset for position in before],
-        "from_generation": [position.generation for position in before],
-        "from_line": [position.line for position in before],
-        "from_topic_id": [position.topic_id for position in before],
+        **place_arrays(before),
+        **before_arrays(before),
         "from_cluster_id": [position.cluster_id for position in before],
         "to_offset": [position.committed_offset for position in after],
         "to_generation": [position.generation for position in after],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from importlib.util import find_spec
 
 from kafka_ingest.adapters.connections import (
@@ -108,3 +110,8 @@ def _from_airflow(conn_id: str) -> ConnectionValues | None:
     except AirflowNotFoundException:
         return None
     return connection_from_json(conn_id, found.as_json())
+
+
+def new_request_id() -> str:
+    """Gives the identity of a request that did not bring one."""
+    return f"cli__{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}__{secrets.token_hex(3)}"

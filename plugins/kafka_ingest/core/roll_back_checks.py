@@ -20,6 +20,7 @@ from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position
 from kafka_ingest.core.outstanding import batch_to_supersede
 from kafka_ingest.core.partition_faults import PartitionFault
+from kafka_ingest.core.retired_topics import retired_topics
 from kafka_ingest.core.roll_back import LoweredPosition, RollBackRequest, RollBackView, Writer
 
 _ANOTHER_LOG = "none: these batches belong to another log and can no longer be rolled back"
@@ -48,7 +49,7 @@ def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[Par
     if record is None:
         return
     bound = (record.target_schema, record.target_table, record.isolation_level)
-    retired = {s.topic for s in view.ledger.served if s.pipeline == record.pipeline and s.is_retired}
+    retired = retired_topics(view.ledger)
     for writer in writers:
         settings = writer.batch.settings
         if (settings.target.schema, settings.target.table, settings.isolation_level) != bound:
