@@ -41,7 +41,7 @@ class World:
     job: Spark = lambda _: None
     spark_runs: int = 0
 
-    def plan_step(self, *_: object) -> Batch:
+    def plan_step(self, *_: object, has_form: bool) -> Batch:
         if isinstance(self.planned, IngestError):
             raise self.planned
         return self.planned

@@ -186,7 +186,7 @@ def test_after_a_killed_driver_every_record_is_there_exactly_once(world: World, 
 
 def test_airflow_s_own_retry_loaded_the_batch_under_a_second_claim(world: World, killed_run: str) -> None:
     tries = {task["task_id"]: task["try_number"] for task in world.airflow.tasks(DAG_ID, killed_run)}
-    assert tries == {"plan_batch": 1, "load_batch": 2, "audit_batch": 1}
+    assert tries == {"plan_batch": 1, "load_batch": 2, "audit_batch": 1, "follow_up": 1}
     _, state, claim = world.batch_of(killed_run)
     assert (state, claim) == ("committed", 2)
     assert "ended without having committed the batch" in world.airflow.task_log(DAG_ID, killed_run, "load_batch", 1)

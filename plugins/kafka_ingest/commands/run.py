@@ -36,6 +36,7 @@ from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import audit_batch
 from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
+from kafka_ingest.steps.plan_remarks import plan_remarks
 
 DAG_ID = "cli"
 _STDERR = 2
@@ -83,7 +84,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
         )
     else:
         output.rows(ranges, _RANGE_COLUMNS, empty="nothing to read: a run would succeed without starting Spark")
-        for line in _remarks(preview):
+        for line in plan_remarks(preview):
             output.note(line)
     return STOP_AND_CALL if choice.faults else OK
 
@@ -165,17 +166,3 @@ def _range_rows(preview: PlanPreview) -> Iterator[dict[str, Any]]:
             "complete_up_to": valid_through.get(r.topic_partition),
             "log_start_offset": state.log_start_offset,
         }
-
-
-def _remarks(preview: PlanPreview) -> Iterator[str]:
-    choice, outstanding = preview.choice, preview.outstanding
-    planned = sum(r.span_offsets for r in choice.ranges)
-    left = choice.backlog_offsets - planned
-    if left > 0:
-        yield f"the limit leaves {left:,} of {choice.backlog_offsets:,} offsets for later runs"
-    if outstanding:
-        who = f"batch {outstanding.batch_id} of {outstanding.request}"
-        yield f"{who} is outstanding: a run waits for it or replaces it"
-    yield from (f"stalled: {partition}" for partition in choice.stalled)
-    yield from (f"left out: {fault}" for fault in choice.left_out)
-    yield from (f"fault: {fault}\n  next: {fault.next_command}" for fault in choice.faults)

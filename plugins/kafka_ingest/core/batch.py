@@ -127,6 +127,11 @@ class Batch:
         """Number of offsets in all ranges."""
         return sum(r.span_offsets for r in self.ranges)
 
+    @property
+    def replaced_offsets(self) -> int:
+        """Number of them that had been loaded before and are replaced; the others move the position."""
+        return sum(r.replaced_to - r.start for r in self.ranges)
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:

@@ -25,6 +25,7 @@ def batch_summary(batch: Batch) -> dict[str, Any]:
         "ranges": _by_topic(batch, lambda r: [r.start, r.end]),
         "committed_offsets": _by_topic(batch, lambda r: r.committed_after),
         "span_offsets": batch.span_offsets,
+        "replaced_offsets": batch.replaced_offsets,
         "counts": asdict(batch.counts) if batch.counts else None,
         "record_time_min": _iso(batch.record_time_min),
         "record_time_max": _iso(batch.record_time_max),

@@ -45,12 +45,13 @@ class LoadBatchOperator(SparkSubmitOperator):
 
     Args:
         pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+        has_form: Whether the run's conf is the form of ``core.run_form``; else it is not looked at.
     """
 
     template_fields: Sequence[str] = ()
     ui_color = "#fbe3d0"
 
-    def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: PipelineSettings, has_form: bool = False, **kwargs: Any) -> None:
         job = pipeline.job
         super().__init__(
             conn_id=job.spark_connection,
@@ -60,6 +61,7 @@ class LoadBatchOperator(SparkSubmitOperator):
             **kwargs,
         )
         self.pipeline = pipeline
+        self.has_form = has_form
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Loads.
@@ -68,7 +70,7 @@ class LoadBatchOperator(SparkSubmitOperator):
             AirflowException: As ``operators/failure_policy.py`` says.
         """
         with airflow_outcome(self.log):
-            batch = run_plan_step(self.pipeline, context, self.log)
+            batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
                 batch = self._load(batch, context)
             return batch_summary(batch)

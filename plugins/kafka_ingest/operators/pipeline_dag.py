@@ -1,19 +1,16 @@
-"""One pipeline becomes one DAG: plan_batch, load_batch, audit_batch."""
+"""One pipeline becomes one DAG: plan_batch, load_batch, audit_batch, and what follows."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pendulum
 from airflow.sdk import DAG
-from airflow.timetables.interval import CronDataIntervalTimetable
 
-from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings, ScheduleSettings
-from kafka_ingest.operators.audit_batch import AuditBatchOperator
-from kafka_ingest.operators.load_batch import LoadBatchOperator
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.operators.follow_up import FollowUpOperator
+from kafka_ingest.operators.intervals import timetable_of
 from kafka_ingest.operators.pipeline_doc import pipeline_doc
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
-from kafka_ingest.operators.report_left_out import ReportLeftOutOperator
+from kafka_ingest.operators.run_params import run_params
+from kafka_ingest.operators.task_group import add_batch_tasks, task_defaults
 
 #: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
 DAG_ID_PREFIX = "kafka_to_postgres__"
@@ -32,35 +29,22 @@ def pipeline_of(dag_id: str) -> str:
 def pipeline_dag(pipeline: PipelineSettings) -> DAG:
     """Builds the DAG of a pipeline. No connection is looked up and nothing is asked over the network.
 
-    ``catchup`` is off and one run is active at a time: a run reads up to the end of the log, so a missed one has
-    nothing of its own to read.
+    One run is active at a time, because a queue is easier to look at; nothing depends on it.
     """
     schedule = pipeline.schedule
     with DAG(
         dag_id=dag_id_of(pipeline.pipeline),
         description=schedule.description or f"Load Kafka into {pipeline.batch.target}, exactly once",
         doc_md=pipeline_doc(pipeline),
-        schedule=_timetable(schedule),
+        schedule=timetable_of(schedule),
         start_date=pendulum.parse(schedule.start_date, tz=schedule.timezone),  # type: ignore[arg-type]
-        catchup=False,
+        catchup=schedule.catchup,
         max_active_runs=1,
         tags=["kafka-ingest", *schedule.tags],
-        default_args={
-            "owner": schedule.owner,
-            "retries": schedule.retries,
-            "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
-            "execution_timeout": timedelta(seconds=schedule.execution_timeout_seconds),
-        },
+        params=run_params(schedule.timezone),
+        default_args=task_defaults(schedule),
     ) as dag:
-        plan = PlanBatchOperator(task_id="plan_batch", pipeline=pipeline)
-        load = LoadBatchOperator(task_id="load_batch", pipeline=pipeline)
-        audit = AuditBatchOperator(task_id="audit_batch", pipeline=pipeline)
-        plan >> load >> audit
-        if pipeline.plan.on_partition_fault is PartitionFaultPolicy.LEAVE_OUT:
-            audit >> ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline)
+        audit = add_batch_tasks(pipeline, has_form=True)
+        if schedule.follow_up:
+            audit >> FollowUpOperator(task_id="follow_up", pipeline=pipeline)
     return dag
-
-
-def _timetable(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None:
-    # With intervals, because a run for an hour should say which hour, though what it reads is decided by offsets.
-    return CronDataIntervalTimetable(schedule.schedule, timezone=schedule.timezone) if schedule.schedule else None

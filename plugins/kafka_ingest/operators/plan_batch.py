@@ -23,13 +23,15 @@ class PlanBatchOperator(BaseOperator):
 
     Args:
         pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+        has_form: Whether the run's conf is the form of ``core.run_form``; else it is not looked at.
     """
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: PipelineSettings, has_form: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
+        self.has_form = has_form
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plans.
@@ -38,4 +40,4 @@ class PlanBatchOperator(BaseOperator):
             AirflowException: As ``operators/failure_policy.py`` says.
         """
         with airflow_outcome(self.log):
-            return batch_summary(run_plan_step(self.pipeline, context, self.log))
+            return batch_summary(run_plan_step(self.pipeline, context, self.log, has_form=self.has_form))

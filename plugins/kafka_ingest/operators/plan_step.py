@@ -6,15 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
+from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.ports import Log
+from kafka_ingest.core.run_options import RunMode, run_options_of
 from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TopicSelection
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import TaskLog
-from kafka_ingest.operators.request import request_of
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.operators.patience import patience
+from kafka_ingest.operators.request import planning_request_of
+from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
+from kafka_ingest.steps.plan_remarks import plan_remarks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,18 +55,50 @@ class SeenLog:
         return self.log.identity(topics)
 
 
-def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog) -> Batch:
+def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> Batch:
     """Gives the batch of this task's request, planned anew where need be, and logs its ranges.
 
+    Args:
+        pipeline: The pipeline.
+        context: Airflow's.
+        log: The task's.
+        has_form: Whether the run's conf is the form of ``core.run_form``.
+
     Raises:
-        IngestError: As ``plan_batch`` raises it.
+        AirflowSkipException: The run was asked to show its plan only; the log shows it.
+        IngestError: As ``plan_batch`` raises it; ``BusyTooLong`` after ``airflow.busy_timeout_seconds``.
     """
-    request = request_of(context)
+    request = planning_request_of(context, pipeline, has_form=has_form)
     ports = wiring.plan_ports(pipeline, context)
     seen = SeenLog(ports.log)
-    batch = plan_batch(pipeline, request, replace(ports, log=seen), settings_hash=wiring.settings_hash_of(pipeline))
+    ports = replace(ports, log=seen)
+    if run_options_of(request).mode is RunMode.PLAN_ONLY:
+        _show_plan(preview_plan(pipeline, request, ports), pipeline, seen.log_start_offsets, log)
+        raise AirflowSkipException("The run was asked to show its plan only: nothing was planned or loaded")
+    with patience(context, pipeline.schedule.busy_timeout_seconds):
+        batch = plan_batch(pipeline, request, ports, settings_hash=wiring.settings_hash_of(pipeline))
     log.info("%s", describe_plan(batch, seen.log_start_offsets))
     return batch
+
+
+def _show_plan(
+    preview: PlanPreview,
+    pipeline: PipelineSettings,
+    log_start_offsets: Mapping[TopicPartition, int],
+    log: TaskLog,
+) -> None:
+    log.info("%s", describe_preview(preview, log_start_offsets))
+    if preview.choice.faults:
+        raise fault_error(preview.choice.faults, pipeline.pipeline)
+
+
+def describe_preview(preview: PlanPreview, log_start_offsets: Mapping[TopicPartition, int]) -> str:
+    """Says in a few lines, with a table of the ranges, what a run would read now, and what would stop it."""
+    ranges = preview.choice.ranges
+    rows = _table([_HEADERS, *(_row(r, log_start_offsets) for r in ranges)]) if ranges else []
+    planned, replaced = (sum(r.span_offsets for r in ranges), sum(r.replaced_to - r.start for r in ranges))
+    head = f"A run would read {planned} offsets ({replaced} of them again) in {len(ranges)} partitions"
+    return "\n".join([head, *rows, *(f"  {remark}" for remark in plan_remarks(preview))])
 
 
 def describe_plan(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:
@@ -76,7 +114,9 @@ def describe_plan(batch: Batch, log_start_offsets: Mapping[TopicPartition, int])
         return "\n".join([f"{name}: there is nothing to read, Spark is not started", *left_out])
     state = "was loaded before" if batch.state is BatchState.COMMITTED else "is planned"
     rows = [_row(r, log_start_offsets) for r in batch.ranges]
-    summary = f"{name} {state}: {batch.span_offsets} offsets in {len(rows)} partitions into {batch.settings.target}"
+    again = f" ({batch.replaced_offsets} of them again)" if batch.replaced_offsets else ""
+    offsets = f"{batch.span_offsets} offsets{again} in {len(rows)} partitions"
+    summary = f"{name} {state}: {offsets} into {batch.settings.target}"
     return "\n".join([summary, *_table([_HEADERS, *rows]), *left_out])
 
 

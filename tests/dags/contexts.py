@@ -1,0 +1,41 @@
+"""Contexts as Airflow 3 gives them to a task, reduced to what the operators read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk.api.datamodels._generated import DagRunType
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@dataclass
+class TaskInstance:
+    """The task instance; ``waiting_since`` is when this try was first postponed."""
+
+    task_id: str = "plan_batch"
+    dag_id: str = "orders"
+    run_id: str = "manual__1"
+    map_index: int | None = -1
+    try_number: int = 1
+    waiting_since: datetime | None = None
+
+    def get_first_reschedule_date(self, _: object) -> datetime | None:
+        return self.waiting_since
+
+
+def task_context(ti: TaskInstance) -> Context:
+    """As a manual run: neither ``logical_date`` nor a data interval is there (C31)."""
+    return cast("Context", {"ti": ti, "run_id": ti.run_id})
+
+
+def run_context(run_type: DagRunType = DagRunType.MANUAL, ti: TaskInstance | None = None, **run: Any) -> Context:
+    """A manual run of 2026-01-01T12:20Z without a data interval, changed where a test is about something."""
+    moment = datetime(2026, 1, 1, 12, 20, tzinfo=UTC)
+    given = {"conf": None, "clear_number": 0, "run_after": moment, "data_interval_start": None}
+    dag_run = SimpleNamespace(**{**given, "data_interval_end": None, "run_type": run_type, **run})
+    return cast("Context", {**task_context(ti or TaskInstance()), "dag_run": dag_run})
