@@ -12,6 +12,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from kafka_ingest import __version__
+from kafka_ingest.commands.change_parser import add_change
 from kafka_ingest.commands.output import Output
 from kafka_ingest.commands.roll_back_parser import add_roll_back
 from kafka_ingest.core.errors import IngestError
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_dead_letters(commands)
     _add_audit(commands)
     _add_housekeeping(commands)
+    add_change(commands)
     add_roll_back(commands)
     return parser
 

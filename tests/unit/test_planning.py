@@ -313,7 +313,7 @@ def test_faults_that_a_position_change_resolves_name_its_command() -> None:
     assert f"{command} accept-loss" in next_command(snapshot({"orders": [partition_state(0, 150, 500)]}))
     assert f"{command} reset --to latest" in next_command(snapshot({"orders": [partition_state(0, 0, 90)]}))
     recreated = snapshot({"orders": [partition_state(0, 0, 90)]}, topic_id="topic-id-2")
-    assert f"{command} accept-topic orders" in next_command(recreated)
+    assert f"{command} accept-recreation orders" in next_command(recreated)
     elsewhere = snapshot({"orders": [partition_state(0, 0, 90)]}, cluster_id="cluster-2")
     assert f"{command} accept-cluster" in next_command(elsewhere)
     assert f"{command} retire-topic orders" in next_command(snapshot({}))

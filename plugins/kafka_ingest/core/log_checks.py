@@ -168,7 +168,7 @@ def _recreated(position: Position, found_id: str, view: PlanView, pipeline: str)
         f"topic {position.topic}",
         expected=f"topic id {position.topic_id}, which the committed offsets {offsets} belong to",
         found=f"topic id {found_id}: the topic was deleted and created again",
-        next_command=f"{change_command(pipeline, f'accept-topic {position.topic}')}; {_RUNBOOK}TopicRecreated",
+        next_command=f"{change_command(pipeline, f'accept-recreation {position.topic}')}; {_RUNBOOK}TopicRecreated",
         topic=position.topic,
     )
 

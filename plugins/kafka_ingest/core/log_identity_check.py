@@ -41,7 +41,7 @@ def require_same_log(batch: Batch, identity: LogIdentity) -> None:
             expected="; ".join(f"{topic}: topic id {topic_id}" for topic, topic_id in sorted(changed.items())),
             found="; ".join(f"{topic}: {_found(identity, topic)}" for topic in sorted(changed)),
             next_command=(
-                f"{change_command(batch.pipeline, 'accept-topic')}; see docs/runbook.md, section TopicRecreated"
+                f"{change_command(batch.pipeline, 'accept-recreation')}; see docs/runbook.md, section TopicRecreated"
             ),
             pipeline=batch.pipeline,
             batch_id=batch.batch_id,

@@ -99,8 +99,8 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
     if record is None:
         return
     bound = {
-        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target), "target"),
-        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "isolation-level"),
+        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target), "change-target"),
+        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "change-isolation-level"),
     }
     differing = {key: values for key, values in bound.items() if values[0] != values[1]}
     if differing:

@@ -1,0 +1,195 @@
+"""Command ``change``: shows what a position change would do, or makes it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kafka_ingest.adapters.kafka_log import KafkaLog
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
+from kafka_ingest.commands.output import Output
+from kafka_ingest.commands.wiring import kafka_config, target_params
+from kafka_ingest.core import change_requests as changes
+from kafka_ingest.core.change_requests import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.exit_codes import OK, STOP_AND_CALL
+from kafka_ingest.core.partition_lists import parse_partition_offsets, parse_selection
+from kafka_ingest.core.position_changes import PositionChange, RecordedChange, SettingChange
+from kafka_ingest.core.record_time import parse_record_time
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.change_position import ChangePorts, ChangePreview, apply_change, preview_change
+
+_COLUMNS = ("topic", "partition", "from", "to", "generation", "line", "read_again", "given_up")
+_NOTHING = "no position changes"
+
+
+def run_change(options: argparse.Namespace, output: Output) -> int:
+    """Shows a change, or with ``--apply`` makes it. The same request id always means the same change."""
+    settings = find_pipeline(options.pipeline)
+    request = ChangeRequest(
+        pipeline=settings.pipeline,
+        request_id=options.request_id or _new_request_id(),
+        change=change_of(options, zone=settings.schedule.timezone, pipeline=settings.pipeline),
+        who=getpass.getuser(),
+        why=options.reason,
+        supersede=options.supersede,
+    )
+    ports = change_ports(settings)
+    if options.apply:
+        output.note(f"request {request.request_id} (the same again: --request-id {request.request_id})")
+        _show_recorded(apply_change(settings, request, ports), output)
+        return OK
+    preview = preview_change(settings, request, ports)
+    _show_preview(preview, request, output)
+    return STOP_AND_CALL if preview.plan.faults else OK
+
+
+def change_ports(settings: PipelineSettings) -> ChangePorts:
+    """Gives what a change needs."""
+    return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
+
+
+def _new_request_id() -> str:
+    return f"cli__{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}__{secrets.token_hex(3)}"
+
+
+def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Change:
+    """Gives the change that the arguments ask for.
+
+    Args:
+        options: Arguments of one kind.
+        zone: IANA time zone of a time that names none.
+        pipeline: Name of the pipeline, for the message.
+
+    Raises:
+        ConfigError: An argument does not fit.
+    """
+    made: Mapping[str, Callable[[], Change]] = {
+        "reset": lambda: _reset(options, zone),
+        "skip-lag": lambda: changes.SkipLag(options.keep, _selection(options)),
+        "accept-loss": lambda: changes.AcceptLoss(options.margin, _selection(options)),
+        "accept-recreation": lambda: changes.AcceptRecreation(tuple(options.topics), LogPlace(options.begin)),
+        "accept-cluster": lambda: changes.AcceptCluster(LogPlace(options.begin)),
+        "accept-same-log": changes.AcceptSameLog,
+        "rename": lambda: changes.RenamePipeline(options.former_name),
+        "retire-topic": lambda: changes.RetireTopic(options.topic),
+        "change-target": changes.ChangeTarget,
+        "change-isolation-level": changes.ChangeIsolationLevel,
+    }
+    try:
+        return made[options.kind]()
+    except ValueError as expected:
+        raise ConfigError(
+            "the arguments of the change do not fit",
+            expected=str(expected),
+            found="another value",
+            next_command=f"python -m kafka_ingest change {pipeline} {options.kind} --help",
+            pipeline=pipeline,
+        ) from expected
+
+
+def _reset(options: argparse.Namespace, zone: str) -> Change:
+    if options.to_offset and options.only:
+        raise ValueError("--only or --to-offset, which names its partitions itself")
+    if options.to_offset:
+        return changes.ResetToOffsets(parse_partition_offsets(_lines(options.to_offset)))
+    if options.to_time:
+        return changes.ResetToTime(parse_record_time(options.to_time, zone), _selection(options))
+    if options.by is not None:
+        return changes.ResetBy(options.by, _selection(options))
+    return changes.ResetToPlace(LogPlace(options.to), _selection(options))
+
+
+def _selection(options: argparse.Namespace) -> Selection:
+    return parse_selection(_lines(options.only))
+
+
+def _lines(given: Sequence[Sequence[str]]) -> str:
+    return "\n".join(" ".join(words) for words in given)
+
+
+def _show_preview(preview: ChangePreview, request: ChangeRequest, output: Output) -> None:
+    if preview.recorded:
+        output.note(f"request {request.request_id} was recorded before: it would change nothing")
+        _show_recorded(preview.recorded, output)
+        return
+    plan, outstanding = preview.plan, preview.outstanding
+    if output.as_json:
+        output.record(
+            {
+                "pipeline": request.pipeline,
+                "kind": request.change.kind.value,
+                "positions": [_row(change) for change in plan.positions],
+                "settings": [_setting_row(setting) for setting in plan.settings],
+                "outstanding_batch_id": outstanding.batch_id if outstanding else None,
+                "faults": [str(fault) for fault in plan.faults],
+            }
+        )
+        return
+    output.rows([_row(change) for change in plan.positions], _COLUMNS, empty=_NOTHING)
+    for line in _remarks(preview):
+        output.note(line)
+
+
+def _remarks(preview: ChangePreview) -> Iterator[str]:
+    plan, outstanding = preview.plan, preview.outstanding
+    yield from map(_setting_text, plan.settings)
+    if outstanding:
+        yield f"batch {outstanding.batch_id} of {outstanding.request} is outstanding: it is refused without --supersede"
+    yield from (f"fault: {fault}\n  next: {fault.next_command}" for fault in plan.faults)
+    if not plan.faults:
+        yield "nothing was written: add --apply to make this change"
+
+
+def _show_recorded(recorded: RecordedChange, output: Output) -> None:
+    if output.as_json:
+        output.record(
+            {
+                "pipeline": recorded.pipeline,
+                "request_id": recorded.request_id,
+                "kind": recorded.kind,
+                "who": recorded.who,
+                "why": recorded.why,
+                "at": recorded.at,
+                "positions": [_row(change) for change in recorded.positions],
+                "settings": [_setting_row(setting) for setting in recorded.settings],
+                "superseded_batch_id": recorded.superseded,
+            }
+        )
+        return
+    output.rows([_row(change) for change in recorded.positions], _COLUMNS, empty=_NOTHING)
+    for setting in recorded.settings:
+        output.note(_setting_text(setting))
+    if recorded.superseded:
+        output.note(f"batch {recorded.superseded} was taken out of the way")
+    output.note(f"recorded by {recorded.who}: {recorded.why}")
+
+
+def _row(change: PositionChange) -> dict[str, Any]:
+    return {
+        "topic": change.topic,
+        "partition": change.partition,
+        "from": change.before.offset if change.before else None,
+        "to": change.after.offset if change.after else None,
+        "generation": change.after.generation if change.after else None,
+        "line": change.after.line if change.after else None,
+        "read_again": _span(change.read_again),
+        "given_up": _span(change.given_up),
+    }
+
+
+def _span(offsets: tuple[int, int] | None) -> str | None:
+    return f"[{offsets[0]}, {offsets[1]})" if offsets else None
+
+
+def _setting_row(setting: SettingChange) -> dict[str, str]:
+    return {"name": setting.name, "from": setting.before, "to": setting.after}
+
+
+def _setting_text(setting: SettingChange) -> str:
+    return f"{setting.name}: {setting.before} -> {setting.after}"
