@@ -1,0 +1,116 @@
+"""The administration task with real Kafka and PostgreSQL: shown, applied once, tried again, and the ledger agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+import tests.airflow_home  # noqa: F401 (before anything imports Airflow)
+from sandbox.kafka import KafkaBroker
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.services import ProducerFactory, TopicFactory
+
+
+@pytest.fixture
+def pipeline(
+    tmp_path: Path,
+    database: dict[str, Any],
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> PipelineUnderTest:
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    return PipelineUnderTest("events", tmp_path, database, capfd)
+
+
+@pytest.fixture
+def loaded(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> PipelineUnderTest:
+    """Five records in one partition, loaded as batches of offsets [0, 3) and [3, 5)."""
+    name = topic()
+    pipeline.write(name)
+    for values in (["a", "b", "c"], ["d", "e"]):
+        with produced(producer()) as sender:
+            for value in values:
+                sender.produce(name, value=value)
+        pipeline.load_here()
+    return pipeline
+
+
+def administer(pipeline: PipelineUnderTest, run_id: str, **form: Any) -> dict[str, Any]:
+    from kafka_ingest.operators.administration import AdministrationOperator
+
+    dag_run = SimpleNamespace(conf={"pipeline": pipeline.name, **form}, run_id=run_id, triggering_user_name="ada")
+    context: Any = {"dag_run": dag_run}
+    done: dict[str, Any] = AdministrationOperator(task_id="administer", folder=pipeline.folder).execute(context)
+    return done
+
+
+def positions(pipeline: PipelineUnderTest) -> list[tuple[Any, ...]]:
+    return pipeline.query("SELECT partition, committed_offset, line FROM kafka_ingest.committed_offset ORDER BY 1")
+
+
+def test_a_reset_is_shown_then_applied_once_and_the_records_are_loaded_again_once(loaded: PipelineUnderTest) -> None:
+    reset = {"kind": "reset", "reset_to": "by", "by_offsets": -2, "reason": "two wrong values"}
+    shown = administer(loaded, "manual__1", **reset)
+    [row] = shown["positions"]
+    assert (shown["applied"], row["from"], row["to"], row["line"], row["read_again_offsets"]) == (
+        False,
+        5,
+        3,
+        1,
+        "[3, 5) 2",
+    )
+    assert positions(loaded) == [(0, 5, 0)]
+
+    applied = administer(loaded, "manual__2", apply=True, **reset)
+    assert (applied["applied"], applied["positions"]) == (True, shown["positions"])
+    assert administer(loaded, "manual__2", apply=True, **reset) == applied  # cleared, or tried again
+    assert positions(loaded) == [(0, 3, 1)]
+    recorded = "SELECT request_id, kind, who, why, from_offset, to_offset FROM kafka_ingest.position_change"
+    assert loaded.query(f"{recorded} WHERE kind <> 'initialised'") == [
+        ("manual__2", "reset", "ada", "two wrong values", 5, 3)
+    ]
+
+    assert loaded.load_here()["counts"]["rows"] == 2
+    assert loaded.rows("kafka_offset, payload") == [(n, value.encode()) for n, value in enumerate("abcde")]
+
+
+def test_the_last_batch_is_rolled_back_once_with_its_rows(loaded: PipelineUnderTest) -> None:
+    roll_back = {"kind": "roll-back", "batches": 1, "reason": "wrong values"}
+    shown = administer(loaded, "manual__1", **roll_back)
+    assert [(row["from"], row["to"]) for row in shown["positions"]] == [(5, 3)]
+    assert len(loaded.rows("kafka_offset")) == 5
+
+    applied = administer(loaded, "manual__2", apply=True, **roll_back)
+    assert (applied["batch_ids"], [row["rows"] for row in applied["positions"]]) == (shown["batch_ids"], [2])
+    assert administer(loaded, "manual__2", apply=True, **roll_back) == applied
+    assert loaded.rows("kafka_offset") == [(0,), (1,), (2,)]
+    assert positions(loaded) == [(0, 3, 1)]
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_what_cannot_be_done_is_refused_with_its_reason_and_changes_nothing(
+    loaded: PipelineUnderTest, apply: bool
+) -> None:
+    [(name,)] = loaded.query("SELECT topic FROM kafka_ingest.committed_offset")
+    with pytest.raises(AirflowFailException, match=rf"{name}.*\n(.*\n)*.*9"):
+        administer(
+            loaded, "manual__1", kind="reset", reset_to="offsets", offsets=f"{name} 0 9", reason="too far", apply=apply
+        )
+    assert positions(loaded) == [(0, 5, 0)]
+
+
+def test_preflight_shows_every_check_and_is_red_where_one_fails(
+    loaded: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = {row["check"]: row["result"] for row in administer(loaded, "manual__1")["checks"]}
+    assert checks["ledger"] == "pass"
+    loaded.query(f"DROP TABLE {loaded.table}")
+    loaded.query("CREATE TABLE shop.events (payload text)")
+    with pytest.raises(AirflowFailException, match="target table"):
+        administer(loaded, "manual__2")
