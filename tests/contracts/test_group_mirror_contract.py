@@ -1,0 +1,73 @@
+"""Positions copied to a consumer group: the same for groups in memory and for a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.ports import GroupMirror
+from kafka_ingest.core.settings import IsolationLevel
+from tests.fakes.group_mirror import FakeGroupMirror
+
+
+class World:
+    """A topic with two partitions and a group that nobody uses."""
+
+    def __init__(self, mirror: GroupMirror, topic: str, stored: Callable[[str], Mapping[TopicPartition, int]]) -> None:
+        self.mirror = mirror
+        self.group = f"kafka_ingest.orders_{uuid4().hex[:8]}"
+        self.first, self.second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        self._stored = stored
+
+    def stored(self) -> Mapping[TopicPartition, int]:
+        return self._stored(self.group)
+
+
+@pytest.fixture(params=["fake", "kafka"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "fake":
+        fake = FakeGroupMirror({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+        yield World(fake, "orders", lambda group: fake.groups.get(group, {}))
+        return
+    bootstrap = request.getfixturevalue("kafka_broker").bootstrap
+    config = client_config({"bootstrap.servers": bootstrap}, IsolationLevel.READ_COMMITTED, client_id="test")
+    topic = request.getfixturevalue("topic")(partitions=2)
+    yield World(KafkaGroupMirror(config), topic, lambda group: listed(bootstrap, group))
+
+
+def listed(bootstrap: str, group: str) -> Mapping[TopicPartition, int]:
+    """As lag tools see it."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    [answer] = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {TopicPartition(p.topic, p.partition): p.offset for p in answer.result(timeout=30).topic_partitions}
+
+
+def test_a_group_shows_the_offsets_that_were_stored(world: World) -> None:
+    world.mirror.store(world.group, {world.first: 7, world.second: 0})
+    assert world.stored() == {world.first: 7, world.second: 0}
+
+
+def test_storing_again_replaces_also_backwards_and_leaves_other_partitions(world: World) -> None:
+    world.mirror.store(world.group, {world.first: 7, world.second: 3})
+    world.mirror.store(world.group, {world.first: 2})
+    world.mirror.store(world.group, {world.first: 2})
+    assert world.stored() == {world.first: 2, world.second: 3}
+
+
+def test_nothing_to_store_makes_no_group(world: World) -> None:
+    world.mirror.store(world.group, {})
+    assert world.stored() == {}
+
+
+def test_a_partition_that_does_not_exist_is_refused_and_the_others_are_stored(world: World) -> None:
+    with pytest.raises(ConfigError):
+        world.mirror.store(world.group, {world.first: 7, TopicPartition(world.first.topic, 9): 1})
+    assert world.stored() == {world.first: 7}

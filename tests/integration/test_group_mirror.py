@@ -1,0 +1,68 @@
+"""The copy of the position in a real consumer group, and failures to copy."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
+from kafka_ingest.core.ports import GroupMirror
+from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.steps.mirror_group import group_of, mirror_group
+from sandbox.kafka import KafkaBroker
+from tests.builders import pipeline_settings, position, view_of
+from tests.contracts.test_group_mirror_contract import listed
+from tests.deadlines import until
+from tests.services import TopicFactory
+
+SETTINGS = pipeline_settings()
+MIRRORED = replace(SETTINGS, watch=replace(SETTINGS.watch, mirror_group=True))
+
+
+def mirror_at(bootstrap: str, timeout_seconds: float = 5) -> GroupMirror:
+    config = client_config({"bootstrap.servers": bootstrap}, IsolationLevel.READ_COMMITTED, client_id="test")
+    return KafkaGroupMirror(config, timeout_seconds=timeout_seconds)
+
+
+def test_lag_tools_see_the_committed_offsets_under_the_pipeline_s_name(
+    kafka_broker: KafkaBroker, topic: TopicFactory
+) -> None:
+    name = topic(2)
+    settings = replace(MIRRORED, pipeline=name)
+    view = view_of(position(0, 7, topic=name), position(1, 0, topic=name))
+    assert mirror_group(settings, view, lambda: mirror_at(kafka_broker.bootstrap))
+    stored = listed(kafka_broker.bootstrap, group_of(name))
+    assert {where.partition: offset for where, offset in stored.items()} == {0: 7, 1: 0}
+
+
+def test_a_group_with_a_member_is_left_to_it_with_a_warning(
+    kafka_broker: KafkaBroker, topic: TopicFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic()
+    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": group_of(name)})
+    try:
+        consumer.subscribe([name])
+        until(lambda: consumer.poll(0.1) is not None or consumer.assignment(), "a member of the group")
+        with caplog.at_level(logging.WARNING):
+            copied = mirror_group(
+                replace(MIRRORED, pipeline=name),
+                view_of(position(0, 7, topic=name)),
+                lambda: mirror_at(kafka_broker.bootstrap),
+            )
+    finally:
+        consumer.close()
+    assert not copied
+    [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("mirror_group")]
+    assert f"Kafka did not store 1 of 1 offsets of the consumer group kafka_ingest.{name}" in warning
+    assert "mirror_group: false" in warning
+    assert listed(kafka_broker.bootstrap, group_of(name)) == {}
+
+
+def test_a_broker_that_is_away_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not mirror_group(MIRRORED, view_of(position(0, 7)), lambda: mirror_at("127.0.0.1:1", 0.5))
+    assert "BrokerUnavailable" in caplog.text
