@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from kafka_ingest.core.batch import Batch, BatchKind, RecordCounts, Request
-from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.settings import FirstRun, FirstRunKind, HoldSettings

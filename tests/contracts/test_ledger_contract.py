@@ -12,6 +12,7 @@ from kafka_ingest.core.batch import BatchState, RecordCounts, Request
 from kafka_ingest.core.errors import ConfigError, Fenced, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
 from kafka_ingest.core.log_observations import observe
+from kafka_ingest.core.offset_changes import moved
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.settings import FirstRun, FirstRunKind, IsolationLevel
@@ -302,3 +303,19 @@ def test_a_row_that_somebody_deleted_violates_an_invariant(world: LedgerWorld) -
     (violation,) = world.ledger.violations("orders")
     assert violation.invariant == "target_rows"
     assert "rows_found 2" in violation.row
+
+
+def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: LedgerWorld) -> None:
+    load(world, first_plan(world, offset_range(0, 0, 3)))
+    [before, other] = view(world).positions
+    skipped = replace(offset_range(0, 50, 60), line=0)
+    plan = replace(new_plan(skipped, request=LATER), skips=(moved(before, 50),))
+    batch = world.ledger.record_plan(plan, view(world, LATER))
+    assert view(world).positions == (
+        replace(before, committed_offset=50, loaded_to=50, leader_epoch=None),
+        other,
+    )
+    load(world, batch)
+    assert view(world).positions[0].committed_offset == 60
+    # The chain begins anew where the recorded change has put the position.
+    assert world.ledger.violations("orders") == []

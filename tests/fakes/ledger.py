@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
 from kafka_ingest.core.errors import CommitStateUnknown, ConfigError, Fenced, LedgerMoved, LockTimeout
-from kafka_ingest.core.ledger_view import NewPlan, PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import BatchStanding, Violation
 from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
@@ -147,6 +148,8 @@ class FakeLedger:
             found = []
             for part in parts:
                 r = part.range
+                if db.is_partly_undone(newest[0], r):
+                    continue
                 offsets = [
                     row.offset
                     for row in db.rows
@@ -199,6 +202,9 @@ class FakeLedger:
             db.positions[plan.pipeline, position.topic_partition] = position
         for observation in plan.observations:
             db.observations[plan.pipeline, observation.topic_partition] = observation
+        for after in (skip.after for skip in plan.skips):
+            assert after is not None
+            db.positions[plan.pipeline, after.topic_partition] = after
         for place, time in plan.valid_through.items():
             if (key := (plan.pipeline, place)) in db.positions:
                 db.positions[key] = replace(db.positions[key], valid_through=time)

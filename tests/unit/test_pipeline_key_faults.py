@@ -54,6 +54,36 @@ _CRON = "a cron expression of five fields, one of @hourly, @daily, @weekly, @mon
         ("timezone", "../etc/passwd", "timezone", "a time zone of the IANA database", "a text of 13 characters"),
         ("start_date", "'20250101'", "start_date", "a date such as 2025-01-01", "the text '20250101'"),
         ("start_date", "2025-13-01", "start_date", "a date such as 2025-01-01", "the text '2025-13-01'"),
+        # lag_policy
+        (
+            "lag_policy",
+            "{action: skip, max_lag_offsets: 5}",
+            "lag_policy.action",
+            "fail, warn or skip_to",
+            "the text 'sk",
+        ),
+        ("lag_policy", "{action: warn}", "lag_policy", "max_lag_offsets or max_lag_seconds, or both", "neither"),
+        (
+            "lag_policy",
+            "{action: skip_to, max_lag_offsets: 5}",
+            "lag_policy.keep_offsets",
+            "how many of the newest offsets skip_to reads",
+            "nothing",
+        ),
+        (
+            "lag_policy",
+            "{action: fail, max_lag_offsets: 5, keep_offsets: 3}",
+            "lag_policy.keep_offsets",
+            "only with action: skip_to",
+            "3",
+        ),
+        (
+            "lag_policy",
+            "{action: skip_to, max_lag_offsets: 5, keep_offsets: 6}",
+            "lag_policy.keep_offsets",
+            "at most max_lag_offsets, 5",
+            "6",
+        ),
         # end, catchup
         ("end", "now", "end", "head or interval", "the text 'now'"),
         ("catchup", "yes", "catchup", "true or false", "the text 'yes'"),

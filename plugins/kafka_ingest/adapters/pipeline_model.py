@@ -34,6 +34,7 @@ from kafka_ingest.adapters.pipeline_sections import (
     HoldSection,
     KafkaSection,
     KeySection,
+    LagPolicySection,
     LimitSection,
     MetadataSection,
     Section,
@@ -165,6 +166,9 @@ class PipelineFile(Section):
         default="stop",
         description="Whether a partition whose offsets expired or that has no leader stops the others. `leave_out`: "
         "the others are loaded, and the run ends red.",
+    )
+    lag_policy: LagPolicySection | None = Field(
+        default=None, description="What a run does about a partition that has fallen far behind; `null`: nothing."
     )
     hold: HoldSection = Field(default_factory=HoldSection, description="How long a silent run holds the pipeline.")
     alerts: AlertsSection = Field(

@@ -73,6 +73,22 @@ def _offsets_of_selected_topics(data: _Data) -> Iterator[Fault]:
             yield Fault(("first_run", "offsets", topic), "a topic that kafka.pattern matches", topic)
 
 
+def _lag_policy_is_whole(data: _Data) -> Iterator[Fault]:
+    policy = data.get("lag_policy")
+    if not isinstance(policy, dict):
+        return
+    if policy.get("max_lag_offsets") is None and policy.get("max_lag_seconds") is None:
+        yield Fault(("lag_policy",), "max_lag_offsets or max_lag_seconds, or both", "neither")
+    keeps, skips = policy.get("keep_offsets"), policy.get("action") == "skip_to"
+    if skips and keeps is None:
+        yield Fault(("lag_policy", "keep_offsets"), "how many of the newest offsets skip_to reads", "nothing")
+    if keeps is not None and not skips:
+        yield Fault(("lag_policy", "keep_offsets"), "only with action: skip_to", str(keeps))
+    most = policy.get("max_lag_offsets")
+    if skips and isinstance(keeps, int) and isinstance(most, int) and keeps > most:
+        yield Fault(("lag_policy", "keep_offsets"), f"at most max_lag_offsets, {most}", str(keeps))
+
+
 def _may_match(pattern: str, topic: str) -> bool:
     try:
         return re.fullmatch(pattern, topic) is not None
@@ -184,6 +200,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _topics_once,
     _one_place_to_begin,
     _offsets_of_selected_topics,
+    _lag_policy_is_whole,
     _shape_of_value,
     _distinct_column_names,
     _paths_that_fit_together,

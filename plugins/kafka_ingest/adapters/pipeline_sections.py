@@ -102,6 +102,26 @@ class LimitSection(Section):
     )
 
 
+class LagPolicySection(Section):
+    """What a run does about a partition that has fallen far behind. Not for reloads, nor for the first run."""
+
+    action: Literal["fail", "warn", "skip_to"] = Field(
+        description="`fail` stops the run; `warn` says so and loads; `skip_to` gives up all but the newest "
+        "`keep_offsets` offsets of the partition: what it gives up is recorded in `kafka_ingest.position_change` and "
+        "logged, and is not loaded unless it is reloaded."
+    )
+    max_lag_offsets: PositiveCount | None = Field(
+        default=None, description="Greatest lag in offsets: end offset - committed offset; `null`: no limit."
+    )
+    max_lag_seconds: Seconds | None = Field(
+        default=None,
+        description="Greatest lag in time: since the partition was complete, an estimate; `null`: no limit.",
+    )
+    keep_offsets: PositiveCount | None = Field(
+        default=None, description="With `skip_to`: how many of the newest offsets are read."
+    )
+
+
 class ColumnSection(Section):
     """A typed column that is filled from one place of a JSON value."""
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kafka_ingest.adapters.pipeline_model import PipelineFile
-from kafka_ingest.adapters.pipeline_sections import FirstRunSection, KeySection, TargetSection, ValueSection
+from kafka_ingest.adapters.pipeline_sections import (
+    FirstRunSection,
+    KeySection,
+    LagPolicySection,
+    TargetSection,
+    ValueSection,
+)
 from kafka_ingest.core import settings as core
 
 
@@ -64,7 +70,14 @@ def _plan(file: PipelineFile) -> core.PlanSettings:
         limit=core.OffsetLimit(file.limit.offsets_per_run, file.limit.offsets_per_partition),
         on_partition_fault=core.PartitionFaultPolicy(file.on_partition_fault),
         hold=core.HoldSettings(**file.hold.model_dump()),
+        lag_policy=_lag_policy(file.lag_policy),
     )
+
+
+def _lag_policy(policy: LagPolicySection | None) -> core.LagPolicy | None:
+    if policy is None:
+        return None
+    return core.LagPolicy(**{**policy.model_dump(), "action": core.LagAction(policy.action)})
 
 
 def _first_run(place: str | FirstRunSection) -> core.FirstRun:

@@ -26,7 +26,8 @@ from kafka_ingest.adapters.postgres_plan import read_plan_view, write_plan
 from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, hold_of, is_batch_id, load_batch
 from kafka_ingest.core.batch import Batch, Hold, Request
 from kafka_ingest.core.errors import CommitStateUnknown, LockTimeout
-from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import BatchStanding, Violation
 from kafka_ingest.core.settings import TargetSettings

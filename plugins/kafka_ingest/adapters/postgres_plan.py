@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg2
 
+from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays, skip_arrays
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_rows import (
     fetch_row,
@@ -24,8 +25,10 @@ from kafka_ingest.adapters.postgres_rows import (
 )
 from kafka_ingest.adapters.settings_json import first_run_to_json, settings_to_json
 from kafka_ingest.core.batch import Batch, Request
+from kafka_ingest.core.change_requests import ChangeKind
 from kafka_ingest.core.errors import ConfigError, LedgerMoved
-from kafka_ingest.core.ledger_view import NewPlan, PlanView, ServedTopic
+from kafka_ingest.core.ledger_view import PlanView, ServedTopic
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
 
 
@@ -63,6 +66,7 @@ def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
         _supersede(cursor, plan, seen)
         batch_id = str(uuid4())
         _insert_served_topics(cursor, plan, is_first=seen.pipeline is None)
+        _skip_lag(cursor, plan, batch_id)
         _insert_positions(cursor, plan, batch_id, is_first=seen.pipeline is None)
         _set_valid_through(cursor, plan)
         _store_observations(cursor, plan)
@@ -147,6 +151,29 @@ def _served_already(cursor: Cursor, plan: NewPlan, topics: set[str]) -> ConfigEr
         found="; ".join(others),
         next_command="load into another table, or remove the topics from one of the pipeline files",
         pipeline=plan.pipeline,
+    )
+
+
+def _skip_lag(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
+    pairs = [(skip.before, skip.after) for skip in plan.skips if skip.before and skip.after]
+    if not pairs:
+        return
+    before, after = [b for b, _ in pairs], [a for _, a in pairs]
+    run_query(cursor, "lock_positions", pipeline=plan.pipeline, **place_arrays(before))
+    changed = run_query(
+        cursor, "change_positions", pipeline=plan.pipeline, **position_arrays(after), **before_arrays(before)
+    )
+    if changed != len(pairs):
+        raise _moved(plan, f"{changed} of {len(pairs)} positions whose lag is skipped stand as they were seen")
+    run_query(
+        cursor,
+        "insert_position_changes",
+        request_id=f"plan:{batch_id}",
+        kind=ChangeKind.LAG_SKIPPED.value,
+        pipeline=plan.pipeline,
+        who=str(plan.request),
+        why="lag_policy: skip_to",
+        **skip_arrays(plan.skips),
     )
 
 

@@ -180,6 +180,10 @@ class ClusterChanged(StopAndCall):
     """The cluster's id is not the one that the position belongs to."""
 
 
+class LagTooLarge(StopAndCall):
+    """A partition lags by more than ``lag_policy`` allows, and its action is ``fail``."""
+
+
 class PartitionsFaulty(StopAndCall):
     """Several partitions have faults of different kinds; ``found`` lists each."""
 

@@ -14,6 +14,7 @@ from kafka_ingest.core.batch import BatchKind
 from kafka_ingest.core.errors import ClusterChanged, ConfigError
 from kafka_ingest.core.first_run import first_offset
 from kafka_ingest.core.headroom import Headroom
+from kafka_ingest.core.lag_policy import Lagging, lag_fault, lagging
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
 from kafka_ingest.core.log_observations import LogObservation
@@ -21,10 +22,17 @@ from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offset_limit import share_limit
 from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
+from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
 from kafka_ingest.core.retired_topics import without_retired
 from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
+from kafka_ingest.core.settings import (
+    LagAction,
+    OffsetLimit,
+    PartitionFaultPolicy,
+    PipelineSettings,
+    TopicIdentity,
+)
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
 
 #: They are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
@@ -47,6 +55,7 @@ class PlanChoice:
         ignored_bounds: Records from the future that do not end a live run, by partition. No fault: to be told.
         short_headroom: Partitions that retention may soon take records from (``core/plan_watch.py``). To be told, too.
         observations: What the plan saw of the log, for later plans to compare with.
+        lagging: Partitions whose lag passes a limit of the pipeline's policy; what it skips is in them. To be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -60,11 +69,17 @@ class PlanChoice:
     ignored_bounds: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
     short_headroom: tuple[Headroom, ...] = ()
     observations: tuple[LogObservation, ...] = ()
+    lagging: tuple[Lagging, ...] = ()
+
+    @property
+    def skips(self) -> tuple[PositionMove, ...]:
+        """Positions that go forwards by the pipeline's lag policy, ordered by (topic, partition)."""
+        return tuple(found.skip for found in self.lagging if found.skip)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is to be told and is no fault: one text a partition, of so many partitions at most."""
-        texts = [str(found) for found in (*self.short_headroom, *self.stalled)]
+        texts = [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
 
@@ -77,6 +92,7 @@ class _Candidate:
     state: PartitionState
     wanted: WantedRange
     is_new: bool
+    lagging: Lagging | None = None
 
     @property
     def is_at_high_watermark(self) -> bool:
@@ -120,6 +136,7 @@ def choose_ranges(
         backlog_offsets=sum(c.wanted.span_offsets for c in candidates),
         stalled=tuple(s for c in candidates if (s := stalled_partition(c.position, c.state))),
         ignored_bounds={c.position.topic_partition: b for c in candidates if (b := c.wanted.ignored_bound)},
+        lagging=tuple(c.lagging for c in candidates if c.lagging),
     )
 
 
@@ -172,9 +189,30 @@ def _partitions(
         elif fault := position_fault(position, state, settings.pipeline):
             yield fault
         else:
-            wanted = wanted_range(position, state, options, times, taken_at=snapshot.taken_at)
             is_new = tp not in positions
-            yield wanted if isinstance(wanted, PartitionFault) else _Candidate(position, state, wanted, is_new)
+            yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)
+
+
+def _candidate(
+    position: Position,
+    state: PartitionState,
+    settings: PipelineSettings,
+    snapshot: LogSnapshot,
+    *,
+    options: RunOptions,
+    times: LogTimes,
+    is_new: bool,
+) -> _Candidate | PartitionFault:
+    policy, taken_at = settings.plan.lag_policy, snapshot.taken_at
+    found = None
+    if policy and options.kind is BatchKind.LIVE and not is_new:
+        found = lagging(position, state, policy, taken_at=taken_at)
+        if found and policy.action is LagAction.FAIL:
+            return lag_fault(found)
+        if found and found.skip and found.skip.after:
+            position = found.skip.after
+    wanted = wanted_range(position, state, options, times, taken_at=taken_at)
+    return wanted if isinstance(wanted, PartitionFault) else _Candidate(position, state, wanted, is_new, found)
 
 
 def _states(snapshot: LogSnapshot) -> Iterator[tuple[TopicPartition, PartitionState]]:

@@ -11,8 +11,9 @@ from typing import Protocol
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.position_changes import RecordedChange

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.errors import LedgerMoved
-from kafka_ingest.core.ledger_view import NewPlan, PlanView
+from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
+from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.plan_watch import watched
@@ -125,6 +126,7 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
         supersedes=supersedes,
         left_out=tuple(str(fault) for fault in choice.left_out),
         warnings=choice.warnings,
+        skips=choice.skips,
         observations=choice.observations,
     )
     return ports.ledger.record_plan(plan, view)
