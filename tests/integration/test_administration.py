@@ -58,12 +58,12 @@ def test_a_reset_is_shown_then_applied_once_and_the_records_are_loaded_again_onc
     reset = {"kind": "reset", "reset_to": "by", "by_offsets": -2, "reason": "two wrong values"}
     shown = administer(loaded, "manual__1", **reset)
     [row] = shown["positions"]
-    assert (shown["applied"], row["from"], row["to"], row["line"], row["read_again_offsets"]) == (
+    assert (shown["applied"], row["from"], row["to"], row["line"], row["read_again"]) == (
         False,
         5,
         3,
         1,
-        "[3, 5) 2",
+        "[3, 5)",
     )
     assert positions(loaded) == [(0, 5, 0)]
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
 
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
 from kafka_ingest.commands.output import Output
-from kafka_ingest.commands.wiring import kafka_config, target_params
+from kafka_ingest.commands.wiring import kafka_config, new_request_id, target_params
 from kafka_ingest.core import change_requests as changes
 from kafka_ingest.core.change_requests import Change, ChangeRequest, LogPlace, Selection
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.exit_codes import OK, STOP_AND_CALL
 from kafka_ingest.core.partition_lists import parse_partition_offsets, parse_selection
-from kafka_ingest.core.position_changes import PositionChange, RecordedChange, SettingChange
+from kafka_ingest.core.position_changes import RecordedChange, SettingChange
+from kafka_ingest.core.position_rows import CHANGE_COLUMNS, change_rows, setting_rows
 from kafka_ingest.core.record_time import parse_record_time
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.steps.change_position import ChangePorts, ChangePreview, apply_change, preview_change
 
-_COLUMNS = ("topic", "partition", "from", "to", "generation", "line", "read_again", "given_up")
 _NOTHING = "no position changes"
 
 
@@ -33,7 +30,7 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
     settings = find_pipeline(options.pipeline)
     request = ChangeRequest(
         pipeline=settings.pipeline,
-        request_id=options.request_id or _new_request_id(),
+        request_id=options.request_id or new_request_id(),
         change=change_of(options, zone=settings.schedule.timezone, pipeline=settings.pipeline),
         who=getpass.getuser(),
         why=options.reason,
@@ -52,10 +49,6 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
 def change_ports(settings: PipelineSettings) -> ChangePorts:
     """Gives what a change needs."""
     return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
-
-
-def _new_request_id() -> str:
-    return f"cli__{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}__{secrets.token_hex(3)}"
 
 
 def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Change:
@@ -124,14 +117,14 @@ def _show_preview(preview: ChangePreview, request: ChangeRequest, output: Output
             {
                 "pipeline": request.pipeline,
                 "kind": request.change.kind.value,
-                "positions": [_row(change) for change in plan.positions],
-                "settings": [_setting_row(setting) for setting in plan.settings],
+                "positions": change_rows(plan.positions),
+                "settings": setting_rows(plan.settings),
                 "outstanding_batch_id": outstanding.batch_id if outstanding else None,
                 "faults": [str(fault) for fault in plan.faults],
             }
         )
         return
-    output.rows([_row(change) for change in plan.positions], _COLUMNS, empty=_NOTHING)
+    output.rows(change_rows(plan.positions), CHANGE_COLUMNS, empty=_NOTHING)
     for line in _remarks(preview):
         output.note(line)
 
@@ -156,39 +149,18 @@ def _show_recorded(recorded: RecordedChange, output: Output) -> None:
                 "who": recorded.who,
                 "why": recorded.why,
                 "at": recorded.at,
-                "positions": [_row(change) for change in recorded.positions],
-                "settings": [_setting_row(setting) for setting in recorded.settings],
+                "positions": change_rows(recorded.positions),
+                "settings": setting_rows(recorded.settings),
                 "superseded_batch_id": recorded.superseded,
             }
         )
         return
-    output.rows([_row(change) for change in recorded.positions], _COLUMNS, empty=_NOTHING)
+    output.rows(change_rows(recorded.positions), CHANGE_COLUMNS, empty=_NOTHING)
     for setting in recorded.settings:
         output.note(_setting_text(setting))
     if recorded.superseded:
         output.note(f"batch {recorded.superseded} was taken out of the way")
     output.note(f"recorded by {recorded.who}: {recorded.why}")
-
-
-def _row(change: PositionChange) -> dict[str, Any]:
-    return {
-        "topic": change.topic,
-        "partition": change.partition,
-        "from": change.before.offset if change.before else None,
-        "to": change.after.offset if change.after else None,
-        "generation": change.after.generation if change.after else None,
-        "line": change.after.line if change.after else None,
-        "read_again": _span(change.read_again),
-        "given_up": _span(change.given_up),
-    }
-
-
-def _span(offsets: tuple[int, int] | None) -> str | None:
-    return f"[{offsets[0]}, {offsets[1]})" if offsets else None
-
-
-def _setting_row(setting: SettingChange) -> dict[str, str]:
-    return {"name": setting.name, "from": setting.before, "to": setting.after}
 
 
 def _setting_text(setting: SettingChange) -> str:

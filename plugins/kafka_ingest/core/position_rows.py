@@ -8,8 +8,8 @@ from kafka_ingest.core.position_changes import PositionChange, SettingChange
 from kafka_ingest.core.roll_back import LoweredPosition, UndoneSpan
 from kafka_ingest.core.text_table import Row
 
-CHANGE_COLUMNS = ("topic", "partition", "from", "to", "line", "generation", "given_up_offsets", "read_again_offsets")
-SETTING_COLUMNS = ("setting", "from", "to")
+CHANGE_COLUMNS = ("topic", "partition", "from", "to", "generation", "line", "read_again", "given_up")
+SETTING_COLUMNS = ("name", "from", "to")
 ROLL_BACK_COLUMNS = ("topic", "partition", "from", "to", "line", "offsets")
 UNDONE_COLUMNS = (*ROLL_BACK_COLUMNS, "rows", "dead_letters")
 
@@ -22,10 +22,10 @@ def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
             "partition": change.partition,
             "from": change.before.offset if change.before else None,
             "to": change.after.offset if change.after else None,
-            "line": change.after.line if change.after else None,
             "generation": change.after.generation if change.after else None,
-            "given_up_offsets": _span(change.given_up),
-            "read_again_offsets": _span(change.read_again),
+            "line": change.after.line if change.after else None,
+            "read_again": _span(change.read_again),
+            "given_up": _span(change.given_up),
         }
         for change in positions
     ]
@@ -33,7 +33,7 @@ def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
 
 def setting_rows(settings: Iterable[SettingChange]) -> list[Row]:
     """Gives a row for each thing that binds the pipeline and changes."""
-    return [{"setting": setting.name, "from": setting.before, "to": setting.after} for setting in settings]
+    return [{"name": setting.name, "from": setting.before, "to": setting.after} for setting in settings]
 
 
 def lowered_rows(positions: Iterable[LoweredPosition]) -> list[Row]:
@@ -68,6 +68,5 @@ def undone_rows(spans: Iterable[UndoneSpan]) -> list[Row]:
     ]
 
 
-def _span(span: tuple[int, int] | None) -> str | None:
-    """``[start, end)`` and its length."""
-    return None if span is None else f"[{span[0]}, {span[1]}) {span[1] - span[0]}"
+def _span(offsets: tuple[int, int] | None) -> str | None:
+    return f"[{offsets[0]}, {offsets[1]})" if offsets else None
