@@ -12,9 +12,11 @@ from typing import TypeAlias
 from uuid import UUID
 
 from kafka_ingest import __version__
+from kafka_ingest.commands.argument_types import at_least_1
 from kafka_ingest.commands.change_parser import add_change
 from kafka_ingest.commands.output import Output
 from kafka_ingest.commands.roll_back_parser import add_roll_back
+from kafka_ingest.commands.run_parser import add_plan, add_run
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.exit_codes import exit_code
 from kafka_ingest.core.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
@@ -85,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kafka-ingest {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_preflight(commands)
-    for add in (_add_check_config, _add_migrate, _add_plan, _add_run, _add_status, _add_lag, _add_batches):
+    for add in (_add_check_config, _add_migrate, add_plan, add_run, _add_status, _add_lag, _add_batches):
         add(commands)
     _add_dead_letters(commands)
     _add_audit(commands)
@@ -145,43 +147,6 @@ def _add_preflight(commands: Commands) -> None:
     parser.add_argument("--spark", action="store_true", help="let a small Spark job look at the executors' packages")
 
 
-def _add_plan(commands: Commands) -> None:
-    parser = _add(
-        commands,
-        "plan",
-        ("run", "run_plan"),
-        summary="show what a run would read now, and what would stop it; writes nothing",
-        details="example: python -m kafka_ingest plan orders --dry-run\nA run plans by itself: this is for looking.",
-    )
-    _add_pipeline(parser)
-    parser.add_argument("--dry-run", action="store_true", required=True, help="required: says that nothing is written")
-    _add_limit(parser)
-
-
-def _add_run(commands: Commands) -> None:
-    parser = _add(
-        commands,
-        "run",
-        ("run", "run_pipeline"),
-        summary="plan, load and audit one batch",
-        details=(
-            "examples: python -m kafka_ingest run orders\n"
-            "          python -m kafka_ingest run orders --limit 10000 --runner in-process\n"
-            "The same run id means the same batch: running it again finishes it, or finds it loaded.\n"
-            "The job's log goes to standard error, the result to standard output."
-        ),
-    )
-    _add_pipeline(parser)
-    _add_limit(parser)
-    parser.add_argument("--run-id", metavar="ID", help="name of the run (default: a new one, which is printed)")
-    parser.add_argument(
-        "--runner",
-        choices=("spark", "in-process"),
-        default="spark",
-        help="spark-submit (default), or one Python process without Spark: for small loads in CI",
-    )
-
-
 def _add_status(commands: Commands) -> None:
     parser = _add(commands, "status", ("reports", "run_status"), summary="say where each pipeline stands")
     _add_pipeline(parser, nargs="?")
@@ -206,7 +171,7 @@ def _add_lag(commands: Commands) -> None:
 def _add_batches(commands: Commands) -> None:
     parser = _add(commands, "batches", ("reports", "run_batches"), summary="list the newest batches of a pipeline")
     _add_pipeline(parser)
-    parser.add_argument("--limit", type=_positive, default=20, metavar="N", help="at most N batches (default: 20)")
+    parser.add_argument("--limit", type=at_least_1, default=20, metavar="N", help="at most N batches (default: 20)")
 
 
 def _add_dead_letters(commands: Commands) -> None:
@@ -222,7 +187,7 @@ def _add_dead_letters(commands: Commands) -> None:
     )
     _add_pipeline(parser)
     parser.add_argument("--batch", type=UUID, metavar="ID", help="only those of one batch")
-    parser.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most N (default: 50)")
+    parser.add_argument("--limit", type=at_least_1, default=50, metavar="N", help="at most N (default: 50)")
     parser.add_argument("--show-values", action="store_true", help="show keys, values and headers, too")
 
 
@@ -272,19 +237,6 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     text = "name of the pipeline" + (" (default: all)" if nargs else "")
     parser.add_argument("pipeline", metavar="PIPELINE", nargs=nargs, help=text)
-
-
-def _add_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=_positive, metavar="N", help="read at most N offsets, instead of the limit in the pipeline file"
-    )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
 
 
 def _days(text: str) -> int:

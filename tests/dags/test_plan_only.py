@@ -47,7 +47,7 @@ def test_the_log_shows_what_a_run_would_read(
     with pytest.raises(AirflowSkipException, match="show its plan only"):
         task.execute(run_context(conf={"mode": "plan_only", "limit": 2}))
     assert (
-        "A run would read 2 offsets (0 of them again) in 1 partitions\n"
+        "A run would read 2 offsets in 1 partitions\n"
         "  topic   partition  start  end  offsets  committed before  above log start\n"
         "  orders          1      0    2        2                 0                0\n"
         "  the limit leaves 1 of 3 offsets for later runs"

@@ -139,6 +139,25 @@ def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixtur
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        (["run", "orders", "--mode", "reload"], ["from", "reason"]),
+        (["run", "orders", "--from-time", "2026-01-01T00:00:00Z"], ["from"]),
+        (["run", "orders", "--mode", "reload", "--offsets", "orders 0", "--reason", "r"], ["offsets"]),
+        (["run", "orders", "--mode", "reload", "--to-time", "x", "--limit", "1"], ["to", "from", "reason", "limit"]),
+        (["plan", "orders", "--dry-run", "--replace-resolved"], ["replace_resolved"]),
+    ],
+)
+def test_what_a_run_cannot_do_is_told_at_once_before_anything_is_asked(
+    arguments: list[str], faults: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, "--json"]) == 78
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["class"] == "ConfigError"
+    assert [line.partition(":")[0] for line in error["found"].splitlines()] == faults
+
+
 def test_a_missing_connection_names_the_variable_and_airflows_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

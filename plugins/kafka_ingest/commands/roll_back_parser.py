@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
+from kafka_ingest.commands.argument_types import at_least_1
+
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _DETAILS = """\
@@ -27,7 +29,7 @@ def add_roll_back(commands: Parsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of the pipeline")
-    parser.add_argument("--batches", type=_at_least_1, required=True, metavar="N", help="how many, the newest first")
+    parser.add_argument("--batches", type=at_least_1, required=True, metavar="N", help="how many, the newest first")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why; needed with --apply, kept in the ledger")
     parser.add_argument("--apply", action="store_true", help="do it; without it, it is only shown")
     parser.add_argument("--supersede", action="store_true", help="take an outstanding batch out of the way")
@@ -39,10 +41,3 @@ def add_roll_back(commands: Parsers) -> None:
     parser.add_argument("--request-id", metavar="ID", help="name of the request (default: a new one, which is printed)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(command=("roll_back", "run_roll_back"))
-
-
-def _at_least_1(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.errors import AccountingMismatch
 from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK, STOP_AND_CALL
 from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.run_form import run_options
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import audit_batch
@@ -45,8 +44,8 @@ _RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_
 
 def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     """Plans, loads and audits one batch. The same run id always means the same batch."""
-    settings = _limited(find_pipeline(options.pipeline), options.limit)
-    request = _request(options)
+    settings = find_pipeline(options.pipeline)
+    request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
     ports = plan_ports(settings)
     batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
@@ -66,8 +65,9 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
 
 def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Shows what a run would read now, and every fault that would stop it; writes nothing."""
-    settings = _limited(find_pipeline(options.pipeline), options.limit)
-    preview = preview_plan(settings, Request(DAG_ID, "plan preview"), plan_ports(settings))
+    settings = find_pipeline(options.pipeline)
+    request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
+    preview = preview_plan(settings, request, plan_ports(settings))
     choice, outstanding = preview.choice, preview.outstanding
     ranges = list(_range_rows(preview))
     if output.as_json:
@@ -89,18 +89,24 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
     return STOP_AND_CALL if choice.faults else OK
 
 
-def _request(options: argparse.Namespace) -> Request:
+def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     run_id = options.run_id or f"cli__{moment}__{secrets.token_hex(3)}"
-    parameters = {} if options.limit is None else {"limit": options.limit}
-    return Request(DAG_ID, run_id, parameters=json.dumps(parameters, sort_keys=True, separators=(",", ":")))
+    return Request(DAG_ID, run_id, parameters=_asked(options, settings))
 
 
-def _limited(settings: PipelineSettings, limit: int | None) -> PipelineSettings:
-    if limit is None:
-        return settings
-    plan = replace(settings.plan, limit=replace(settings.plan.limit, total_offsets=limit))
-    return replace(settings, plan=plan)
+def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
+    form = {
+        "mode": options.mode,
+        "from": options.from_time,
+        "to": options.to_time,
+        "offsets": "\n".join(options.offsets or ()),
+        "limit": options.limit,
+        "reload_what_is_left": options.reload_what_is_left,
+        "replace_resolved": options.replace_resolved,
+        "reason": options.reason,
+    }
+    return run_options(form, zone=settings.schedule.timezone, pipeline=settings.pipeline).to_parameters()
 
 
 def _load(settings: PipelineSettings, batch: Batch, ledger: Ledger, *, runner: str) -> Batch:

@@ -96,8 +96,7 @@ def describe_preview(preview: PlanPreview, log_start_offsets: Mapping[TopicParti
     """Says in a few lines, with a table of the ranges, what a run would read now, and what would stop it."""
     ranges = preview.choice.ranges
     rows = _table([_HEADERS, *(_row(r, log_start_offsets) for r in ranges)]) if ranges else []
-    planned, replaced = (sum(r.span_offsets for r in ranges), sum(r.replaced_to - r.start for r in ranges))
-    head = f"A run would read {planned} offsets ({replaced} of them again) in {len(ranges)} partitions"
+    head = f"A run would read {sum(r.span_offsets for r in ranges)} offsets in {len(ranges)} partitions"
     return "\n".join([head, *rows, *(f"  {remark}" for remark in plan_remarks(preview))])
 
 
