@@ -269,3 +269,15 @@ def test_a_name_that_is_taken_is_seen(world: LedgerWorld) -> None:
     )
     world.ledger.record_plan(other, world.ledger.plan_view("sales", other.request, ELSEWHERE))
     assert seen_by(world, asked(RenamePipeline("orders"), pipeline="sales")).name_is_taken
+
+
+def test_a_change_is_refused_when_a_batch_was_planned_since_it_was_seen(world: LedgerWorld) -> None:
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    batch = next_plan(world, offset_range(0, 3, 6))
+    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    for supersedes in (None, batch.batch_id):
+        with pytest.raises(LedgerMoved):
+            world.changes.record_change(NewChange(request, plan, supersedes), seen)
+    assert view(world).positions[0].committed_offset == 3
+    assert view(world).outstanding == batch
