@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan
 from tests.crash.instructions import Situation
+
+#: Parameters of a run that reads the whole log again.
+RELOAD_EVERYTHING = RunOptions(RunMode.RELOAD, times=TimeSpan(0), reason="a crash test").to_parameters()
 
 #: What the run was doing, by number: tests, documents and reports name the kind by it.
 KINDS = {
@@ -35,6 +39,7 @@ class CrashPoint:
         meaning: What is durable at that moment, and what is not.
         nth: At which occurrence of the event.
         situation: What the run has to meet for the call to happen at all.
+        parameters: What the run has to be asked for, too.
     """
 
     kind: int
@@ -42,6 +47,7 @@ class CrashPoint:
     meaning: str
     nth: int = 1
     situation: Situation = Situation.ORDINARY
+    parameters: str = "{}"
 
     @property
     def name(self) -> str:
@@ -68,6 +74,12 @@ POINTS = (
     CrashPoint(1, "plan.target.prepare:after", "the target table was created, nothing is planned"),
     CrashPoint(1, "plan.log.snapshot:after", "Kafka was asked, nothing is planned"),
     CrashPoint(1, "plan.log.offsets_at:after", "Kafka was asked for the offsets of the first run, nothing is planned"),
+    CrashPoint(
+        1,
+        "plan.ledger.loaded_from:after",
+        "the ledger was asked what it holds of the span to reload, nothing is planned",
+        parameters=RELOAD_EVERYTHING,
+    ),
     CrashPoint(1, "plan.ledger.record_plan:before", "the ranges are chosen, nothing is planned"),
     CrashPoint(1, "plan.ledger.record_plan:after", "the batch is planned, nobody was told"),
     CrashPoint(2, "load.ledger.claim:before", "the job runs, the batch is not claimed"),
@@ -96,6 +108,7 @@ POINTS = (
     CrashPoint(5, "load.publisher.begin:after", "the transaction is open"),
     CrashPoint(5, "load.publication.lock_batch:after", "the batch row is locked"),
     CrashPoint(5, "load.publication.advance_positions:after", "positions are moved, uncommitted"),
+    CrashPoint(5, "load.publication.replace:after", "what is read again is deleted, uncommitted"),
     CrashPoint(5, "load.publication.insert_rows:after", "rows are in the target, uncommitted"),
     CrashPoint(5, "load.publication.insert_dead_letters:after", "dead letters are in the ledger, uncommitted"),
     CrashPoint(5, "load.publication.record_outcome:after", "counts and state are written, uncommitted"),

@@ -32,6 +32,7 @@ class Instructions:
     Attributes:
         pipeline: Name of the pipeline.
         run_id: The run; the same again is a retry.
+        parameters: What the run is asked to do, as ``RunOptions.to_parameters`` gives it.
         stop_at: Event at which the process signals itself; empty: it runs to its end.
         nth: At which occurrence of the event.
         stop_with: SIGKILL, or SIGSTOP to make a zombie that SIGCONT wakes.
@@ -47,6 +48,7 @@ class Instructions:
 
     pipeline: str
     run_id: str = ""
+    parameters: str = "{}"
     stop_at: str = ""
     nth: int = 1
     stop_with: int = signal.SIGKILL

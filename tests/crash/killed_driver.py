@@ -108,7 +108,7 @@ class Driver:
 
     @property
     def _request(self) -> Request:
-        return Request(DAG_ID, self._told.run_id)
+        return Request(DAG_ID, self._told.run_id, parameters=self._told.parameters)
 
     def _plan(self) -> Batch:
         ports = replace(plan_ports(self._settings), ledger=self._ledger)

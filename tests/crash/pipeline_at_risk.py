@@ -42,6 +42,8 @@ from tests.integration.pipeline_under_test import PipelineUnderTest
 #: Three runs work off a mixed topic; the one in the middle has every kind of record in each partition.
 OFFSETS_PER_RUN = 40
 DEADLINE_SECONDS = 60.0
+#: (partition, offset, batch id) of rows and dead letters.
+Owners = Counter[tuple[int, int, str]]
 IMPORTS = f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}"
 
 SECTIONS: dict[str, Any] = {
@@ -131,15 +133,16 @@ class PipelineAtRisk:
             driver.process.kill()
             driver.process.wait()
 
-    def plan(self, run_id: str) -> Batch:
+    def plan(self, run_id: str, parameters: str = "{}") -> Batch:
         """Plans in this process; all other runs have ended."""
         settings = find_pipeline(self.name)
         ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
-        return plan_batch(settings, Request(DAG_ID, run_id), ports, settings_hash=settings_hash(settings.batch))
+        request = Request(DAG_ID, run_id, parameters=parameters)
+        return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
 
-    def run(self, run_id: str) -> Batch:
+    def run(self, run_id: str, parameters: str = "{}") -> Batch:
         """Runs the three steps in this process to success; all other runs have ended."""
-        batch = self.plan(run_id)
+        batch = self.plan(run_id, parameters)
         if batch.state is not BatchState.COMMITTED:
             settings = find_pipeline(self.name)
             environment = JobEnvironment(
@@ -148,7 +151,7 @@ class PipelineAtRisk:
             runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
             ports = load_ports(environment, runner)
             batch = load_batch(batch.batch_id, ports, hold=environment.hold, report=lambda _: None)
-        return audit_batch(batch.batch_id, Request(DAG_ID, run_id), self.ledger).batch
+        return audit_batch(batch.batch_id, batch.request, self.ledger).batch
 
     def run_until_nothing_is_left(self) -> None:
         """Runs later runs until one has nothing to read."""
@@ -182,12 +185,21 @@ class PipelineAtRisk:
         self.require_invariants()
 
     def require_every_record_once(self) -> None:
-        """Everything in the topic is in the database, once; every invariant holds."""
+        """Everything in the topic is in the database or counted, once; every invariant holds.
+
+        A reload is one of everything: it counts all tombstones anew.
+        """
+        self.require_every_value_once()
+        newest_reload = "SELECT max(ordinal) FROM kafka_ingest.batch WHERE kind = 'reload' AND state = 'committed'"
+        counted = "SELECT sum(tombstones)::int FROM kafka_ingest.batch WHERE state = 'committed'"
+        since = f"ordinal >= coalesce(({newest_reload}), 0)"
+        assert self.files.query(f"{counted} AND {since}") == [(self.topic.tombstones,)]
+
+    def require_every_value_once(self) -> None:
+        """Every record with a value is in the database, once; every invariant holds."""
         found, positions = self.loaded()
         assert found == self.topic.records
         assert tuple(positions[number] for number in range(len(self.topic.ends))) == self.topic.ends
-        counted = "SELECT sum(tombstones)::int FROM kafka_ingest.batch WHERE state = 'committed'"
-        assert self.files.query(counted) == [(self.topic.tombstones,)]
         self.require_invariants()
 
     def require_invariants(self) -> None:
@@ -208,6 +220,12 @@ class PipelineAtRisk:
         columns = "topic, generation, partition, line, committed_offset, loaded_to, batch_id"
         positions = f"SELECT {columns} FROM kafka_ingest.committed_offset ORDER BY partition"
         return [*self.everything()[:2], *self.files.query(positions)]
+
+    def owners(self) -> Owners:
+        """Gives partition and offset of every row and dead letter, with the batch that it is of."""
+        rows = f"SELECT kafka_partition, kafka_offset, batch_id::text FROM {self.files.table}"
+        dead_letters = 'SELECT partition, "offset", batch_id::text FROM kafka_ingest.dead_letter'
+        return Counter((p, o, batch_id) for p, o, batch_id in self.files.query(f"{rows} UNION ALL {dead_letters}"))
 
     def waiting_for_a_lock(self, application: str) -> bool:
         """Whether a session of that application name waits for a lock."""

@@ -13,8 +13,16 @@ from tests.crash.pipeline_at_risk import DriverProcess, PipelineAtRisk, read_all
 
 
 def start(pipeline: PipelineAtRisk, point: CrashPoint, run_id: str = "killed") -> DriverProcess:
-    instructions = Instructions(pipeline.name, run_id, stop_at=point.event, nth=point.nth, situation=point.situation)
-    return pipeline.start(instructions)
+    return pipeline.start(
+        Instructions(
+            pipeline.name,
+            run_id,
+            parameters=point.parameters,
+            stop_at=point.event,
+            nth=point.nth,
+            situation=point.situation,
+        )
+    )
 
 
 def test_the_topic_holds_what_the_tests_say(mixed_topic: MixedTopic) -> None:
@@ -43,12 +51,15 @@ def test_killed_at_a_point_then_run_again_ends_with_every_record_once(
         killed = start(pipeline, point)
         assert killed.end() == -signal.SIGKILL, f"{point.name} was not reached\n{killed.output}"
         pipeline.require_all_or_nothing()
-        pipeline.run("killed" if again == "same" else "next")
+        if again == "same":
+            pipeline.run("killed", point.parameters)
+        else:
+            pipeline.run("next")
         pipeline.run_until_nothing_is_left()
     pipeline.require_every_record_once()
 
     before = pipeline.contents()
-    assert pipeline.run("killed").state.value == "committed"
+    assert pipeline.run("killed", point.parameters).state.value == "committed"
     assert pipeline.run("nothing new").ranges == ()
     assert pipeline.contents() == before
     pipeline.require_every_record_once()

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-
-from tests.crash.cutting_proxy import DEADLINE_SECONDS, CuttingProxy, HeldCommit, Session, lose_answer, lose_request
+from tests.crash.cut_runs import proxy_for, start_through
+from tests.crash.cutting_proxy import DEADLINE_SECONDS, HeldCommit, lose_answer, lose_request
 from tests.crash.instructions import Instructions
-from tests.crash.pipeline_at_risk import DriverProcess, PipelineAtRisk, read_all_the_time
+from tests.crash.pipeline_at_risk import PipelineAtRisk, read_all_the_time
 from tests.deadlines import until
 
 RETRY_LATER = 75
-
-
-def proxy_for(pipeline: PipelineAtRisk, on_commit: Callable[[Session, bytes], None]) -> CuttingProxy:
-    database = pipeline.files.database
-    return CuttingProxy((database["host"], database["port"]), "kafka_ingest publish", on_commit)
-
-
-def start_through(proxy: CuttingProxy, pipeline: PipelineAtRisk, *, lock_timeout_seconds: float = 30) -> DriverProcess:
-    database = pipeline.files.database
-    connection = {
-        "conn_type": "postgres",
-        "host": "127.0.0.1",
-        "port": proxy.port,
-        "login": database["user"],
-        "password": database["password"],
-        "schema": database["dbname"],
-        "extra": {"sslmode": "disable", "gssencmode": "disable"},
-    }
-    instructions = Instructions(pipeline.name, "cut", lock_timeout_seconds=lock_timeout_seconds)
-    return pipeline.start(instructions, {"AIRFLOW_CONN_POSTGRES_DEFAULT": json.dumps(connection)})
 
 
 def batch_of_the_cut_run(pipeline: PipelineAtRisk) -> tuple[object, ...]:

@@ -31,11 +31,12 @@ def sampled_pairs() -> list[tuple[CrashPoint, CrashPoint]]:
     return random.Random(seed).sample(pairs, int(wanted))
 
 
-def attempt(pipeline: PipelineAtRisk, point: CrashPoint, run_id: str) -> DriverProcess:
+def attempt(pipeline: PipelineAtRisk, point: CrashPoint, run_id: str, parameters: str) -> DriverProcess:
     return pipeline.start(
         Instructions(
             pipeline.name,
             run_id,
+            parameters=parameters,
             stop_at=point.event,
             nth=point.nth,
             situation=point.situation,
@@ -53,13 +54,15 @@ def test_killed_twice_then_run_again_ends_with_every_record_once(
     if first.step != "plan":
         pipeline.run("before")
     with read_all_the_time(pipeline):
-        killed = attempt(pipeline, first, "killed")
+        killed = attempt(pipeline, first, "killed", first.parameters)
         assert killed.end() == -signal.SIGKILL, killed.output
         pipeline.require_all_or_nothing()
-        again = attempt(pipeline, second, next_run)
+        # A retry asks for what the first attempt asked for.
+        parameters = first.parameters if next_run == "killed" else second.parameters
+        again = attempt(pipeline, second, next_run, parameters)
         # What the first attempt has done already the second one does not do again, so it may live.
         assert again.end() in (-signal.SIGKILL, 0), again.output
         pipeline.require_all_or_nothing()
-        pipeline.run("killed")
+        pipeline.run("killed", first.parameters)
         pipeline.run_until_nothing_is_left()
     pipeline.require_every_record_once()

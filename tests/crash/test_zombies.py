@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import pytest
 
 from tests.crash.instructions import Instructions
-from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk, read_all_the_time
+from tests.crash.pipeline_at_risk import SECTIONS, PipelineAtRisk, read_all_the_time
+from tests.crash.stopped_runs import has_open_transactions, stopped
 from tests.deadlines import until
 
 RETRY_LATER = 75
@@ -24,13 +24,6 @@ def impatient(pipeline: PipelineAtRisk) -> PipelineAtRisk:
     return pipeline
 
 
-def stopped(pipeline: PipelineAtRisk, event: str, run_id: str = "zombie", **more: Any) -> DriverProcess:
-    """Starts a run, and gives it when it has stopped itself at the event."""
-    zombie = pipeline.start(Instructions(pipeline.name, run_id, stop_at=event, stop_with=signal.SIGSTOP, **more))
-    zombie.until_stopped()
-    return zombie
-
-
 def run_to_its_end(pipeline: PipelineAtRisk, run_id: str, **more: Any) -> tuple[int, str]:
     driver = pipeline.start(Instructions(pipeline.name, run_id, **more))
     return driver.end(), driver.output
@@ -39,14 +32,6 @@ def run_to_its_end(pipeline: PipelineAtRisk, run_id: str, **more: Any) -> tuple[
 def hold_has_passed(pipeline: PipelineAtRisk) -> bool:
     passed = "SELECT bool_and(hold_until < clock_timestamp()) FROM kafka_ingest.batch_hold"
     return pipeline.files.query(passed) == [(True,)]
-
-
-def has_open_transactions(pipeline: PipelineAtRisk) -> bool:
-    sessions = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
-    )
-    ours = "application_name IN ('kafka_ingest publish', 'kafka_ingest ledger')"
-    return pipeline.files.query(f"{sessions} AND {ours}") != [(0,)]
 
 
 # Where a zombie sleeps: before it stages, in the middle of a COPY, and about to open its transaction.
