@@ -23,7 +23,10 @@ _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 5.0
 #: The job itself takes seconds; the rest is for a busy cluster to give it cores.
 _JOB_SECONDS = 300.0
-_LIKELY_CAUSE = re.compile(r"^(?!\s*at )(?:.*?)((?:[A-Za-z_.]+(?:Error|Exception)|Caused by): .+)$", re.MULTILINE)
+#: A named error with a message, as Java and Python print it; a trace's own heading has none.
+_NAMED_ERROR = re.compile(r"^(?!\s+at ).*?([\w.$]+(?:Error|Exception): (?!Traceback).+)$", re.MULTILINE)
+#: What Spark says before the error of the task that made it give up (``TaskSetManager``, Spark 4.2).
+_FAILURE = "most recent failure: Lost task"
 
 
 class SparkPreflight:
@@ -109,6 +112,6 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 
 def likely_cause(log: str) -> str:
-    """Gives the last error that a job's log names: Spark puts the cause below what it caused."""
-    causes = _LIKELY_CAUSE.findall(log)
-    return f"; {causes[-1]}" if causes else ""
+    """Gives the error of the task that failed last, else the first that a job's log names."""
+    cause = _NAMED_ERROR.search(log.rpartition(_FAILURE)[2])
+    return f"; {cause[1]}" if cause else ""
