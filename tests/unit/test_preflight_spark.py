@@ -135,8 +135,8 @@ def test_the_cause_of_a_failed_job_is_the_error_of_its_last_task() -> None:
         "Traceback (most recent call last):\n"
         "py4j.protocol.Py4JJavaError: An error occurred while calling collect.\n"
         ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 failed 4 times, "
-        "most recent failure: Lost task 1.3 in stage 0.0 (TID 7) (w executor 0): org.apache.spark.api.python.PythonException: "
-        "Traceback (most recent call last):\n"
+        "most recent failure: Lost task 1.3 in stage 0.0 (TID 7) (w executor 0): "
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
         '  File "/opt/spark/worker.py", line 9, in main\n'
         "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10\n"
         "\tat org.apache.spark.SomeError: not this\n"
