@@ -99,6 +99,15 @@ def test_listed_offsets_move_only_their_partitions() -> None:
     assert after(choose(listed, view, log)) == {0: (200, 0, 200), 2: (5, 1, 9)}
 
 
+def test_a_listed_offset_where_the_position_stands_makes_it_forget_its_leader_epoch() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 200)]})
+    listed = ResetToOffsets((PartitionOffset("orders", 0, 100),))
+    read = replace(position(0, 100), leader_epoch=7, line=2)
+    [move] = choose(listed, view_of(read), log).moves
+    assert (move.after, move.given_up, move.change.read_again) == (replace(read, leader_epoch=None), None, None)
+    assert choose(listed, view_of(position(0, 100)), log).moves == ()
+
+
 def test_offsets_outside_the_log_are_faults_all_at_once() -> None:
     log = snapshot({"orders": [partition_state(0, 20, 200), partition_state(1, 0, 90)]})
     listed = ResetToOffsets(

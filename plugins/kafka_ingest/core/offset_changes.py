@@ -41,6 +41,9 @@ def choose_offsets(
 ) -> ChangePlan:
     """Chooses where the selected positions go; those that stand there already are left out.
 
+    A listed offset is taken at its word: where the position is there already it only forgets the leader epoch, so that
+    an operator who knows that the position is right after a truncation can go on from it.
+
     Args:
         change: What is asked for.
         view: The ledger.
@@ -54,9 +57,13 @@ def choose_offsets(
         to = _new_offset(change, position, state, offsets_at)
         if isinstance(to, PartitionFault):
             faults.append(to)
-        elif to != position.committed_offset:
+        elif to != position.committed_offset or _forgets_epoch(change, position):
             moves.append(moved(position, to))
     return ChangePlan(moves=tuple(moves), faults=tuple(faults))
+
+
+def _forgets_epoch(change: OffsetChange, position: Position) -> bool:
+    return isinstance(change, ResetToOffsets) and position.leader_epoch is not None
 
 
 def moved(position: Position, to: int) -> PositionMove:
@@ -66,6 +73,8 @@ def moved(position: Position, to: int) -> PositionMove:
     take the log for truncated (KIP-320).
     """
     before = position.committed_offset
+    if to == before:
+        return PositionMove(position, replace(position, leader_epoch=None))
     if to > before:
         forwards = replace(position, committed_offset=to, loaded_to=max(position.loaded_to, to), leader_epoch=None)
         return PositionMove(position, forwards, given_up=(before, to))
