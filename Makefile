@@ -104,7 +104,7 @@ lock-requirements: $(READY) ## write requirements*.txt from what requirements*.i
 verify-requirements: $(READY)
 	@$(BIN)/python tools/requirements_lock.py verify
 
-generate: $(READY) ## write the configuration reference from the model of the pipeline file
+generate: $(READY) ## write the reference pages from the model of the pipeline file and the metrics
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference
 
 verify-generated: $(READY)

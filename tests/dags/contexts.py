@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk.api.datamodels._generated import DagRunType
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
+
+
+@dataclass
+class OutletEvents:
+    """As Airflow gives them to a task: by asset, each with an extra to fill."""
+
+    extras: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+
+    def __getitem__(self, asset: Asset) -> SimpleNamespace:
+        return SimpleNamespace(extra=self.extras[asset.name])
 
 
 @dataclass

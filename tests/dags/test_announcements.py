@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +11,6 @@ from unittest.mock import create_autospec
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import Asset
 
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
 from kafka_ingest.core.ports import Ledger
@@ -25,6 +23,7 @@ from kafka_ingest.operators.pipeline_dag import pipeline_dag
 from kafka_ingest.operators.report_left_out import ReportLeftOutOperator
 from kafka_ingest.steps.audit_batch import AuditReport
 from tests.builders import EMPTY_VIEW, NOON, batch_settings, offset_range, pipeline_settings, planned_batch
+from tests.dags.contexts import OutletEvents
 
 LOADED = replace(
     planned_batch(offset_range(0, 0, 10), offset_range(1, 3, 5), state=BatchState.COMMITTED),
@@ -32,6 +31,7 @@ LOADED = replace(
     record_time_min=NOON,
     record_time_max=NOON,
     valid_through=datetime(2026, 1, 2, 11, 59, tzinfo=UTC),
+    warnings=("orders[1]: retention is 9 offsets behind",),
 )
 ORPHAN = replace(LOADED, batch_id="0b9b52ab-0c10-4be5-8f0e-9a3f0a4e4f00", ranges=(offset_range(0, 10, 12),))
 EXTRA = {
@@ -44,17 +44,8 @@ EXTRA = {
     "valid_through": "2026-01-02T11:59:00+00:00",
     "rows": 9,
     "dead_letters": 2,
+    "warnings": ["orders[1]: retention is 9 offsets behind"],
 }
-
-
-@dataclass
-class OutletEvents:
-    """As Airflow gives them to a task: by asset, each with an extra to fill."""
-
-    extras: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
-
-    def __getitem__(self, asset: Asset) -> SimpleNamespace:
-        return SimpleNamespace(extra=self.extras[asset.name])
 
 
 def context() -> Any:

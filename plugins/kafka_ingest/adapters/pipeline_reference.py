@@ -1,7 +1,7 @@
-"""Writes what is generated from the model of the pipeline file: the reference page and the JSON schema for editors.
+"""Writes what is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
 
-``python -m kafka_ingest.adapters.pipeline_reference`` writes both into ``docs/``; with ``--check`` it writes nothing
-and fails when one of them is stale.
+``python -m kafka_ingest.adapters.pipeline_reference`` writes all into ``docs/``; with ``--check`` it writes nothing and
+fails when one of them is stale.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from kafka_ingest.adapters.metrics_reference import metrics_page
 from kafka_ingest.adapters.pipeline_faults import models_in
 from kafka_ingest.adapters.pipeline_fields import Words
 from kafka_ingest.adapters.pipeline_model import PipelineFile
@@ -49,11 +50,15 @@ def editor_schema() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the files, or with ``--check`` compares them; gives the exit status."""
-    parser = argparse.ArgumentParser(prog=_COMMAND, description="Generate the reference of the pipeline file.")
+    parser = argparse.ArgumentParser(prog=_COMMAND, description="Generate the reference pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is stale")
     parser.add_argument("--docs", type=Path, default=_DOCS, help="folder of the documentation (default: %(default)s)")
     options = parser.parse_args(arguments)
-    contents = {"configuration.md": reference_page(), "pipeline.schema.json": editor_schema()}
+    contents = {
+        "configuration.md": reference_page(),
+        "pipeline.schema.json": editor_schema(),
+        "metrics.md": metrics_page(_COMMAND),
+    }
     stale = [name for name, text in contents.items() if _read(options.docs / name) != text]
     if not options.check:
         for name in stale:

@@ -41,6 +41,11 @@ class Headroom:
         """Offsets that could be read and were not, never below 0: an open transaction may begin before the position."""
         return max(0, self.end_offset - self.committed_offset)
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether records wait and none of them could be read."""
+        return self.end_offset <= self.committed_offset < self.high_watermark
+
     def is_short(self, settings: WatchSettings) -> bool:
         """Whether records may soon be lost.
 

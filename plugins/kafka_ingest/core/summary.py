@@ -31,6 +31,7 @@ def batch_summary(batch: Batch) -> dict[str, Any]:
         "record_time_max": _iso(batch.record_time_max),
         "valid_through": _iso(batch.valid_through),
         "left_out": list(batch.left_out),
+        "warnings": list(batch.warnings),
     }
 
 

@@ -56,4 +56,5 @@ def _announcement(batch: Batch) -> dict[str, Any]:
         **{key: summary[key] for key in _ANNOUNCED},
         "rows": counts.rows if counts else 0,
         "dead_letters": counts.dead_letters if counts else 0,
+        "warnings": list(batch.warnings),
     }

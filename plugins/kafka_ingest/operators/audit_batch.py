@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from kafka_ingest.core.errors import BatchNotCommitted
+from kafka_ingest.core.measurements import batch_measurements, lag_measurements, valid_through_measurements
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.assets import event_extra, target_asset
 from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.metrics import send, timed_step, view_to_tell
 from kafka_ingest.operators.request import request_of
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
+from kafka_ingest.steps.mirror_group import mirror_group
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,12 +49,23 @@ class AuditBatchOperator(BaseOperator):
         Raises:
             AirflowException: As ``operators/failure_policy.py`` says.
         """
-        with airflow_outcome(self.log):
+        with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "audit"):
             report = self._audited(context)
             extra = event_extra(report)
             context["outlet_events"][self.asset].extra.update(extra)
             self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+            self._tell_others(report)
             return batch_summary(report.batch)
+
+    def _tell_others(self, report: AuditReport) -> None:
+        """Sends metrics and copies the position to the consumer group; a failure is a warning here."""
+        settings, batch = self.pipeline, report.batch
+        send(batch_measurements(report.announced))
+        send(valid_through_measurements(batch, datetime.now(UTC)))
+        view = view_to_tell(settings, batch.request)
+        if view is not None:
+            send(lag_measurements(settings, view))
+            mirror_group(settings, view, lambda: wiring.group_mirror(settings))
 
     def _audited(self, context: Context) -> AuditReport:
         request, settings = request_of(context), self.pipeline

@@ -19,6 +19,7 @@ from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.metrics import timed_step
 from kafka_ingest.operators.plan_step import run_plan_step
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class LoadBatchOperator(SparkSubmitOperator):
         with airflow_outcome(self.log):
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
-                batch = self._load(batch, context)
+                with timed_step(self.pipeline.pipeline, "load"):
+                    batch = self._load(batch, context)
             return batch_summary(batch)
 
     def _load(self, batch: Batch, context: Context) -> Batch:

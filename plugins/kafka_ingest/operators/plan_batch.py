@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from kafka_ingest.core.measurements import headroom_measurements, lag_measurements
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.metrics import send, timed_step, view_to_tell
 from kafka_ingest.operators.plan_step import run_plan_step
 
 if TYPE_CHECKING:
@@ -39,5 +41,9 @@ class PlanBatchOperator(BaseOperator):
         Raises:
             AirflowException: As ``operators/failure_policy.py`` says.
         """
-        with airflow_outcome(self.log):
-            return batch_summary(run_plan_step(self.pipeline, context, self.log, has_form=self.has_form))
+        with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "plan"):
+            batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
+            if view := view_to_tell(self.pipeline, batch.request):
+                send(lag_measurements(self.pipeline, view))
+                send(headroom_measurements(self.pipeline, view))
+            return batch_summary(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +12,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from kafka_ingest.adapters.connections import kafka_settings_of, postgres_params_of
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.housekeeping import Housekeeper
-from kafka_ingest.core.ports import Ledger
+from kafka_ingest.core.ports import GroupMirror, Ledger
 from kafka_ingest.core.preflight_facts import PreflightPorts
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.hooks.connections import kafka_connection, postgres_connection, spark_connection
@@ -83,6 +84,17 @@ def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
     )
 
 
+def group_mirror(pipeline: PipelineSettings) -> GroupMirror:
+    """Gives the consumer groups of the pipeline's cluster.
+
+    Raises:
+        ConfigError: The connection is missing or unusable.
+    """
+    from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
+
+    return KafkaGroupMirror(_kafka_config(pipeline))
+
+
 def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> JobSubmission:
     """Gives everything that spark-submit needs for a planned batch; secrets stand in ``env_vars`` alone.
 
@@ -152,12 +164,16 @@ def _postgres_params(pipeline: PipelineSettings) -> dict[str, str]:
 
 
 def _kafka_log(pipeline: PipelineSettings) -> KafkaLog:
-    from kafka_ingest.adapters.kafka_config import client_config
     from kafka_ingest.adapters.kafka_log import KafkaLog
 
-    config = client_config(
+    return KafkaLog(_kafka_config(pipeline))
+
+
+def _kafka_config(pipeline: PipelineSettings) -> Mapping[str, str]:
+    from kafka_ingest.adapters.kafka_config import client_config
+
+    return client_config(
         kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),
         pipeline.batch.isolation_level,
         client_id=f"kafka_ingest.{pipeline.pipeline}",
     )
-    return KafkaLog(config)

@@ -1,0 +1,103 @@
+"""A pipeline whose operators meet fakes of every port; spark-submit runs the load step in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException
+
+from kafka_ingest.adapters.job_environment import OUTCOME_VARIABLE
+from kafka_ingest.adapters.job_outcome import write_error
+from kafka_ingest.adapters.job_submission import JobSubmission
+from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.errors import IngestError
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.audit_batch import AuditBatchOperator
+from kafka_ingest.operators.load_batch import LoadBatchOperator
+from kafka_ingest.operators.plan_batch import PlanBatchOperator
+from kafka_ingest.steps.load_batch import LoadPorts, load_batch
+from kafka_ingest.steps.plan_batch import PlanPorts
+from tests.builders import NOON, pipeline_settings
+from tests.dags.contexts import OutletEvents, TaskInstance, run_context
+from tests.fakes.database import FakeDatabase
+from tests.fakes.group_mirror import FakeGroupMirror
+from tests.fakes.ledger import FakeLedger
+from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
+from tests.fakes.log import FakeLog
+from tests.fakes.publisher import FakePublisher
+
+
+@dataclass
+class FakeSystem:
+    """Topic orders with two partitions, and everything that the operators of pipeline orders meet."""
+
+    settings: PipelineSettings = field(default_factory=pipeline_settings)
+    log: FakeLog = field(default_factory=FakeLog)
+    database: FakeDatabase = field(default_factory=FakeDatabase)
+
+    def __post_init__(self) -> None:
+        self.log.create_topic("orders", partitions=2)
+        self.ledger = FakeLedger(self.database)
+        self.publisher = FakePublisher(self.database)
+        self.groups = FakeGroupMirror({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+        self._submitted = ""
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ports = PlanPorts(self.ledger, self.log, FakeTarget(), FakeRunStates())
+        monkeypatch.setattr(wiring, "plan_ports", lambda *_: ports)
+        monkeypatch.setattr(wiring, "ledger", lambda _: self.ledger)
+        monkeypatch.setattr(wiring, "group_mirror", lambda _: self.groups)
+        monkeypatch.setattr(wiring, "submission", self._submission)
+        execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
+        monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """Runs plan, load and audit of one DAG run; gives what the audit announced."""
+        for task_id, operator in (("plan_batch", PlanBatchOperator), ("load_batch", LoadBatchOperator)):
+            operator(task_id=task_id, pipeline=self.settings).execute(
+                run_context(ti=TaskInstance(task_id, run_id=run_id))
+            )
+        return self.audit(run_id)
+
+    def audit(self, run_id: str) -> dict[str, Any]:
+        events = OutletEvents()
+        context: Any = {**run_context(ti=TaskInstance("audit_batch", run_id=run_id)), "outlet_events": events}
+        AuditBatchOperator(task_id="audit_batch", pipeline=self.settings).execute(context)
+        [extra] = events.extras.values()
+        return extra
+
+    def _submission(self, _: object, batch: Batch, outcome_file: Path) -> JobSubmission:
+        self._submitted = batch.batch_id
+        return JobSubmission(
+            master="local[2]",
+            application="/jobs/load_batch.py",
+            py_files="/jobs/code.zip",
+            application_args=("--batch-id", batch.batch_id),
+            conf={},
+            env_vars={OUTCOME_VARIABLE: str(outcome_file)},
+            name="kafka_ingest.orders",
+            driver_memory="1g",
+            executor_memory="1g",
+            executor_cores=None,
+        )
+
+    def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
+        """As the job does: what it recognises as a fault is written down, and spark-submit tells an exit code alone."""
+        staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
+        ports = LoadPorts(self.ledger, self.log, staging, runner, self.publisher, FakeClock(NOON))
+        try:
+            load_batch(self._submitted, ports, hold=self.settings.plan.hold, report=lambda _: None)
+        except IngestError as error:
+            assert operator.env_vars is not None
+            write_error(Path(operator.env_vars[OUTCOME_VARIABLE]), error)
+            raise AirflowException("Cannot execute: spark-submit. Error code is: 78.\n" + _STACK_TRACE) from None
+
+
+_STACK_TRACE = "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage"

@@ -1,0 +1,93 @@
+"""The definitions of metrics, and what is measured."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+from kafka_ingest.adapters.metrics_reference import metrics_page
+from kafka_ingest.core import metrics
+from kafka_ingest.core.batch import BatchState, RecordCounts
+from kafka_ingest.core.log_observations import observe
+from kafka_ingest.core.measurements import (
+    batch_measurements,
+    headroom_measurements,
+    lag_measurements,
+    valid_through_measurements,
+)
+from kafka_ingest.core.metrics import METRICS, Metric
+from tests.builders import (
+    EMPTY_VIEW,
+    NOON,
+    partition_state,
+    pipeline_settings,
+    planned_batch,
+    position,
+    snapshot,
+    view_of,
+)
+
+SETTINGS = pipeline_settings()
+COMMITTED = replace(planned_batch(state=BatchState.COMMITTED), counts=RecordCounts(5, 4, 3, 2, 1), valid_through=NOON)
+#: Log start, end offset and high watermark of three partitions of two topics.
+LOG = {
+    "orders": [partition_state(0, 10, 90, end=80), partition_state(1, 5, 5)],
+    "returns": [partition_state(0, 0, 7)],
+}
+VIEW = replace(
+    view_of(position(0, 50), position(1, 5), position(0, 7, topic="returns")), observations=observe(snapshot(LOG), ())
+)
+
+
+def test_every_metric_has_a_name_of_its_own_that_airflow_takes() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert all(re.fullmatch(r"kafka_ingest\.[a-z_]+", metric.name) for metric in METRICS)
+
+
+def test_every_metric_of_the_file_is_listed_and_documented() -> None:
+    defined = {value for value in vars(metrics).values() if isinstance(value, Metric)}
+    assert defined == set(METRICS)
+    page = metrics_page("command")
+    assert all(f"| `{metric.name}` | {metric.kind.value} | {metric.unit} |" in page for metric in METRICS)
+
+
+def test_counts_of_batches_are_told_once() -> None:
+    told = {found.metric.name.partition(".")[2]: found.value for found in batch_measurements([COMMITTED])}
+    assert told == {
+        "batches": 1,
+        "rows": 5,
+        "dead_letters": 4,
+        "tombstones": 3,
+        "filtered": 2,
+        "invisible_offsets": 1,
+    }
+    assert list(batch_measurements([replace(COMMITTED, announced_at=NOON)])) == []
+
+
+def test_lag_is_the_sum_over_a_topic_of_what_could_be_read() -> None:
+    # orders: 80 - 50 of partition 0, nothing of partition 1. returns: read to its end.
+    found = [(m.metric, m.value, dict(m.tags)) for m in lag_measurements(SETTINGS, VIEW)]
+    assert found == [(metrics.LAG, 30, {"topic": "orders"}), (metrics.LAG, 0, {"topic": "returns"})]
+
+
+def test_headroom_is_the_least_over_logs_that_hold_something() -> None:
+    # orders[0]: 50 - 10. orders[1] is empty: retention came up to the position, and nothing is lost. returns[0]: 7 - 0.
+    found = [(m.metric, m.value, dict(m.tags)) for m in headroom_measurements(SETTINGS, VIEW)]
+    assert found == [
+        (metrics.HEADROOM_OFFSETS, 40, {"topic": "orders"}),
+        (metrics.HEADROOM_OFFSETS, 7, {"topic": "returns"}),
+        (metrics.SHORT_HEADROOM, 0, {}),
+        (metrics.STALLED, 0, {}),
+    ]
+
+
+def test_before_a_plan_there_is_nothing_to_tell_of_the_log() -> None:
+    assert list(lag_measurements(SETTINGS, EMPTY_VIEW)) == []
+    assert list(headroom_measurements(SETTINGS, EMPTY_VIEW)) == []
+
+
+def test_the_age_of_what_is_complete_is_told_where_it_is_known() -> None:
+    [found] = valid_through_measurements(COMMITTED, NOON + timedelta(minutes=2))
+    assert (found.metric, found.value) == (metrics.VALID_THROUGH_AGE, 120.0)
+    assert list(valid_through_measurements(replace(COMMITTED, valid_through=None), NOON)) == []
