@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, RecordCounts, Request
+from kafka_ingest.core.batch import RecordCounts, Request
 from kafka_ingest.core.errors import (
     AccountingMismatch,
     BatchNotCommitted,
@@ -18,18 +18,17 @@ from kafka_ingest.core.errors import (
     RequestChanged,
     RollBackRefused,
 )
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.requests import standing_batch
-from kafka_ingest.core.roll_back import RollBackRecord, RollBackRequest, UndoneSpan, WrittenCounts
+from kafka_ingest.core.roll_back import RollBackRecord, UndoneSpan, WrittenCounts
 from kafka_ingest.steps.audit_batch import audit_batch
 from kafka_ingest.steps.roll_back import RollBackPorts, preview_roll_back, roll_back
-from tests.builders import CLUSTER, REQUEST, TOPIC_ID, offset_range
+from tests.builders import REQUEST
 from tests.contracts.ledger_values import (
     LATER,
     all_rows,
     claimed,
-    dead,
     first_plan,
     load,
     next_plan,
@@ -39,6 +38,7 @@ from tests.contracts.ledger_values import (
     view,
 )
 from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.contracts.roll_back_values import asked, loaded, offsets, orders_log, range_at, states, two_batches
 from tests.fakes.log import FakeLog
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -51,13 +51,7 @@ def world(request: pytest.FixtureRequest) -> LedgerWorld:
 
 @pytest.fixture
 def log() -> FakeLog:
-    """Topic orders with 100 records in each of its two partitions."""
-    log = FakeLog(CLUSTER)
-    log.create_topic("orders", 2)
-    log.topics["orders"].topic_id = TOPIC_ID
-    for partition in (0, 1):
-        log.append("orders", *[b"x"] * 100, partition=partition)
-    return log
+    return orders_log()
 
 
 @pytest.fixture
@@ -65,40 +59,6 @@ def undo(world: LedgerWorld, log: FakeLog) -> Callable[..., RollBackRecord]:
     return lambda batches=1, request_id="undo", **flags: roll_back(
         asked(batches, request_id, **flags), RollBackPorts(world.roll_backs, log)
     )
-
-
-def asked(batches: int = 1, request_id: str = "undo", **flags: bool) -> RollBackRequest:
-    return RollBackRequest(request_id, "orders", batches, "operator", "wrong data", **flags)
-
-
-def loaded(world: LedgerWorld, *ranges: OffsetRange, run: str) -> Batch:
-    """Loads ranges of a later plan as rows."""
-    return load(world, next_plan(world, *ranges, request=Request("orders", run)))
-
-
-def two_batches(world: LedgerWorld) -> tuple[Batch, Batch]:
-    """Offsets 0 to 2 and 0 to 1 of the partitions; then 3 to 5 of partition 0, of which 3 is a dead letter."""
-    first = load(world, first_plan(world))
-    second = claimed(world, next_plan(world, range_at(3, 6)))
-    staged = all_rows(second)
-    staged[0] = (0, 7, dead(staged[0][2]))
-    world.stage(second, staged)
-    publish(world, second, outcome_of(second, dead_letters=1))
-    return first, second
-
-
-def range_at(start: int, end: int, *, line: int = 0) -> OffsetRange:
-    """A range of partition 0 that continues the position, read with the epoch that the tests' batches end with."""
-    return replace(offset_range(0, start, end), line=line, leader_epoch=5)
-
-
-def states(world: LedgerWorld, *batches: Batch) -> list[str]:
-    found = [world.ledger.batch(batch.batch_id) for batch in batches]
-    return [batch.state.value for batch in found if batch]
-
-
-def offsets(world: LedgerWorld) -> list[tuple[int, int]]:
-    return [(row.partition, row.offset) for row in world.rows()]
 
 
 def test_rows_dead_letters_position_and_state_go_together(
@@ -285,85 +245,6 @@ def test_a_resolved_dead_letter_goes_with_the_row_that_it_was_turned_into(
     assert (0, 3) in offsets(world)
     assert [s.counts for s in undo().spans] == [WrittenCounts(rows=3, dead_letters=1)]
     assert (offsets(world), world.dead_letters()) == ([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], [])
-
-
-def test_a_reset_since_refuses_the_roll_back_even_where_the_position_stands_as_the_batch_left_it(
-    world: LedgerWorld, undo: Callable[..., RollBackRecord]
-) -> None:
-    _, second = two_batches(world)
-    world.reset(replace(position_after(6, partition=0), line=1))
-    with pytest.raises(RollBackRefused, match="never passes a position change"):
-        undo()
-    assert states(world, second) == ["committed"]
-
-
-def test_a_roll_back_stops_at_a_reset_and_keeps_what_an_older_batch_loaded_above(
-    world: LedgerWorld, undo: Callable[..., RollBackRecord]
-) -> None:
-    """Loaded to 6, set back to 2, and 2 to 3 replaced: undoing that leaves 4 and 5, which the next run replaces."""
-    two_batches(world)
-    world.reset(replace(position_after(2, partition=0), line=1, loaded_to=6))
-    again = replace(range_at(2, 4, line=1), loaded_to=6)
-    loaded(world, again, run="again")
-    undo()
-    assert [(p.committed_offset, p.loaded_to, p.line) for p in view(world).positions] == [(2, 6, 2), (2, 2, 0)]
-    assert offsets(world) == [(0, 0), (0, 1), (0, 4), (0, 5), (1, 0), (1, 1)]
-    assert world.ledger.violations("orders") == []
-    with pytest.raises(RollBackRefused, match="never passes a position change"):
-        undo(request_id="past the reset")
-    loaded(world, replace(range_at(2, 7, line=2), loaded_to=6), run="rest")
-    assert offsets(world) == [(0, o) for o in range(7)] + [(1, 0), (1, 1)]
-    assert world.ledger.violations("orders") == []
-
-
-def test_rows_are_found_by_identity_whatever_batch_wrote_them_last(
-    world: LedgerWorld, undo: Callable[..., RollBackRecord]
-) -> None:
-    """A reload of 1 to 4 comes after the batch of 3 to 5: what it wrote from 3 on goes, it stays committed."""
-    _, second = two_batches(world)
-    reloaded = loaded(world, replace(offset_range(0, 1, 5), committed_before=6, loaded_to=6), run="reload")
-    assert world.dead_letters() == []
-    record = undo()
-    assert (record.batch_ids, record.spans[0].counts) == ((second.batch_id,), WrittenCounts(3, 0))
-    assert offsets(world) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-    assert states(world, second, reloaded) == ["rolled_back", "committed"]
-    assert world.ledger.violations("orders") == []
-
-
-def test_the_latest_writer_is_counted_where_a_reload_replaced_rows(
-    world: LedgerWorld, undo: Callable[..., RollBackRecord]
-) -> None:
-    two_batches(world)
-    loaded(world, replace(offset_range(0, 1, 5), committed_before=6, loaded_to=6), run="reload")
-    world.delete_row(2)
-    with pytest.raises(AccountingMismatch) as refused:
-        undo()
-    assert refused.value.found == "orders[0] [1, 5): rows 4, found 3; dead letters 0, found 0"
-
-
-def test_of_a_batch_that_reloaded_and_moved_only_what_it_moved_is_undone(
-    world: LedgerWorld, undo: Callable[..., RollBackRecord]
-) -> None:
-    """It read 1 to 7 from position 6: what it replaced below 6 stays, as it counted it and not as the batch before."""
-    first, second = two_batches(world)
-    mixed = loaded(world, replace(offset_range(0, 1, 8), committed_before=6, loaded_to=6), run="mixed")
-    undo()
-    assert offsets(world) == [(0, o) for o in range(6)] + [(1, 0), (1, 1)]
-    assert view(world).positions[0].committed_offset == 6
-    assert world.ledger.violations("orders") == []
-    undo(2, request_id="the rest")
-    assert (world.rows(), states(world, first, second, mixed)) == ([], ["rolled_back"] * 3)
-
-
-def test_a_batch_that_only_reloaded_is_passed_over(world: LedgerWorld, undo: Callable[..., RollBackRecord]) -> None:
-    first = load(world, first_plan(world, offset_range(0, 0, 3)))
-    reloaded = loaded(world, replace(offset_range(0, 0, 2), committed_before=3, loaded_to=3), run="reload")
-    with pytest.raises(RollBackRefused) as refused:
-        undo(2)
-    assert refused.value.found == "1; a batch that only reloaded or was rolled back does not count"
-    assert undo().batch_ids == (first.batch_id,)
-    assert states(world, first, reloaded) == ["rolled_back", "committed"]
-    assert world.ledger.violations("orders") == []
 
 
 def test_a_batch_of_counted_records_only_lowers_the_position(
