@@ -37,6 +37,12 @@ def test_a_live_run_can_be_limited_and_bounded() -> None:
     )
 
 
+def test_a_live_run_after_a_reset_can_go_on_with_what_is_left() -> None:
+    assert options(reload_what_is_left=True, replace_resolved=True) == RunOptions(
+        reload_what_is_left=True, replace_resolved=True
+    )
+
+
 def test_a_reload_by_times_takes_the_pipelines_time_zone() -> None:
     assert options(mode="reload", from_="2026-01-01T01:00", to="2026-01-01T02:00", reason="a bug") == RunOptions(
         RunMode.RELOAD, times=INTERVAL, reason="a bug"
@@ -83,7 +89,6 @@ def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
         ({"colour": "red"}, f"colour: expected one of the keys {', '.join(DEFAULTS)}; found an unknown key"),
         ({"from": "2026-01-01"}, "from: expected nothing in a live run, which begins at the committed offsets; found"),
         ({"offsets": "orders 0 1"}, "offsets: expected nothing in a live run, which begins at the committed offsets"),
-        ({"replace_resolved": True}, "replace_resolved: expected nothing without a span to reload; found a value"),
         ({"mode": "reload", "reason": "r"}, "from: expected a time, or offsets: a reload needs a span; found neither"),
         ({"mode": "reload", "from": "2026-01-01"}, "reason: expected why the span is loaded again; found nothing"),
         (

@@ -95,9 +95,12 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reload-what-is-left",
         action="store_true",
-        help="reload: go on where Kafka no longer holds all of the span; rows that compaction took are deleted",
+        help="go on where Kafka no longer holds all of what is read again, in a reload or after a reset backwards; "
+        "rows that compaction took are deleted",
     )
     parser.add_argument(
-        "--replace-resolved", action="store_true", help="reload: replace resolved dead letters and their rows, too"
+        "--replace-resolved",
+        action="store_true",
+        help="where offsets are read again: replace resolved dead letters and their rows, too",
     )
     parser.add_argument("--reason", metavar="TEXT", help="why; needed for a reload, kept in the ledger")

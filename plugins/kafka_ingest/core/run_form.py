@@ -116,9 +116,6 @@ def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Ite
     for key in ("from", "offsets"):
         if is_live and values.is_given(key):
             yield key, "nothing in a live run, which begins at the committed offsets", "a value (mode: reload?)"
-    for key in ("reload_what_is_left", "replace_resolved"):
-        if (is_live or (mode is RunMode.PLAN_ONLY and not has_span)) and values.is_given(key):
-            yield key, "nothing without a span to reload", "a value"
     if values.is_given("limit") and (mode is RunMode.RELOAD or has_span):
         yield "limit", "nothing in a reload, which reads its whole span", "a value"
 

@@ -66,14 +66,16 @@ def run_params(zone: str) -> dict[str, Param]:
             DEFAULTS["reload_what_is_left"],
             title="Reload what is left",
             type="boolean",
-            description_md="Reload: go on where Kafka no longer holds all of the span. **Rows of records that "
-            "compaction took are deleted**; without it such a reload stops with the table untouched.",
+            description_md="Go on where Kafka no longer holds all of what is read again, in a reload or after a reset "
+            "backwards. **Rows of records that compaction took are deleted**; without it such a run stops with the "
+            "table untouched.",
         ),
         "replace_resolved": Param(
             DEFAULTS["replace_resolved"],
             title="Replace resolved dead letters",
             type="boolean",
-            description_md="Reload: replace dead letters that are marked as resolved, and their rows, too.",
+            description_md="Where offsets are read again: replace dead letters that are marked as resolved, and their "
+            "rows, too.",
         ),
         "reason": Param(
             DEFAULTS["reason"],
