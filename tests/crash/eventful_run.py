@@ -60,6 +60,7 @@ class EventfulRun:
 
     Attributes:
         pipeline: Its name.
+        parameters: What the run is asked to do.
         at: What is done at which event.
         kafka: librdkafka settings for the job that differ from the pipeline's.
         no_progress_seconds: After this long without progress the broker counts as unavailable.
@@ -68,13 +69,14 @@ class EventfulRun:
 
     pipeline: str
     at: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    parameters: str = "{}"
     kafka: Mapping[str, str] = field(default_factory=dict)
     no_progress_seconds: int = 120
     publish_limits: TransactionLimits = field(default_factory=partial(TransactionLimits, lock_timeout_seconds=30))
 
     def run(self, run_id: str) -> Batch:
         """Plans, loads and audits; the same run id again is a retry. All events of ``at`` must come if it succeeds."""
-        happening, request = Happening(self.at), Request(DAG_ID, run_id)
+        happening, request = Happening(self.at), Request(DAG_ID, run_id, parameters=self.parameters)
         settings = find_pipeline(self.pipeline)
         ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
         watched = watched_plan_ports(ports, happening.reached)
