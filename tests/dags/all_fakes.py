@@ -36,11 +36,15 @@ from tests.fakes.publisher import FakePublisher
 
 @dataclass
 class FakeSystem:
-    """Topic orders with two partitions, and everything that the operators of pipeline orders meet."""
+    """Topic orders with two partitions, and everything that the operators of pipeline orders meet.
+
+    ``job_fault`` is what the job finds instead of loading.
+    """
 
     settings: PipelineSettings = field(default_factory=pipeline_settings)
     log: FakeLog = field(default_factory=FakeLog)
     database: FakeDatabase = field(default_factory=FakeDatabase)
+    job_fault: IngestError | None = None
 
     def __post_init__(self) -> None:
         self.log.create_topic("orders", partitions=2)
@@ -93,6 +97,8 @@ class FakeSystem:
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         ports = LoadPorts(self.ledger, self.log, staging, runner, self.publisher, FakeClock(NOON))
         try:
+            if self.job_fault:
+                raise self.job_fault
             load_batch(self._submitted, ports, hold=self.settings.plan.hold, report=lambda _: None)
         except IngestError as error:
             assert operator.env_vars is not None
