@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,3 +160,8 @@ def test_a_backfill_takes_no_span_of_its_own() -> None:
     with pytest.raises(ConfigError) as caught:
         backfill_options({"mode": "live", "limit": 5, "from": "2026-01-01", "x": 1}, INTERVAL, pipeline="orders")
     assert [fault.partition(":")[0] for fault in caught.value.found.splitlines()] == ["x", "from", "limit"]
+
+
+def test_the_page_about_operating_names_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    assert [key for key in DEFAULTS if f"`{key}`" not in page] == []

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, PartitionFaultPolicy, PipelineSettings
+from kafka_ingest.core.settings import FirstRun, FirstRunKind, PartitionFaultPolicy, PipelineSettings, RunEnd
 from kafka_ingest.core.target_shape import written_columns
 
 _BUTTONS = """\
 ### What the buttons do
 | you do | what happens |
 |---|---|
-| **Trigger** | a run reads from the committed offsets up to the end of the log; dates play no part |
+| **Trigger** | a run reads on from the committed offsets; the form can limit it, reload a span, or only show the plan |
 | **Clear** a task or a run | the run's batch is loaded if it was not; a committed batch stays as it is |
+| **Backfill** | each run reloads its interval: what was loaded is replaced, what was not is loaded, never a gap |
+| **Clear** a backfill run | its interval is reloaded once more |
 | **Mark success** of `load_batch` | loads nothing; `audit_batch` fails, and the next run reads the same offsets |
 | **Mark failed**, or kill | the Spark job is stopped; a batch that it commits first counts |
-| two runs at once | the second waits, without using up retries, until the first has ended or given no sign of life |
+| two runs at once | the second waits, without using up retries, until the first has ended or given no sign of life; \
+after {busy_timeout_seconds} seconds it fails and names the first |
 | delete a run | the ledger keeps its batch; the next run goes on at the committed offsets |
 
-Where it stands: `python -m kafka_ingest status {pipeline}`. Faults and what to do: `docs/runbook.md`.
+Where it stands: `python -m kafka_ingest status {pipeline}`. More about the buttons: `docs/operating.md`. Faults and
+what to do: `docs/runbook.md`.
 """
 
 
@@ -33,7 +37,7 @@ def pipeline_doc(pipeline: PipelineSettings) -> str:
         f"Kafka into PostgreSQL, exactly once, in batches of at most {pipeline.plan.limit.total_offsets:,} offsets.",
         _facts(pipeline),
         f"### Columns of `{batch.target}`\n| column | type | |\n|---|---|---|\n{columns}",
-        _BUTTONS.format(pipeline=pipeline.pipeline),
+        _BUTTONS.format(pipeline=pipeline.pipeline, busy_timeout_seconds=pipeline.schedule.busy_timeout_seconds),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -48,6 +52,7 @@ def _facts(pipeline: PipelineSettings) -> str:
         "value": batch.value.format.value,
         "null values (tombstones)": batch.tombstones.value,
         "first run": _first_run(plan.first_run),
+        "a run ends at": _ENDS[pipeline.schedule.end],
         "a partition with a fault": _FAULTS[plan.on_partition_fault],
         "a batch stops at more dead letters than": (
             f"{limits.max_count:,}, or a share of {limits.max_ratio:.1%}, or {limits.max_consecutive:,} in a row"
@@ -55,6 +60,11 @@ def _facts(pipeline: PipelineSettings) -> str:
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in facts.items())])
 
+
+_ENDS = {
+    RunEnd.HEAD: "the end of the log",
+    RunEnd.INTERVAL: "the first record at or after the end of its data interval",
+}
 
 _FAULTS = {
     PartitionFaultPolicy.STOP: "stops the whole run before anything is read",
