@@ -253,3 +253,13 @@ class FakeLedger:
         if batch_id not in self.database.batches:
             raise ConfigError("the ledger has no such batch", batch_id=batch_id)
         return self.database.batches[batch_id]
+
+
+def ledger_with(view: PlanView, pipeline: str = "orders") -> FakeLedger:
+    """Gives a ledger with the positions of a view, and the topics that are served into shop.orders."""
+    ledger = FakeLedger()
+    for position in view.positions:
+        ledger.database.positions[pipeline, position.topic_partition] = position
+    for served in view.served:
+        ledger.database.served["shop", "orders", served.cluster_id, served.topic] = served
+    return ledger

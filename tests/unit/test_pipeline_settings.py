@@ -296,6 +296,7 @@ def test_the_orders_example_shows_typed_columns() -> None:
     assert settings.plan.first_run == FirstRun(FirstRunKind.EARLIEST)
     assert (settings.schedule.schedule, settings.schedule.retries) == ("@hourly", 3)
     assert settings.schedule.retry_delay_seconds == 10
+    assert settings.watch == WatchSettings(mirror_group=True)
 
 
 def test_the_raw_example_keeps_bytes_headers_and_the_kind_of_time() -> None:

@@ -25,7 +25,7 @@ from kafka_ingest.adapters.job_submission import (
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.commands.output import Output, table
-from kafka_ingest.commands.wiring import connection, plan_ports
+from kafka_ingest.commands.wiring import connection, group_mirror, plan_ports
 from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.errors import AccountingMismatch
 from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK, STOP_AND_CALL
@@ -34,6 +34,7 @@ from kafka_ingest.core.run_form import run_options
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.mirror_group import mirror_group
 from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
 from kafka_ingest.steps.plan_remarks import plan_remarks
 
@@ -57,6 +58,7 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     except AccountingMismatch as violations:
         output.fault(violations)
         return AUDIT_FOUND
+    mirror_group(settings, request, ports.ledger, lambda: group_mirror(settings))
     output.record(batch_summary(batch) if output.as_json else _result(batch))
     for fault in batch.left_out:
         output.note(f"left out: {fault}")

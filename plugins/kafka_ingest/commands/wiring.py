@@ -16,6 +16,7 @@ from kafka_ingest.adapters.connections import (
     postgres_params_of,
 )
 from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.pipeline_files import pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
@@ -94,6 +95,11 @@ def plan_ports(settings: PipelineSettings) -> PlanPorts:
         target=PostgresTarget(params),
         runs=UnknownRunStates(),
     )
+
+
+def group_mirror(settings: PipelineSettings) -> KafkaGroupMirror:
+    """Gives the consumer groups of the pipeline's cluster."""
+    return KafkaGroupMirror(kafka_config(settings))
 
 
 def _from_airflow(conn_id: str) -> ConnectionValues | None:

@@ -62,10 +62,9 @@ class AuditBatchOperator(BaseOperator):
         settings, batch = self.pipeline, report.batch
         send(batch_measurements(report.announced))
         send(valid_through_measurements(batch, datetime.now(UTC)))
-        view = view_to_tell(settings, batch.request)
-        if view is not None:
+        if view := view_to_tell(settings, batch.request):
             send(lag_measurements(settings, view))
-            mirror_group(settings, view, lambda: wiring.group_mirror(settings))
+        mirror_group(settings, batch.request, wiring.ledger(settings), lambda: wiring.group_mirror(settings))
 
     def _audited(self, context: Context) -> AuditReport:
         request, settings = request_of(context), self.pipeline

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from kafka_ingest.core.batch import Request
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import GroupMirror
+from kafka_ingest.core.ports import GroupMirror, Ledger
 from kafka_ingest.core.settings import PipelineSettings
 
 _log = logging.getLogger(__name__)
@@ -22,14 +23,18 @@ def group_of(pipeline: str) -> str:
     return f"kafka_ingest.{pipeline}"
 
 
-def mirror_group(settings: PipelineSettings, view: PlanView, open_mirror: Callable[[], GroupMirror]) -> bool:
+def mirror_group(
+    settings: PipelineSettings, request: Request, ledger: Ledger, open_mirror: Callable[[], GroupMirror]
+) -> bool:
     """Copies the committed offsets of all topics that are not retired.
 
-    Runs that end at the same time may store theirs in any order; the next run mends it.
+    They are those of this moment, not of the run's own batch: another may have moved the position since. Runs that end
+    at the same time may store theirs in any order; the next run mends it.
 
     Args:
         settings: The pipeline; without ``mirror_group`` nothing happens.
-        view: The ledger at this moment: not the run's own batch, for another may have moved the position since.
+        request: Who asks.
+        ledger: The ledger.
         open_mirror: Gives access to the groups; an unusable connection is a warning, too.
 
     Returns:
@@ -38,6 +43,7 @@ def mirror_group(settings: PipelineSettings, view: PlanView, open_mirror: Callab
     if not settings.watch.mirror_group:
         return False
     try:
+        view = ledger.plan_view(settings.pipeline, request, settings.batch.target)
         open_mirror().store(group_of(settings.pipeline), _offsets(settings.pipeline, view))
     except IngestError as error:
         _log.warning("The position was not copied to consumer group %s: %s", group_of(settings.pipeline), error)
