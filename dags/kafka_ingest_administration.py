@@ -1,4 +1,4 @@
-"""The DAG ``kafka_ingest_administration``: position changes, roll-backs and preflight of all pipelines, with a form."""
+"""The Airflow DAG ``kafka_ingest_administration``: position changes, roll-backs and preflight, with a form."""
 
 from __future__ import annotations
 

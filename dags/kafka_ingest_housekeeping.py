@@ -1,4 +1,4 @@
-"""The DAG ``kafka_ingest_housekeeping``: tidies the target databases of all pipelines once a day."""
+"""The Airflow DAG ``kafka_ingest_housekeeping``: tidies the target databases of all pipelines once a day."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def load_with(plugins: Path, files: dict[str, str], **variables: str) -> Report:
 
 
 def dag_ids(report: Report) -> list[str]:
-    return [dag["dag_id"] for dag in report["dags"]]
+    """Those of pipelines."""
+    return [dag["dag_id"] for dag in report["dags"] if dag["dag_id"].startswith("kafka_to_postgres__")]
 
 
 def test_a_broken_file_shows_every_fault_and_the_other_dag_loads(plugins: Path) -> None:
@@ -113,8 +114,17 @@ def test_a_task_builds_its_own_dag_alone(plugins: Path) -> None:
     assert dag_ids(report) == ["kafka_to_postgres__other"]
 
 
+def test_a_task_of_another_dag_does_not_mind_the_pipelines(plugins: Path) -> None:
+    """`airflow dags test ANOTHER` reads every file with the name of that DAG."""
+    files = {"good.yaml": GOOD, "broken.yaml": BROKEN}
+    report = load_with(plugins, files, _AIRFLOW_PARSING_CONTEXT_DAG_ID="kafka_ingest_housekeeping")
+
+    assert list(report["import_errors"]) == ["pipeline_file_faults.py"]
+
+
 def test_an_hourly_schedule_in_new_york_keeps_its_time_zone(plugins: Path) -> None:
-    [dag] = load_with(plugins, {"good.yaml": GOOD})["dags"]
+    dags = {dag["dag_id"]: dag for dag in load_with(plugins, {"good.yaml": GOOD})["dags"]}
+    dag = dags["kafka_to_postgres__good"]
 
     assert dag["timetable"] == "CronDataIntervalTimetable"
     assert "America/New_York" in json.dumps(json.loads(dag["serialized"])["dag"]["timetable"])
