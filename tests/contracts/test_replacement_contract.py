@@ -123,12 +123,19 @@ def test_a_record_that_is_counted_now_or_staged_as_a_dead_letter_is_not_missing(
     assert world.ledger.violations("orders") == []
 
 
-def test_rows_of_an_attempt_that_did_not_win_are_no_substitute(world: LedgerWorld) -> None:
+@pytest.mark.parametrize("staged_as", ["row", "dead letter", "counted"])
+def test_what_an_attempt_that_did_not_win_has_staged_is_no_substitute(world: LedgerWorld, staged_as: str) -> None:
     loaded(world)
     new = claimed(world, next_plan(world, again(0, 2)))
-    first, second = all_rows(new)
-    world.stage(new, [first, (0, 8, second[2])])
-    found = replaced(world, new, outcome_with(new, RecordCounts(rows=1, invisible=1)))
+    (_, _, first), (_, _, second) = all_rows(new)
+    # What is counted is of attempt 7, so there attempt 8 wins.
+    winner, loser = (8, 7) if staged_as == "counted" else (7, 8)
+    lost = {"row": [(0, loser, second)], "dead letter": [(0, loser, dead(second))], "counted": []}
+    world.stage(new, [(0, winner, first), *lost[staged_as]])
+    if staged_as == "counted":
+        world.stage_counted(new, [second])
+    outcome = replace(outcome_with(new, RecordCounts(rows=1, invisible=1)), winners={0: winner})
+    found = replaced(world, new, outcome)
     assert found.replaced == (ReplacedPartition(P0, rows=2, dead_letters=0, missing=1, first_missing=(1,)),)
 
 

@@ -50,7 +50,8 @@ class FakeLedger:
                     continue
                 for part in db.published.get(batch.batch_id, ()):
                     place = part.range.topic_partition
-                    is_current = db.positions[pipeline, place].generation == part.range.generation
+                    current = db.positions.get((pipeline, place))
+                    is_current = current is not None and current.generation == part.range.generation
                     if is_current and part.record_time_max is not None and part.record_time_max >= since:
                         found[place] = min(part.range.start, found.get(place, part.range.start))
         return found

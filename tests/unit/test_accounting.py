@@ -64,6 +64,11 @@ def test_valid_through_is_the_plan_at_the_high_watermark_and_else_the_last_recor
     assert second.valid_through == NOON
 
 
+def test_a_range_that_moves_no_position_says_nothing_of_what_is_valid_through() -> None:
+    reload = planned_batch(*(replace(r, committed_before=100, loaded_to=100) for r in BATCH.ranges))
+    assert [part.valid_through for part in account_for(reload, TASKS, RESULTS).partitions] == [None, None]
+
+
 def test_a_record_time_beyond_the_year_9999_gives_no_time_for_the_batch() -> None:
     far = replace(RESULTS[0].subranges[0], record_time_max_ms=2**62, last_record_time_ms=2**62)
     outcome = account_for(BATCH, TASKS, (replace(RESULTS[0], subranges=(far,)), RESULTS[1]))

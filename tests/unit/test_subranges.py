@@ -1,0 +1,34 @@
+"""Where ranges are cut, with offsets worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_ingest.core.offsets import OffsetRange
+from kafka_ingest.core.subranges import cut_into_tasks
+from tests.builders import offset_range
+
+
+def pieces(r: OffsetRange) -> list[tuple[int, int, int | None, int]]:
+    """Start, end, leader epoch that the read begins with, and up to where it reads again."""
+    tasks = cut_into_tasks([r], 1)
+    return [(s.start, s.end, s.leader_epoch, s.replaced_to) for task in tasks for s in task.subranges]
+
+
+def test_a_live_range_begins_with_the_leader_epoch_of_its_position() -> None:
+    assert pieces(replace(offset_range(0, 4, 10), leader_epoch=3)) == [(4, 10, 3, 4)]
+
+
+def test_a_range_across_the_position_is_cut_at_it_because_only_there_the_leader_epoch_is_known() -> None:
+    across = replace(offset_range(0, 0, 10), committed_before=6, loaded_to=6, leader_epoch=3)
+    assert pieces(across) == [(0, 6, None, 6), (6, 10, 3, 6)]
+
+
+def test_a_range_below_the_position_is_read_without_its_leader_epoch() -> None:
+    below = replace(offset_range(0, 0, 10), committed_before=10, loaded_to=20, leader_epoch=3)
+    assert pieces(below) == [(0, 10, None, 10)]
+
+
+def test_a_range_behind_a_backward_change_knows_up_to_where_it_replaces() -> None:
+    lowered = replace(offset_range(0, 4, 10), loaded_to=7, line=1, leader_epoch=None)
+    assert pieces(lowered) == [(4, 10, None, 7)]
