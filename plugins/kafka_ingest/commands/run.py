@@ -81,7 +81,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
                 "outstanding_batch_id": outstanding.batch_id if outstanding else None,
                 "faults": [str(fault) for fault in choice.faults],
                 "left_out": [str(fault) for fault in choice.left_out],
-                "stalled": [str(partition) for partition in choice.stalled],
+                "warnings": list(choice.warnings),
             }
         )
     else:
