@@ -151,6 +151,15 @@ def test_what_was_rolled_back_is_loaded_again_once(world: LedgerWorld, undo: Cal
     assert world.ledger.violations("orders") == []
 
 
+def test_after_a_roll_back_a_row_that_somebody_deletes_is_still_found(
+    world: LedgerWorld, undo: Callable[..., RollBackRecord]
+) -> None:
+    two_batches(world)
+    undo()
+    world.delete_row(2)
+    assert [violation.invariant for violation in world.ledger.violations("orders")] == ["target_rows"]
+
+
 def test_the_run_of_a_batch_that_was_rolled_back_plans_anew_and_its_audit_names_the_state(
     world: LedgerWorld, undo: Callable[..., RollBackRecord]
 ) -> None:

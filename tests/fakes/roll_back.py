@@ -36,6 +36,7 @@ class FakeRollBackLedger:
         db = self.database
         with db.mutex:
             recorded = db.roll_backs.get((request.pipeline, request.request_id))
+            changed = db.changes.get((request.pipeline, request.request_id))
             return RollBackView(
                 ledger=self._plan_view(request.pipeline),
                 bound_lines={
@@ -44,7 +45,7 @@ class FakeRollBackLedger:
                     if pipeline == request.pipeline
                 },
                 writers=tuple(self._writers(request)),
-                used_for="rolled_back" if recorded else None,
+                used_for="rolled_back" if recorded else changed.kind if changed else None,
                 recorded=recorded,
             )
 

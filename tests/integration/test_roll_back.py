@@ -182,6 +182,27 @@ def test_a_reload_in_between_loses_what_lies_above_the_new_position(
     assert records(pipeline) == loaded
 
 
+def test_a_roll_back_stops_at_a_reset_and_the_next_run_still_replaces_what_lies_above(
+    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
+) -> None:
+    send(producer, name, 0, *[f'{{"n": {number}}}' for number in range(6)])
+    first = pipeline.load_here()
+    loaded = records(pipeline)
+    reset = ("change", "events", "reset", "--to-offset", name, "0", "2", "--reason", "mapping", "--apply")
+    assert pipeline.command(*reset)[0] == 0
+    assert "never passes a position change" in refused(pipeline)
+
+    second = pipeline.load_here(RunOptions(limit_offsets=2))
+    assert second["ranges"] == {name: {"0": [2, 4]}}
+    assert roll_back(pipeline)["batch_ids"] == [second["batch_id"]]
+    assert pipeline.query(STATES) == [(first["batch_id"], "committed"), (second["batch_id"], "rolled_back")]
+    assert pipeline.query(POSITIONS) == [(0, 2, 6, 2), (1, 0, 0, 0)]
+    assert pipeline.rows("n") == [(0,), (1,), (4,), (5,)]
+    assert pipeline.command("audit", "events")[:2] == (0, [])
+    pipeline.load_here()
+    assert records(pipeline) == loaded
+
+
 def test_what_the_log_no_longer_holds_is_not_rolled_back(
     pipeline: PipelineUnderTest, name: str, producer: ProducerFactory, kafka_broker: KafkaBroker
 ) -> None:
