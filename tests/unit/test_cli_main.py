@@ -146,7 +146,7 @@ def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixtur
         (["run", "orders", "--from-time", "2026-01-01T00:00:00Z"], ["from"]),
         (["run", "orders", "--mode", "reload", "--offsets", "orders 0", "--reason", "r"], ["offsets"]),
         (["run", "orders", "--mode", "reload", "--to-time", "x", "--limit", "1"], ["to", "from", "reason", "limit"]),
-        (["plan", "orders", "--dry-run", "--replace-resolved"], ["replace_resolved"]),
+        (["plan", "orders", "--dry-run", "--offsets", "orders 0 0", "--limit", "5"], ["limit"]),
     ],
 )
 def test_what_a_run_cannot_do_is_told_at_once_before_anything_is_asked(

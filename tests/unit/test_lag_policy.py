@@ -44,6 +44,7 @@ def test_fail_stops_the_plan_and_names_the_partition_and_the_numbers() -> None:
     [fault] = choose(LagPolicy(LagAction.FAIL, max_lag_offsets=79)).faults
     assert (fault.error, fault.where) == (LagTooLarge, "orders[0]")
     assert (fault.expected, fault.found) == ("a lag within max_lag_offsets 79 (lag_policy)", "80 offsets")
+    assert 'change orders skip-lag --keep 1000 --reason "..."' in fault.next_command
 
 
 def test_warn_loads_everything_and_says_so() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import LagTooLarge
 from kafka_ingest.core.log_state import PartitionState
 from kafka_ingest.core.offset_changes import moved
@@ -73,7 +74,7 @@ def lagging(position: Position, state: PartitionState, policy: LagPolicy, *, tak
     )
 
 
-def lag_fault(found: Lagging) -> PartitionFault:
+def lag_fault(found: Lagging, pipeline: str) -> PartitionFault:
     """Gives the fault of a lagging partition under the action ``fail``."""
     seconds = "" if found.lag_seconds is None else f", about {found.lag_seconds:.0f} seconds"
     return PartitionFault(
@@ -81,8 +82,8 @@ def lag_fault(found: Lagging) -> PartitionFault:
         str(found.where),
         expected=f"a lag within {found.limits} (lag_policy)",
         found=f"{found.lag_offsets} offsets{seconds}",
-        next_command="raise the limit for a while to load the backlog, or give it up: python -m kafka_ingest change "
-        "<pipeline> skip-lag; see docs/runbook.md, section LagTooLarge",
+        next_command="raise the limit for a while to load the backlog, or give up all but the newest offsets: "
+        + change_command(pipeline, "skip-lag --keep 1000"),
     )
 
 

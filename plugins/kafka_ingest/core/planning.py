@@ -208,7 +208,7 @@ def _candidate(
     if policy and options.kind is BatchKind.LIVE and not is_new:
         found = lagging(position, state, policy, taken_at=taken_at)
         if found and policy.action is LagAction.FAIL:
-            return lag_fault(found)
+            return lag_fault(found, settings.pipeline)
         if found and found.skip and found.skip.after:
             position = found.skip.after
     wanted = wanted_range(position, state, options, times, taken_at=taken_at)
