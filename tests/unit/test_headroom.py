@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def headroom(committed: int, start: int, high: int, seconds: float | None = None
     return Headroom(TopicPartition("orders", 0), committed, start, high, high, seconds)
 
 
-def watching(**settings: int | None) -> PipelineSettings:
+def watching(**settings: Any) -> PipelineSettings:
     return replace(pipeline_settings(), watch=replace(OFF, **settings))
 
 
