@@ -257,8 +257,10 @@ class FakeLedger:
 
 
 def ledger_with(view: PlanView, pipeline: str = "orders") -> FakeLedger:
-    """Gives a ledger with the positions of a view, and the topics that are served into shop.orders."""
+    """Gives a ledger with the pipeline and the positions of a view, and the topics served into shop.orders."""
     ledger = FakeLedger()
+    if view.pipeline:
+        ledger.database.pipelines[pipeline] = replace(view.pipeline, pipeline=pipeline)
     for position in view.positions:
         ledger.database.positions[pipeline, position.topic_partition] = position
     for served in view.served:

@@ -88,6 +88,16 @@ def test_time_is_offsets_at_the_rate_that_plans_observed() -> None:
     assert len(choice.ranges) == 1
 
 
+def test_a_retired_topic_is_not_watched() -> None:
+    settings = watching(min_headroom_offsets=1_000)
+    log = snapshot({"orders": [partition_state(0, 5, 20)]})
+    view = view_of(position(0, 7))
+    view = replace(view, served=tuple(replace(served, is_retired=True) for served in view.served))
+    choice = choose_ranges(settings, view, log, options=RunOptions(), times=LogTimes())
+    choice = watched(choice, settings, view, log, kind=BatchKind.LIVE)
+    assert (choice.warnings, choice.observations) == ((), ())
+
+
 def test_positions_of_another_topic_id_are_not_compared() -> None:
     observations = observe(snapshot({"orders": [partition_state(0, 5, 9)]}, topic_id="another"), ())
     assert headrooms([position(0, 7)], observations) == ()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.log_observations import observe
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.ports import Clock, Ledger, Log
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
@@ -50,9 +51,19 @@ def test_offsets_that_wait_are_end_offset_minus_committed_offset() -> None:
             lag_offsets=50,
             lag_seconds=300.0,
             headroom_offsets=30,
+            headroom_seconds=None,
             open_transaction_offsets=10,
         )
     ]
+
+
+def test_headroom_in_time_is_at_the_rate_that_plans_observed() -> None:
+    # The log start moved from 0 to 7,200 in two hours: one offset a second; it now stands 300 below the position.
+    [first] = observe(snapshot({"orders": [partition_state(0, 0, 10_000)]}), ())
+    later = replace(snapshot({"orders": [partition_state(0, 7_200, 10_000)]}), taken_at=NOON + timedelta(hours=2))
+    view = replace(view_of(position(0, 8_000)), observations=observe(later, (first,)))
+    [found] = lag(view, partition_state(0, log_start=7_700, high_watermark=10_000))
+    assert (found.headroom_offsets, found.headroom_seconds) == (300, 300.0)
 
 
 def test_nothing_waits_when_the_position_is_at_or_above_the_end() -> None:

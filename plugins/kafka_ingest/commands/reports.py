@@ -37,6 +37,7 @@ _LAG_COLUMNS = (
     "lag_offsets",
     "lag_seconds",
     "headroom_offsets",
+    "headroom_seconds",
     "open_transaction_offsets",
     "fault",
 )

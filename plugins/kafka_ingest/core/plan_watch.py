@@ -12,6 +12,7 @@ from kafka_ingest.core.log_observations import observe
 from kafka_ingest.core.log_state import LogSnapshot
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.planning import PlanChoice
+from kafka_ingest.core.retired_topics import without_retired
 from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.core.stalled_partitions import StalledPartition, since_observation
 
@@ -32,7 +33,7 @@ def watched(
         The choice with observations to record, with partitions whose headroom is short, with stalled partitions that
         say since when, and with a fault for each that has stalled for longer than ``max_stalled_seconds``.
     """
-    observations = observe(snapshot, view.observations)
+    observations = observe(without_retired(view, snapshot), view.observations)
     seen = {observation.topic_partition: observation for observation in observations}
     stalled = tuple(since_observation(partition, seen[partition.where]) for partition in choice.stalled)
     found = (_stalled_fault(partition, settings) for partition in stalled if kind is BatchKind.LIVE)

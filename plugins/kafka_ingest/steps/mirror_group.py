@@ -13,6 +13,7 @@ from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import GroupMirror, Ledger
+from kafka_ingest.core.retired_topics import retired_topics
 from kafka_ingest.core.settings import PipelineSettings
 
 _log = logging.getLogger(__name__)
@@ -44,13 +45,13 @@ def mirror_group(
         return False
     try:
         view = ledger.plan_view(settings.pipeline, request, settings.batch.target)
-        open_mirror().store(group_of(settings.pipeline), _offsets(settings.pipeline, view))
+        open_mirror().store(group_of(settings.pipeline), _offsets(view))
     except IngestError as error:
         _log.warning("The position was not copied to consumer group %s: %s", group_of(settings.pipeline), error)
         return False
     return True
 
 
-def _offsets(pipeline: str, view: PlanView) -> Mapping[TopicPartition, int]:
-    retired = {(s.cluster_id, s.topic) for s in view.served if s.pipeline == pipeline and s.is_retired}
-    return {p.topic_partition: p.committed_offset for p in view.positions if (p.cluster_id, p.topic) not in retired}
+def _offsets(view: PlanView) -> Mapping[TopicPartition, int]:
+    retired = retired_topics(view)
+    return {p.topic_partition: p.committed_offset for p in view.positions if p.topic not in retired}

@@ -30,6 +30,8 @@ class PartitionLag:
             when unknown.
         headroom_offsets: ``committed_offset`` - log start offset: how much the log still holds before the position.
             Below 0, offsets that were not read are gone.
+        headroom_seconds: Estimated time until retention reaches the position, at the rate that plans observed; ``None``
+            while the log start does not move, or too little was seen of it.
         open_transaction_offsets: High watermark - end offset: what an open producer transaction holds back.
         fault: Why numbers are missing; empty otherwise.
     """
@@ -41,6 +43,7 @@ class PartitionLag:
     lag_offsets: int | None
     lag_seconds: float | None
     headroom_offsets: int | None
+    headroom_seconds: float | None
     open_transaction_offsets: int | None
     fault: str = ""
 
@@ -69,9 +72,10 @@ def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLa
     retired = retired_topics(view)
     positions = {position.topic_partition: position for position in view.positions if position.topic not in retired}
     states = dict(_states(snapshot))
+    rates = {seen.topic_partition: seen.retention_offsets_per_second for seen in view.observations}
     now = ports.clock.now()
     return tuple(
-        _partition_lag(where, positions.get(where), states.get(where, _NOT_DESCRIBED), now)
+        _partition_lag(where, positions.get(where), states.get(where, _NOT_DESCRIBED), now=now, rate=rates.get(where))
         for where in sorted(positions.keys() | states.keys())
     )
 
@@ -83,12 +87,13 @@ def _states(snapshot: LogSnapshot) -> Iterator[tuple[TopicPartition, PartitionSt
 
 
 def _partition_lag(
-    where: TopicPartition, position: Position | None, state: PartitionState, now: datetime
+    where: TopicPartition, position: Position | None, state: PartitionState, *, now: datetime, rate: float | None
 ) -> PartitionLag:
     committed = position.committed_offset if position else None
     # The end may lie below the position: an open transaction began before it. Nothing waits then.
     waiting = _difference(state.end_offset, committed)
     lag = None if waiting is None else max(0, waiting)
+    headroom = _difference(committed, state.log_start_offset)
     return PartitionLag(
         topic=where.topic,
         partition=where.partition,
@@ -96,7 +101,8 @@ def _partition_lag(
         end_offset=state.end_offset,
         lag_offsets=lag,
         lag_seconds=_lag_seconds(lag, position.valid_through if position else None, now),
-        headroom_offsets=_difference(committed, state.log_start_offset),
+        headroom_offsets=headroom,
+        headroom_seconds=headroom / rate if headroom is not None and rate else None,
         open_transaction_offsets=_difference(state.high_watermark, state.end_offset),
         fault=state.fault or ("" if state.has_leader else "no leader"),
     )
