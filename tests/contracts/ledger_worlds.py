@@ -89,7 +89,7 @@ class FakeWorld:
         self.database.staged[batch.batch_id, batch.claim] = list(staged)
 
     def stage_counted(self, batch: Batch, counted: Sequence[StoredRecord]) -> None:
-        identities = {(r.topic, r.generation, r.partition, r.offset) for r in counted}
+        identities = [(0, 7, (r.topic, r.generation, r.partition, r.offset)) for r in counted]
         self.database.counted[batch.batch_id, batch.claim] = identities
 
     def resolve(self, *offsets: int) -> None:

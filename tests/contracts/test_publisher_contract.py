@@ -129,12 +129,13 @@ def test_positions_that_no_longer_stand_as_planned_are_not_counted(world: Ledger
             assert publication.advance_positions(outcome) == 1
 
 
-def test_a_range_below_the_position_leaves_offset_and_epoch(world: LedgerWorld) -> None:
+@pytest.mark.parametrize("end", [5, 10], ids=["below it", "at it"])
+def test_a_range_that_ends_at_the_position_or_below_leaves_offset_and_epoch(world: LedgerWorld, end: int) -> None:
     load(world, first_plan(world, offset_range(0, 0, 10)))
-    below = replace(offset_range(0, 2, 5), committed_before=10, loaded_to=10)
+    below = replace(offset_range(0, 2, end), committed_before=10, loaded_to=10)
     batch = claimed(world, next_plan(world, below))
     world.stage(batch, [])
-    part = PartitionOutcome(below, RecordCounts(tombstones=3), None, None, end_leader_epoch=1, valid_through=None)
+    part = PartitionOutcome(below, RecordCounts(tombstones=end - 2), None, None, end_leader_epoch=1, valid_through=None)
     assert publish(world, batch, BatchOutcome((part,), {})) == (1, 0, 0)
     assert view(world).positions[0] == position_after(10, partition=0, epoch=5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
@@ -14,6 +15,9 @@ from kafka_ingest.core.outcome import PartitionOutcome
 from kafka_ingest.core.position_changes import RecordedChange
 from kafka_ingest.core.roll_back import RollBackRecord
 from tests.builders import NOON
+
+#: Topic, generation, partition and offset of a record.
+Identity: TypeAlias = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class FakeDatabase:
         staged: Staged records by (batch, claim): task, attempt and record. Not committed with anything: staging is
             outside the ledger.
         resolved: Identities of dead letters that are marked as resolved.
-        counted: Identities of records that are only counted, by (batch, claim); staged, too.
+        counted: Identities of records that are only counted, by (batch, claim), with task and attempt; staged, too.
         bound_lines: The newest line that a position change other than a roll-back belongs to; 0 where it is missing.
         roll_backs: What was rolled back, by pipeline and request id.
         changes: The other position changes, by pipeline and request id.
@@ -56,8 +60,8 @@ class FakeDatabase:
     rows: list[StoredRecord] = field(default_factory=list)
     dead_letters: list[StoredRecord] = field(default_factory=list)
     locked: set[str] = field(default_factory=set)
-    resolved: set[tuple[str, int, int, int]] = field(default_factory=set)
-    counted: dict[tuple[str, int], set[tuple[str, int, int, int]]] = field(default_factory=dict)
+    resolved: set[Identity] = field(default_factory=set)
+    counted: dict[tuple[str, int], list[tuple[int, int, Identity]]] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
     bound_lines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     roll_backs: dict[tuple[str, str], RollBackRecord] = field(default_factory=dict)

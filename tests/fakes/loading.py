@@ -37,12 +37,12 @@ class FakeClock:
 
 @dataclass
 class FakeRunStates:
-    """Runs that have ended."""
+    """Runs that have ended, whatever number their requests have."""
 
     finished: set[Request] = field(default_factory=set)
 
     def is_finished(self, request: Request) -> bool:
-        return request in self.finished
+        return any((run.dag_id, run.run_id) == (request.dag_id, request.run_id) for run in self.finished)
 
 
 class FakeTarget:
@@ -70,6 +70,7 @@ class FakeStaging:
     def drop(self, batch: Batch) -> None:
         with self.database.mutex:
             self.database.staged.pop((batch.batch_id, batch.claim), None)
+            self.database.counted.pop((batch.batch_id, batch.claim), None)
 
 
 class FakeRunner:

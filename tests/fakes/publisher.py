@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TypeAlias
 
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import (
@@ -22,9 +21,7 @@ from kafka_ingest.core.offsets import OffsetRange, Position
 from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
-from tests.fakes.database import FakeDatabase, StoredRecord
-
-Identity: TypeAlias = tuple[str, int, int, int]
+from tests.fakes.database import FakeDatabase, Identity, StoredRecord
 
 
 class CommitAnswer(Enum):
@@ -92,7 +89,7 @@ class FakePublication:
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         staged = self._winners(outcome)
-        counted = self._db.counted.get((self._batch.batch_id, self._batch.claim), set())
+        counted = self._counted(outcome)
         known = {_identity(record) for record in staged} | counted
         stays = set() if with_resolved else self._db.resolved
         replaced, kept = [], []
@@ -201,12 +198,12 @@ class FakePublication:
         )
         if stored is None or not stands_as_planned:
             return None
-        reaches_position = planned.end >= planned.committed_before
+        moves = planned.end > planned.committed_before
         return replace(
             stored,
             committed_offset=planned.committed_after,
             loaded_to=max(stored.loaded_to, planned.committed_after),
-            leader_epoch=part.end_leader_epoch if reaches_position else stored.leader_epoch,
+            leader_epoch=part.end_leader_epoch if moves else stored.leader_epoch,
             valid_through=part.valid_through or stored.valid_through,
         )
 
@@ -218,6 +215,10 @@ class FakePublication:
         if staged is None:
             raise StagingLost("the staging table is gone", batch_id=self._batch.batch_id)
         return [record for task, attempt, record in staged if outcome.winners.get(task) == attempt]
+
+    def _counted(self, outcome: BatchOutcome) -> set[Identity]:
+        staged = self._db.counted.get((self._batch.batch_id, self._batch.claim), [])
+        return {identity for task, attempt, identity in staged if outcome.winners.get(task) == attempt}
 
 
 def _identity(record: StoredRecord) -> Identity:
