@@ -7,7 +7,7 @@ from dataclasses import replace
 from kafka_ingest.core.batch import BatchState, Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import LedgerMoved
+from kafka_ingest.core.errors import LedgerMoved, LockTimeout
 from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.position_changes import PositionMove, RecordedChange
 from kafka_ingest.core.settings import TargetSettings
@@ -41,6 +41,8 @@ class FakePositionLedger:
                 raise LedgerMoved("the change does not supersede the outstanding batch", pipeline=request.pipeline)
             if change.plan.binding and self._is_served_by_others(change.plan.binding, bound):
                 raise LedgerMoved("another pipeline serves a topic", pipeline=request.pipeline)
+            if change.supersedes in db.locked:
+                raise LockTimeout("the batch row is locked", pipeline=request.pipeline)
             self._supersede(change.supersedes)
             for move in change.plan.moves:
                 self._move(bound.pipeline, move)

@@ -181,7 +181,13 @@ def test_rows_whose_records_are_gone_stop_the_publish_with_their_offsets() -> No
     publication = ScriptedPublication(replacement=Replacement(replaced=(GONE,)))
     with pytest.raises(ReloadWouldLose, match=r"orders\[0\]: 2 gone, the first at 3, 8"):
         publish(publication)
-    assert publication.calls == ["lock_batch", "advance_positions", "replace"]
+    assert publication.calls[-1] == "insert_dead_letters"
+
+
+def test_staging_that_a_crash_emptied_is_staged_again_and_no_loss_of_the_log() -> None:
+    publication = ScriptedPublication(rows=0, dead_letters=0, replacement=Replacement(replaced=(GONE,)))
+    with pytest.raises(StagingLost):
+        publish(publication)
 
 
 def test_rows_whose_records_are_gone_are_given_up_when_the_request_says_so() -> None:

@@ -55,12 +55,13 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
         raise _mismatch(batch, "positions that still stand as planned", len(outcome.partitions), moved)
     options = run_options_of(batch.request)
     replacement = publication.replace(outcome, with_resolved=options.replace_resolved)
-    if not options.reload_what_is_left:
-        require_nothing_lost(batch, replacement.replaced)
     counts, (kept_rows, kept_dead_letters) = outcome.counts, replacement.staged_but_kept
     _require_staged(batch, "rows", counts.rows - kept_rows, publication.insert_rows(outcome))
     dead_letters = counts.dead_letters - kept_dead_letters
     _require_staged(batch, "dead letters", dead_letters, publication.insert_dead_letters(outcome))
+    # Last: after a crash that emptied staging nothing is staged again, and the log has lost nothing.
+    if not options.reload_what_is_left:
+        require_nothing_lost(batch, replacement.replaced)
     publication.record_outcome(replacement.outcome_of(outcome))
 
 
