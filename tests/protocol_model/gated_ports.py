@@ -99,7 +99,7 @@ class GatedPublisher:
         publisher: Publisher,
         attempt: Attempt,
         *,
-        sessions: list[Session],
+        sessions: list[Any],
         committing: Callable[[Attempt, Batch], AbstractContextManager[None]],
     ) -> None:
         self._publisher = publisher

@@ -56,6 +56,7 @@ class LogRules(Schedule):
         place = pick(log.places(), where)
         # The last entry stays: Kafka never compacts the active segment.
         if offsets := stable_offsets(log.log.partition(place))[:-1]:
+            self.world.happened.add(Happened.COMPACTED)
             log.compact(place, pick(offsets, which))
 
     @precondition(_has_topics)

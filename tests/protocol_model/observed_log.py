@@ -83,6 +83,10 @@ class ObservedLog:
         known = self.log_starts.get((position.topic_id or "", position.partition), set())
         return self.begins_anywhere or offset == 0 or offset in known
 
+    def truncations_of(self, topic_id: str | None, partition: int) -> list[Truncation]:
+        """Gives the unclean elections of one partition of one topic id."""
+        return [t for t in self.truncations if (t.topic_id, t.partition) == (topic_id, partition)]
+
     def append(self, place: TopicPartition, *values: bytes | None, transaction: FakeTransaction | None = None) -> None:
         self.now += 1
         self.log.append(place.topic, *values, partition=place.partition, transaction=transaction)

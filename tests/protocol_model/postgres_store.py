@@ -9,20 +9,23 @@ import psycopg2
 from psycopg2 import errors, sql
 from psycopg2.extras import execute_values
 
+from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
 from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect, transaction
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
+from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
 from kafka_ingest.adapters.postgres_staging import PostgresStaging
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import StagingLost
 from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.ports import Ledger, Publisher, Staging
+from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.core.roll_back import RollBackLedger
 from kafka_ingest.core.settings import PROTOCOL_VERSION
 from kafka_ingest.core.staging import staging_name
 from kafka_ingest.core.target_shape import written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import StoredRecord
-from tests.protocol_model.stores import BatchLine, Staged
+from tests.protocol_model.stores import BatchLine, Counted, Staged
 
 #: Whoever stands still with a lock stands still for good: waiting for it changes nothing.
 _IMPATIENT = TransactionLimits(lock_timeout_seconds=0.05)
@@ -50,6 +53,8 @@ class PostgresStore:
         self.ledger: Ledger = PostgresLedger(params, _IMPATIENT)
         self.publisher: Publisher = PostgresPublisher(params, _IMPATIENT)
         self.staging: Staging = PostgresStaging(params)
+        self.changes: PositionLedger = PostgresPositionLedger(params, _IMPATIENT)
+        self.roll_backs: RollBackLedger = PostgresRollBackLedger(params, _IMPATIENT)
         self.incarnation = 0
         self._params = params
         self._administrator = psycopg2.connect(**params)
@@ -70,12 +75,13 @@ class PostgresStore:
     def close(self) -> None:
         self._administrator.close()
 
-    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
+    def stage(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted]) -> None:
         stem = staging_name(batch.batch_id, batch.claim)
         connection = connect(self._params, application_name="model task")
         try:
             with transaction(connection) as cursor:
                 _insert_staged(cursor, stem, staged)
+                _insert_counted(cursor, stem, counted)
         except errors.UndefinedTable as error:
             raise StagingLost("the staging tables of this attempt are gone", batch_id=batch.batch_id) from error
         finally:
@@ -188,6 +194,16 @@ def _insert_staged(cursor: Any, stem: str, staged: Sequence[Staged]) -> None:
         f"INSERT INTO kafka_ingest_staging.{stem}_dead_letters (stage_task, stage_attempt, topic, generation,"
         ' partition, "offset", reason, detail) VALUES %s',
         [(task, number, *_place(r), r.reason, "of the model") for task, number, r in staged if r.reason is not None],
+    )
+
+
+def _insert_counted(cursor: Any, stem: str, counted: Sequence[Counted]) -> None:
+    """The table is there only where something may be replaced, as for the real tasks."""
+    execute_values(
+        cursor,
+        f"INSERT INTO kafka_ingest_staging.{stem}_counted (stage_task, stage_attempt, topic, generation, partition,"
+        ' "offset") VALUES %s',
+        [(task, number, *identity) for task, number, identity in counted],
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import Tombstones
 from tests.protocol_model.attempts import CommitAnswer, LostConnection
 from tests.protocol_model.schedule import Schedule, arrivals, clusters, index, newest, pick, rarely, stops
@@ -65,7 +66,7 @@ class RunRules(Schedule):
         request = newest(world.requests, which)
         if other_parameters:
             world.happened.add(Happened.OTHER_PARAMETERS)
-            request = replace(request, parameters='{"limit": 1}')
+            request = replace(request, parameters=RunOptions(limit_offsets=1).to_parameters())
         world.runs.finished.discard(request)
         world.go_on(world.start_run(request, losers, cluster_id=cluster), stop)
 

@@ -11,13 +11,16 @@ from kafka_ingest.core.errors import IngestError
 class Happened(Enum):
     """What a schedule has done so far, as far as it explains errors."""
 
+    CHANGED = auto()
     CLUSTER_CHANGED = auto()
     COMMIT_ANSWER_LOST = auto()
+    COMPACTED = auto()
     CONNECTION_LOST = auto()
     LEADER_LOST = auto()
     OTHER_PARAMETERS = auto()
     OTHER_VERSION = auto()
     RECORDS_DELETED = auto()
+    RELOADED = auto()
     RESTORED = auto()
     SERVER_CRASHED = auto()
     TOPIC_DELETED = auto()
@@ -40,18 +43,22 @@ ALWAYS = {
 NEEDS: dict[type[IngestError], set[Happened]] = {
     # Two attempts hold the same claim after a restore, and their tasks have the same numbers: refused, never doubled.
     errors.AccountingMismatch: {H.RESTORED},
+    errors.BatchOutstanding: {H.CHANGED},
     errors.BrokerUnavailable: {H.CONNECTION_LOST},
     errors.ClusterChanged: {H.CLUSTER_CHANGED},
     errors.CommitDidNotHappen: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
     errors.CommitStateUnknown: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST},
-    errors.ConfigError: {H.RESTORED},  # the ledger has no such batch
+    # The ledger has no such batch; the log no longer reaches the end of a span.
+    errors.ConfigError: {H.RESTORED, H.RELOADED},
     errors.DatabaseUnavailable: {H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
     errors.LeaderMissing: {H.LEADER_LOST},
     errors.LogTruncated: {H.TRUNCATED, H.TOPIC_DELETED},
     errors.OffsetsExpired: {H.RECORDS_DELETED},
     errors.PartitionMissing: {H.TOPIC_DELETED},
-    errors.PartitionsFaulty: {H.LEADER_LOST, H.RECORDS_DELETED, H.TOPIC_DELETED, H.TRUNCATED},
+    errors.PartitionsFaulty: {H.CHANGED, H.LEADER_LOST, H.RECORDS_DELETED, H.RELOADED, H.TOPIC_DELETED, H.TRUNCATED},
+    errors.ReloadWouldLose: {H.COMPACTED, H.TRUNCATED},
     errors.RequestChanged: {H.OTHER_PARAMETERS},
+    errors.RollBackRefused: {H.CHANGED},
     errors.TopicMissing: {H.TOPIC_DELETED},
     errors.TopicRecreated: {H.TOPIC_DELETED},
     errors.VersionSkew: {H.OTHER_VERSION},

@@ -10,14 +10,19 @@ from typing import Any, Protocol
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import StagingLost
 from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.ports import Ledger, Publisher, Staging
+from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.core.roll_back import RollBackLedger
 from kafka_ingest.core.settings import PROTOCOL_VERSION
-from tests.fakes.database import FakeDatabase, StoredRecord
+from tests.fakes.database import FakeDatabase, Identity, StoredRecord
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeStaging
+from tests.fakes.position_ledger import FakePositionLedger
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.roll_back import FakeRollBackLedger
 
+#: Task, attempt, and what it staged.
 Staged = tuple[int, int, StoredRecord]
+Counted = tuple[int, int, Identity]
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,12 @@ class Store(Protocol):
     ledger: Ledger
     publisher: Publisher
     staging: Staging
+    changes: PositionLedger
+    roll_backs: RollBackLedger
     incarnation: int
 
-    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
-        """Puts records of (task, attempt) into the staging of the batch's claim; all or none."""
+    def stage(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted]) -> None:
+        """Puts records, and identities that are only counted, into the staging of the batch's claim; all or none."""
 
     def rows(self) -> list[StoredRecord]:
         """Reads the target."""
@@ -85,12 +92,15 @@ class FakeStore:
         self.ledger: Ledger = FakeLedger(self.database)
         self.publisher: Publisher = FakePublisher(self.database)
         self.staging: Staging = FakeStaging(self.database)
+        self.changes: PositionLedger = FakePositionLedger(self.database)
+        self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
         self.incarnation = 0
 
-    def stage(self, batch: Batch, staged: Sequence[Staged]) -> None:
+    def stage(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted]) -> None:
         if (batch.batch_id, batch.claim) not in self.database.staged:
             raise StagingLost("the staging tables of this attempt are gone", batch_id=batch.batch_id)
         self.database.staged[batch.batch_id, batch.claim] += staged
+        self.database.counted.setdefault((batch.batch_id, batch.claim), []).extend(counted)
 
     def rows(self) -> list[StoredRecord]:
         return self.database.rows
@@ -110,8 +120,8 @@ class FakeStore:
     def fingerprint(self) -> object:
         db = self.database
         return (
-            len(db.rows),
-            len(db.dead_letters),
+            tuple(db.rows),
+            tuple(db.dead_letters),
             tuple(db.positions.values()),
             tuple((b.state, b.claim, b.announced_at) for b in db.batches.values()),
         )
@@ -127,6 +137,7 @@ class FakeStore:
     def recover(self) -> None:
         self.incarnation += 1
         self.database.staged = {key: [] for key in self.database.staged}
+        self.database.counted.clear()
 
     def save(self) -> object:
         return {name: copy.copy(getattr(self.database, name)) for name in _SAVED}

@@ -15,7 +15,7 @@ from tests.fakes.database import StoredRecord
 from tests.fakes.range_reader import epoch_from, require_end, require_start
 from tests.protocol_model.attempts import Attempt
 from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading
-from tests.protocol_model.stores import Store
+from tests.protocol_model.stores import Counted, Staged, Store
 
 BAD = b"bad"
 
@@ -78,16 +78,17 @@ class ModelTasks:
 
     def _run_task(self, batch: Batch, task: StageTask) -> tuple[StageResult, list[Reading]]:
         server, number = self._store.incarnation, next(self._ids)
-        results, readings, records = [], [], []
+        results, readings, records, counted = [], [], [], []
         for subrange in task.subranges:
             reading, start_epoch, end_epoch = self.attempt.call("task.read", partial(self._read, subrange))
             stored, counts = stored_records(reading, batch)
             readings.append(reading)
             records += [(task.task_index, number, record) for record in stored]
+            counted += [(task.task_index, number, i) for i in counted_identities(reading, batch, subrange.replaced_to)]
             results.append(
                 SubrangeResult(subrange.index, counts, start_leader_epoch=start_epoch, end_leader_epoch=end_epoch)
             )
-        self.attempt.call("task.stage", lambda: self._stage(batch, records, server))
+        self.attempt.call("task.stage", lambda: self._stage(batch, records, counted, server))
         return StageResult(task.task_index, number, tuple(results)), readings
 
     def _read(self, subrange: Subrange) -> tuple[Reading, int | None, int | None]:
@@ -105,10 +106,10 @@ class ModelTasks:
         epochs = [epoch_from(partition, offset, ISOLATION) for offset in (subrange.start, subrange.end)]
         return reading, epochs[0], epochs[1]
 
-    def _stage(self, batch: Batch, records: list[tuple[int, int, StoredRecord]], server: int) -> None:
+    def _stage(self, batch: Batch, records: list[Staged], counted: list[Counted], server: int) -> None:
         if self._store.incarnation != server:
             raise DatabaseUnavailable("the server ended the connection of the task")
-        self._store.stage(batch, records)
+        self._store.stage(batch, records, counted)
 
 
 def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], RecordCounts]:
@@ -124,3 +125,12 @@ def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], 
     dead = sum(record.reason is not None for record in stored)
     invisible = reading.end - reading.start - len(reading.values)
     return stored, RecordCounts(len(stored) - dead, dead, tombstones, invisible=invisible)
+
+
+def counted_identities(reading: Reading, batch: Batch, replaced_to: int) -> list[tuple[str, int, int, int]]:
+    """Gives what is only counted where something may be replaced: it must be told from what the log has lost."""
+    return [
+        (*reading.place, offset)
+        for offset, value in reading.values.items()
+        if offset < replaced_to and fate_of(value, batch.settings.tombstones) is None
+    ]

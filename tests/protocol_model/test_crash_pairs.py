@@ -12,9 +12,9 @@ from tests.protocol_model.two_faults import faults_of_a_run, require_one_copy
 
 def test_the_points_of_a_run_are_before_and_after_each_of_its_port_calls() -> None:
     """Worked out from the steps: 4 calls of plan; claim, create, parallelism, run, read and stage of 2 tasks, Kafka's
-    ids, 7 of publish, drop and read of load; 4 of audit. Each twice, the start, and 4 fates of the answer to COMMIT.
+    ids, 8 of publish, drop and read of load; 4 of audit. Each twice, the start, and 4 fates of the answer to COMMIT.
     """
-    assert len(faults_of_a_run()) == 2 * (4 + 4 + 2 * 2 + 1 + 7 + 2 + 4) + 1 + 4
+    assert len(faults_of_a_run()) == 2 * (4 + 4 + 2 * 2 + 1 + 8 + 2 + 4) + 1 + 4
 
 
 @pytest.mark.parametrize("first", faults_of_a_run(), ids=str)

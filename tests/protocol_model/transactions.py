@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.run_options import run_options_of
 from kafka_ingest.core.settings import PROTOCOL_VERSION
 from tests.protocol_model.attempts import Attempt
-from tests.protocol_model.checks import Published
-from tests.protocol_model.gated_ports import GatedPublisher, Session
+from tests.protocol_model.checks import identity_of
+from tests.protocol_model.gated_ports import GatedPublisher
+from tests.protocol_model.history import History, Published
+from tests.protocol_model.observed_log import ObservedLog
 from tests.protocol_model.stores import Store
 from tests.protocol_model.tasks import ModelTasks
+
+
+class OpenSession(Protocol):
+    """A transaction that the server can end, or whose COMMIT it is still at."""
+
+    is_open: bool
+    is_under_way: bool
+
+    def commit(self) -> None:
+        """Commits."""
+
+    def close(self) -> None:
+        """Ends the session; what was not committed is rolled back."""
 
 
 class Transactions:
     """Sessions of publishers, and the truth about each COMMIT that took effect.
 
     Attributes:
-        published: What may have been published.
+        history: What must be stored because of them.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.published = Published()
+    def __init__(self, store: Store, log: ObservedLog) -> None:
+        self.history = History()
         self._store = store
-        self._sessions: list[Session] = []
+        self._log = log
+        self._sessions: list[OpenSession] = []
         self._tasks: list[ModelTasks] = []
 
     @property
@@ -36,6 +54,10 @@ class Transactions:
         """Gives the publisher of an attempt that stages with these tasks."""
         self._tasks.append(tasks)
         return GatedPublisher(self._store.publisher, attempt, sessions=self._sessions, committing=self._committing)
+
+    def open(self, session: OpenSession) -> None:
+        """Keeps an eye on a session that is no publisher's."""
+        self._sessions.append(session)
 
     def end_commits(self, *, took_effect: bool) -> None:
         """COMMITs that the server was still at end, long after whoever sent them stopped listening."""
@@ -60,6 +82,20 @@ class Transactions:
         assert batch.protocol_version == PROTOCOL_VERSION, f"{attempt} loaded a batch of another version"
         yield
         attempt.has_committed = True
+        self.history.publish(self._published(attempt, batch), self._log)
+
+    def _published(self, attempt: Attempt, batch: Batch) -> Published:
+        """Gives what the COMMIT made visible.
+
+        After a restore two attempts can hold the same claim of the same batch, and either may publish what the other
+        staged: what is there now tells which.
+        """
         same_claim = [tasks for tasks in self._tasks if tasks.claim == (batch.batch_id, batch.claim)]
         own_first = sorted(same_claim, key=lambda tasks: tasks.attempt is not attempt)
-        self.published.add(batch.batch_id, [t.readings for t in own_first], batch.settings.tombstones)
+        may_lose = run_options_of(batch.request).reload_what_is_left
+        candidates = [Published(batch.batch_id, t.readings, batch.settings.tombstones, may_lose) for t in own_first]
+        if len(candidates) == 1:
+            return candidates[0]
+        records = (*self._store.rows(), *self._store.dead_letters())
+        found = {identity_of(record) for record in records if record.batch_id == batch.batch_id}
+        return next((c for c in candidates if c.identities == found), candidates[0])

@@ -7,18 +7,25 @@ from contextlib import contextmanager
 from functools import partial
 
 from kafka_ingest.core.batch import Batch, BatchState, Request
+from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.errors import CommitDidNotHappen, RetryLater
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import Log
+from kafka_ingest.core.roll_back import RollBackRequest
 from kafka_ingest.core.settings import FirstRunKind, HoldSettings, PipelineSettings
 from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.change_position import ChangePorts, apply_change
 from kafka_ingest.steps.load_batch import LoadPorts, load_batch
 from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch
+from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
 from tests.fakes.loading import FakeRunStates, FakeTarget
+from tests.fakes.log import FakeLog
 from tests.protocol_model.attempts import CLUSTER, COMMIT, Attempt, Work
-from tests.protocol_model.checks import check_forward, check_store
+from tests.protocol_model.change_ports import GatedChanges, GatedRollBacks
+from tests.protocol_model.checks import check_store
 from tests.protocol_model.gated_ports import LogOfCluster, gated
+from tests.protocol_model.history import History
 from tests.protocol_model.observed_log import ObservedLog
 from tests.protocol_model.situations import Happened, is_explained
 from tests.protocol_model.stores import Store
@@ -27,17 +34,23 @@ from tests.protocol_model.transactions import Transactions
 
 HOLD = HoldSettings()
 
+#: Record time of the first record of a log; every record comes a millisecond after the one before.
+FIRST_MS = FakeLog().now_ms
+
 #: Lists of values, each with the number of the partition that it goes to.
 Arrivals = Sequence[tuple[int, list[bytes | None]]]
+
+#: What an operator asks for.
+Asked = ChangeRequest | RollBackRequest
 
 #: How far an attempt goes: for so many points, or to the next call of that name.
 Stop = int | str
 
 #: The calls that change something durable, if they succeed.
-_EFFECTS = {"ledger.record_plan", "ledger.claim", "ledger.mark_announced"}
+_EFFECTS = {"ledger.record_plan", "ledger.claim", "ledger.mark_announced", "changes.record_change"}
 
 #: Others act while the runner runs its tasks; a COMMIT whose answer is lost may have taken effect.
-_UNWATCHED = {"runner.run", COMMIT}
+_UNWATCHED = {"runner.run", COMMIT, "roll_back.commit"}
 
 
 class World:
@@ -46,7 +59,8 @@ class World:
     Attributes:
         settings: The pipeline file, as it is now.
         attempts: Those that are alive, running or standing still.
-        requests: Every request so far.
+        requests: Every request of a run so far.
+        asked: Every request of a change or roll-back so far.
     """
 
     def __init__(self, store: Store, settings: PipelineSettings) -> None:
@@ -55,13 +69,19 @@ class World:
         self.log = ObservedLog(begins_anywhere=settings.plan.first_run.kind is not FirstRunKind.EARLIEST)
         self.attempts: list[Attempt] = []
         self.requests: list[Request] = []
+        self.asked: list[Asked] = []
         self.runs = FakeRunStates()
         self.happened: set[Happened] = set()
-        self.transactions = Transactions(store)
+        self.transactions = Transactions(store, self.log)
         self.restores = 0
         self._saved = store.save()
-        self._positions = store.positions()
+        self._saved_history = self.history.copy()
         self._checked: object = None
+
+    @property
+    def history(self) -> History:
+        """What must be stored."""
+        return self.transactions.history
 
     def receive(self, arrivals: Arrivals) -> None:
         """Appends records, each list to the partition of that number."""
@@ -83,11 +103,17 @@ class World:
         """Gives a request that nobody has made yet."""
         return Request(dag_id, f"run-{len(self.requests) + 1}")
 
+    def cleared(self, request: Request) -> None:
+        """The scheduler forgets that a run has ended, and how it was asked for before."""
+        self.runs.finished.discard(request)
+        self.requests.remove(request)
+
     def start_run(self, request: Request, losers: Losers = NO_LOSERS, *, cluster_id: str = CLUSTER) -> Attempt:
         """Starts the three steps of a run, one after the other."""
         if request not in self.requests:
             self.requests.append(request)
             self._saved = self.store.save()
+            self._saved_history = self.history.copy()
 
         def run(attempt: Attempt) -> None:
             batch = self.plan(request, attempt)
@@ -104,6 +130,22 @@ class World:
     def start_audit(self, batch_id: str, request: Request) -> Attempt:
         """Starts an audit."""
         return self.start(f"audit of {batch_id}", lambda attempt: self.audit(batch_id, request, attempt))
+
+    def start_asked(self, request: Asked) -> Attempt:
+        """Starts a position change or a roll-back."""
+        if request not in self.asked:
+            self.happened.add(Happened.CHANGED)
+            self.asked.append(request)
+
+        def act(attempt: Attempt) -> None:
+            if isinstance(request, ChangeRequest):
+                changes = GatedChanges(self.store.changes, attempt, self.transactions)
+                apply_change(self.settings, request, ChangePorts(changes, self._log_of(attempt)))
+            else:
+                roll_backs = GatedRollBacks(self.store.roll_backs, attempt, self.transactions)
+                roll_back(request, RollBackPorts(roll_backs, gated(self.log.log, "log", attempt)))
+
+        return self.start(request.request_id, act)
 
     def go_on(self, attempt: Attempt, stop: Stop) -> None:
         """Lets an attempt go on, to its end at most."""
@@ -189,7 +231,7 @@ class World:
         self.store.restore(self._saved)
         for attempt in self.attempts:
             attempt.has_committed = False
-        self._positions = self.store.positions()
+        self.transactions.history = self._saved_history.copy()
 
     # What is known.
 
@@ -206,11 +248,8 @@ class World:
 
     def check(self) -> None:
         """Checks everything that must hold after every event."""
-        positions = self.store.positions()
-        check_forward(self._positions, positions)
-        self._positions = positions
-        check_store(self.store, self.transactions.published, self.log)
-        if (ledger := (positions, self.store.batches())) != self._checked:
+        check_store(self.store, self.history)
+        if (ledger := (self.store.positions(), self.store.batches())) != self._checked:
             assert list(self.store.ledger.violations("orders")) == []
             self._checked = ledger
 
@@ -225,6 +264,8 @@ class World:
         try:
             yield
             succeeded = True
+            if call == "ledger.record_plan":
+                self.history.begin(self.store.positions(), self.log)
         finally:
             if not (succeeded and call in _EFFECTS):
                 assert self.store.fingerprint() == before, f"{call} changed something durable"

@@ -1,0 +1,134 @@
+"""Ports of position changes and roll-backs: they stand still at every call, and tell the history what took effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
+
+from kafka_ingest.core.change_requests import ChangeRequest
+from kafka_ingest.core.change_view import ChangeView, NewChange
+from kafka_ingest.core.errors import CommitStateUnknown, DatabaseUnavailable
+from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.ports import PositionLedger
+from kafka_ingest.core.position_changes import RecordedChange
+from kafka_ingest.core.roll_back import (
+    RollBackLedger,
+    RollBackPlan,
+    RollBackRecord,
+    RollBackRequest,
+    RollBackTransaction,
+    RollBackView,
+    WrittenCounts,
+    WrittenRange,
+)
+from kafka_ingest.core.settings import TargetSettings
+from tests.protocol_model.attempts import Attempt, CommitAnswer
+from tests.protocol_model.transactions import Transactions
+
+T = TypeVar("T")
+
+
+class GatedChanges:
+    """Port ``PositionLedger`` of one attempt."""
+
+    def __init__(self, ledger: PositionLedger, attempt: Attempt, transactions: Transactions) -> None:
+        self._ledger = ledger
+        self._attempt = attempt
+        self._transactions = transactions
+
+    def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
+        return self._attempt.call("changes.change_view", lambda: self._ledger.change_view(request, target))
+
+    def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
+        return self._attempt.call("changes.record_change", lambda: self._record(change, seen))
+
+    def _record(self, change: NewChange, seen: ChangeView) -> RecordedChange:
+        recorded = self._ledger.record_change(change, seen)
+        self._transactions.history.change(change.request.request_id, change.plan.moves)
+        return recorded
+
+
+class GatedRollBacks:
+    """Port ``RollBackLedger`` of one attempt."""
+
+    def __init__(self, ledger: RollBackLedger, attempt: Attempt, transactions: Transactions) -> None:
+        self._ledger = ledger
+        self._attempt = attempt
+        self._transactions = transactions
+
+    def roll_back_view(self, request: RollBackRequest) -> RollBackView:
+        return self._attempt.call("roll_back.view", lambda: self._ledger.roll_back_view(request))
+
+    @contextmanager
+    def begin_roll_back(self, plan: RollBackPlan) -> Iterator[GatedRollBack]:
+        own: list[GatedRollBack] = []
+        try:
+            self._attempt.call("roll_back.begin", lambda: own.append(self._open(plan)))
+            yield own[0]
+        finally:
+            for session in own:
+                session.close()
+
+    def _open(self, plan: RollBackPlan) -> GatedRollBack:
+        session = GatedRollBack(self._ledger.begin_roll_back(plan), self._attempt, self._transactions)
+        self._transactions.open(session)
+        return session
+
+
+class GatedRollBack:
+    """One transaction, statement by statement; the server can end it."""
+
+    is_under_way = False
+
+    def __init__(
+        self, context: AbstractContextManager[RollBackTransaction], attempt: Attempt, transactions: Transactions
+    ) -> None:
+        self.is_open = True
+        self._context = context
+        self._transaction = context.__enter__()
+        self._attempt = attempt
+        self._transactions = transactions
+        self._record: RollBackRecord | None = None
+
+    def lock(self, seen: RollBackView) -> None:
+        self._statement("lock", lambda: self._transaction.lock(seen))
+
+    def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
+        return self._statement("count", lambda: self._transaction.count(ranges))
+
+    def delete(self) -> Mapping[TopicPartition, WrittenCounts]:
+        return self._statement("delete", self._transaction.delete)
+
+    def record(self, record: RollBackRecord) -> None:
+        self._record = record
+        self._statement("record", lambda: self._transaction.record(record))
+
+    def commit(self) -> None:
+        """Commits; a COMMIT that is under way is over at once."""
+        self._attempt.call("roll_back.commit", self._commit)
+
+    def close(self) -> None:
+        """Ends the session; what was not committed is rolled back."""
+        if self.is_open:
+            self.is_open = False
+            self._context.__exit__(None, None, None)
+
+    def _statement(self, name: str, action: Callable[[], T]) -> T:
+        return self._attempt.call(f"roll_back.{name}", lambda: self._on_living_session(action))
+
+    def _on_living_session(self, action: Callable[[], T]) -> T:
+        if not self.is_open:
+            raise DatabaseUnavailable("the server ended the connection")
+        return action()
+
+    def _commit(self) -> None:
+        answer = self._attempt.commit_answer
+        if answer is CommitAnswer.LOST_BEFORE:
+            self.close()
+        if self.is_open:
+            self._transaction.commit()
+            assert self._record is not None
+            self._transactions.history.roll_back(self._record)
+        if not self.is_open or answer is not CommitAnswer.RECEIVED:
+            raise CommitStateUnknown("the connection broke during COMMIT")
