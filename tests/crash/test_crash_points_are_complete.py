@@ -13,7 +13,8 @@ from tests.crash.instructions import Instructions
 from tests.crash.pipeline_at_risk import PipelineAtRisk
 
 #: Ports by the name that they have in events. Clock and RunStates change nothing and read no state of ours; what
-#: GroupMirror writes is never read, and is written anew by the next run; no run changes positions by PositionLedger.
+#: GroupMirror writes is never read, and is written anew by the next run; no run uses PositionLedger, whose changes
+#: ``test_changes_killed.py`` kills, as it does roll-backs.
 PORTS = {
     "ledger": ports.Ledger,
     "log": ports.Log,
