@@ -10,6 +10,7 @@ from kafka_ingest.core.batch import Batch, BatchKind, BatchState, Hold, Request
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
 from kafka_ingest.core.offsets import OffsetRange, Position
+from kafka_ingest.core.schedule_settings import ScheduleSettings
 from kafka_ingest.core.settings import (
     PROTOCOL_VERSION,
     BatchSettings,
@@ -23,7 +24,6 @@ from kafka_ingest.core.settings import (
     MetadataColumns,
     PipelineSettings,
     PlanSettings,
-    ScheduleSettings,
     TargetSettings,
     Tombstones,
     TopicIdentity,

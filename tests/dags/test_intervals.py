@@ -13,7 +13,7 @@ import pendulum
 import pytest
 from airflow.timetables.base import DataInterval, TimeRestriction
 
-from kafka_ingest.core.settings import ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
 from kafka_ingest.operators.intervals import last_ended_interval_end, timetable_of
 
 

@@ -12,7 +12,8 @@ from airflow.sdk.api.datamodels._generated import DagRunType
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan, run_options_of
-from kafka_ingest.core.settings import PipelineSettings, RunEnd
+from kafka_ingest.core.schedule_settings import RunEnd
+from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.operators.request import planning_request_of, request_of
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, run_context, task_context

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_ingest.adapters.pipeline_files import DEFAULT_FOLDER, load_pipeline
 from kafka_ingest.adapters.pipeline_reference_prose import SHORTEST_FILE
+from kafka_ingest.core.schedule_settings import RunEnd, ScheduleSettings
 from kafka_ingest.core.settings import (
     BatchSettings,
     ColumnSettings,
@@ -25,8 +26,6 @@ from kafka_ingest.core.settings import (
     PartitionOffset,
     PipelineSettings,
     PlanSettings,
-    RunEnd,
-    ScheduleSettings,
     TargetSettings,
     Tombstones,
     TopicIdentity,

@@ -19,7 +19,8 @@ from kafka_ingest.core.preflight_facts import (
     TargetFacts,
     TopicFacts,
 )
-from kafka_ingest.core.settings import BatchSettings, PipelineSettings, ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
+from kafka_ingest.core.settings import BatchSettings, PipelineSettings
 from kafka_ingest.steps.preflight import preflight
 from tests.builders import pipeline_settings
 

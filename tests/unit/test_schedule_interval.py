@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_ingest.adapters.schedule_interval import longest_interval_seconds
-from kafka_ingest.core.settings import ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
 
 HOUR, DAY = 3600, 86_400
 

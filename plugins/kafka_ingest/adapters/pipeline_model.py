@@ -41,7 +41,8 @@ from kafka_ingest.adapters.pipeline_sections import (
     TargetSection,
     ValueSection,
 )
-from kafka_ingest.core.settings import JobSettings, ScheduleSettings, WatchSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
+from kafka_ingest.core.settings import JobSettings, WatchSettings
 
 # The defaults have one home, the settings that the steps use.
 _JOB, _SCHEDULE, _WATCH = JobSettings(), ScheduleSettings(schedule=None), WatchSettings()

@@ -11,6 +11,8 @@ from kafka_ingest.adapters.pipeline_sections import (
     ValueSection,
 )
 from kafka_ingest.core import settings as core
+from kafka_ingest.core.lag_settings import LagAction, LagPolicy
+from kafka_ingest.core.schedule_settings import RunEnd, ScheduleSettings
 
 
 def to_settings(file: PipelineFile) -> core.PipelineSettings:
@@ -74,10 +76,10 @@ def _plan(file: PipelineFile) -> core.PlanSettings:
     )
 
 
-def _lag_policy(policy: LagPolicySection | None) -> core.LagPolicy | None:
+def _lag_policy(policy: LagPolicySection | None) -> LagPolicy | None:
     if policy is None:
         return None
-    return core.LagPolicy(**{**policy.model_dump(), "action": core.LagAction(policy.action)})
+    return LagPolicy(**{**policy.model_dump(), "action": LagAction(policy.action)})
 
 
 def _first_run(place: str | FirstRunSection) -> core.FirstRun:
@@ -100,13 +102,13 @@ def _job(file: PipelineFile) -> core.JobSettings:
     )
 
 
-def _schedule(file: PipelineFile) -> core.ScheduleSettings:
+def _schedule(file: PipelineFile) -> ScheduleSettings:
     airflow = file.airflow.model_dump(exclude={"tags"})
-    return core.ScheduleSettings(
+    return ScheduleSettings(
         schedule=file.schedule,
         timezone=file.timezone,
         start_date=file.start_date,
-        end=core.RunEnd(file.end),
+        end=RunEnd(file.end),
         catchup=file.catchup,
         follow_up=file.follow_up,
         tags=tuple(file.airflow.tags),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from kafka_ingest.core.settings import ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
 
 #: Any moment will do, and the same one always gives the same answer.
 _FROM = datetime(2025, 1, 1, tzinfo=UTC)

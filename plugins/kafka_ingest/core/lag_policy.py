@@ -10,12 +10,12 @@ from datetime import datetime
 
 from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import LagTooLarge
+from kafka_ingest.core.lag_settings import LagAction, LagPolicy
 from kafka_ingest.core.log_state import PartitionState
 from kafka_ingest.core.offset_changes import moved
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.position_changes import PositionMove
-from kafka_ingest.core.settings import LagAction, LagPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kafka_ingest.core.errors import ClusterChanged, ConfigError
 from kafka_ingest.core.first_run import first_offset
 from kafka_ingest.core.headroom import Headroom
 from kafka_ingest.core.lag_policy import Lagging, lag_fault, lagging
+from kafka_ingest.core.lag_settings import LagAction
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
 from kafka_ingest.core.log_observations import LogObservation
@@ -26,13 +27,7 @@ from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
 from kafka_ingest.core.retired_topics import without_retired
 from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import (
-    LagAction,
-    OffsetLimit,
-    PartitionFaultPolicy,
-    PipelineSettings,
-    TopicIdentity,
-)
+from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
 
 #: They are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_ingest.core.settings import BatchSettings, PipelineSettings, ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
+from kafka_ingest.core.settings import BatchSettings, PipelineSettings
 
 
 @dataclass(frozen=True, slots=True)

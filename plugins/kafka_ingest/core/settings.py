@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kafka_ingest.core.lag_settings import LagPolicy
+from kafka_ingest.core.schedule_settings import ScheduleSettings
+
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
 #: new way; a batch planned under another version is planned anew.
 PROTOCOL_VERSION = 1
@@ -51,13 +54,6 @@ class FirstRunKind(StrEnum):
     LATEST = "latest"
     TIMESTAMP = "timestamp"
     OFFSETS = "offsets"
-
-
-class RunEnd(StrEnum):
-    """Up to where a live run reads: the end of the log, or the end of the run's data interval."""
-
-    HEAD = "head"
-    INTERVAL = "interval"
 
 
 class ValueFormat(StrEnum):
@@ -210,31 +206,6 @@ class OffsetLimit:
     per_partition_offsets: int | None = None
 
 
-class LagAction(StrEnum):
-    """What a live plan does about a partition whose lag passes a limit."""
-
-    FAIL = "fail"
-    WARN = "warn"
-    SKIP_TO = "skip_to"
-
-
-@dataclass(frozen=True, slots=True)
-class LagPolicy:
-    """How far a partition may lag behind before a live plan does something about it.
-
-    Attributes:
-        action: What it does.
-        max_lag_offsets: Greatest end offset - committed offset; ``None``: no limit.
-        max_lag_seconds: Greatest time since the partition was complete; ``None``: no limit.
-        keep_offsets: With ``skip_to``: so many of the newest offsets are read, all before them are given up.
-    """
-
-    action: LagAction
-    max_lag_offsets: int | None = None
-    max_lag_seconds: int | None = None
-    keep_offsets: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class HoldSettings:
     """How long a plan or a claim holds the pipeline without a sign of life.
@@ -281,28 +252,6 @@ class JobSettings:
     executor_cores: int | None = None
     tasks: int | None = None
     no_progress_timeout_seconds: int = 120
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleSettings:
-    """When Airflow runs the pipeline and what its DAG shows.
-
-    ``busy_timeout_seconds`` is by default what one task may take: whoever holds the pipeline longer does not end alone.
-    """
-
-    schedule: str | None
-    timezone: str = "UTC"
-    start_date: str = "2025-01-01"
-    end: RunEnd = RunEnd.HEAD
-    catchup: bool = False
-    follow_up: bool = True
-    owner: str = "data-platform"
-    tags: tuple[str, ...] = ()
-    description: str = ""
-    retries: int = 3
-    retry_delay_seconds: int = 60
-    execution_timeout_seconds: int = 6 * 3600
-    busy_timeout_seconds: int = 6 * 3600
 
 
 @dataclass(frozen=True, slots=True)

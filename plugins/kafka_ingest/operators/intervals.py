@@ -7,7 +7,7 @@ from datetime import datetime
 import pendulum
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from kafka_ingest.core.settings import ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
 
 
 def timetable_of(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None:

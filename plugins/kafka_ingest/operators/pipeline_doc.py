@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, PartitionFaultPolicy, PipelineSettings, RunEnd
+from kafka_ingest.core.schedule_settings import RunEnd
+from kafka_ingest.core.settings import FirstRun, FirstRunKind, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.core.target_shape import written_columns
 
 _BUTTONS = """\

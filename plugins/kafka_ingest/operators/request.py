@@ -18,7 +18,8 @@ from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.record_time import to_record_time_ms
 from kafka_ingest.core.run_form import backfill_options, run_options
 from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan
-from kafka_ingest.core.settings import PipelineSettings, RunEnd
+from kafka_ingest.core.schedule_settings import RunEnd
+from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.operators.intervals import last_ended_interval_end
 
 if TYPE_CHECKING:

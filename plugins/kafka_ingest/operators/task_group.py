@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
-from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings, ScheduleSettings
+from kafka_ingest.core.schedule_settings import ScheduleSettings
+from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.operators.audit_batch import AuditBatchOperator
 from kafka_ingest.operators.load_batch import LoadBatchOperator
 from kafka_ingest.operators.plan_batch import PlanBatchOperator
