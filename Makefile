@@ -19,7 +19,7 @@ SPARK ?=
 CYCLES ?= 20
 SEED ?= 1
 
-.PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-e2e check format \
+.PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-airflow check format \
 	model model-deep mutants lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
@@ -73,7 +73,7 @@ test-integration: $(READY) ## run contract and integration tests: real Kafka, Po
 crash: $(READY) ## kill real processes at every point, cut and stop them, break Kafka and PostgreSQL; run again; count
 	@$(PYTEST) --durations=15 tests/crash
 
-test-e2e: $(READY) ## run the tests that need a running Airflow
+test-airflow: $(READY) ## press every button and run every kind of run in one running Airflow, with real backfills
 	@$(PYTEST) $(wildcard tests/e2e)
 
 model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)

@@ -1,4 +1,4 @@
-"""A running Airflow with pipelines of orders, and ways to hold a load up and to look at what came of it."""
+"""A running Airflow with pipelines, and ways to hold a load up and to look at what came of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg2
 
@@ -20,6 +20,8 @@ from tests.deadlines import until
 from tests.services import FreshTopics
 
 RECORDS, MALFORMED = 1_000, 3
+#: Airflow's connections hold them; the second is not used.
+PASSWORD, KAFKA_PASSWORD = 'p"a\\s;s@w/o%r$d x', "n0t-used-but-s3cret"
 #: A Spark job has to start first, on a busy machine two at once.
 START_SECONDS = 240.0
 
@@ -47,6 +49,19 @@ airflow: {{owner: shop, retries: {retries}, retry_delay_seconds: 1}}
 """
 
 
+class PipelineUnderTest(Protocol):
+    """A pipeline with a DAG in the running Airflow."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dag_id(self) -> str: ...
+
+    def text(self) -> str:
+        """Gives the pipeline file."""
+
+
 @dataclass(frozen=True)
 class Shop:
     """One pipeline with a topic of its own, in which orders wait."""
@@ -55,6 +70,8 @@ class Shop:
     topic: str
     schedule: str = "null"
     retries: int = 2
+    records: int = RECORDS
+    malformed: int = MALFORMED
 
     @property
     def dag_id(self) -> str:
@@ -64,16 +81,16 @@ class Shop:
     def table(self) -> str:
         return f"shop.{self.name}"
 
-    def write_to(self, folder: Path) -> None:
-        text = PIPELINE_FILE.format(name=self.name, topic=self.topic, schedule=self.schedule, retries=self.retries)
-        (folder / f"{self.name}.yaml").write_text(text)
+    def text(self) -> str:
+        return PIPELINE_FILE.format(name=self.name, topic=self.topic, schedule=self.schedule, retries=self.retries)
 
 
-def opened_shop(bootstrap: str, topics: FreshTopics, name: str, **settings: Any) -> Shop:
-    """Makes a pipeline's topic and sends orders to it."""
-    topic = topics.create(partitions=2)
-    send_orders(bootstrap, topic, orders(RECORDS, malformed=MALFORMED))
-    return Shop(name, topic, **settings)
+def opened_shop(world: AirflowWorld, name: str, *, partitions: int = 2, **settings: Any) -> Shop:
+    """Makes a pipeline's topic, sends orders to it, and adds the pipeline to the running Airflow."""
+    shop = Shop(name, world.topics.create(partitions=partitions), **settings)
+    send_orders(world.bootstrap, shop.topic, orders(shop.records, malformed=shop.malformed))
+    world.add(shop)
+    return shop
 
 
 @dataclass(frozen=True)
@@ -84,50 +101,84 @@ class AirflowWorld:
         server: Airflow.
         bootstrap: Kafka.
         warehouse: psycopg2's parameters of the database with targets and ledger.
+        pipelines: Folder of pipeline files: a new one is a DAG within seconds.
+        own_dags: Folder of a user's own DAG files.
+        topics: Makes topics.
     """
 
     server: AirflowServer
     bootstrap: str
     warehouse: Mapping[str, Any]
+    pipelines: Path
+    own_dags: Path
+    topics: FreshTopics
 
     @property
     def airflow(self) -> AirflowClient:
         return self.server.client()
 
-    def start_run(self, shop: Shop) -> str:
-        self.airflow.wait_for_dag(shop.dag_id)
-        self.airflow.unpause(shop.dag_id)
-        return self.airflow.trigger(shop.dag_id)
+    def add(self, *pipelines: PipelineUnderTest) -> None:
+        """Writes pipeline files and waits for their DAGs, which can run from now on."""
+        for pipeline in pipelines:
+            (self.pipelines / f"{pipeline.name}.yaml").write_text(pipeline.text())
+        for pipeline in pipelines:
+            self.open_dag(pipeline.dag_id)
 
-    def require_success(self, shop: Shop, run_id: str) -> None:
-        state = self.airflow.wait_for_run(shop.dag_id, run_id)
-        assert state == "success", self.logs_of(shop, run_id)
+    def open_dag(self, dag_id: str) -> None:
+        """Waits for a DAG and lets it run."""
+        self.airflow.wait_for_dag(dag_id)
+        self.airflow.unpause(dag_id)
 
-    def wait_for_success(self, shop: Shop, run_id: str) -> None:
+    def start_run(self, pipeline: PipelineUnderTest, **form: Any) -> str:
+        return self.airflow.trigger(pipeline.dag_id, conf=form)
+
+    def run(self, pipeline: PipelineUnderTest, **form: Any) -> str:
+        """Runs a pipeline to its green end."""
+        run_id = self.start_run(pipeline, **form)
+        self.require_success(pipeline, run_id)
+        return run_id
+
+    def require_success(self, pipeline: PipelineUnderTest, run_id: str) -> None:
+        self.require_end(pipeline.dag_id, run_id, "success")
+
+    def require_end(self, dag_id: str, run_id: str, state: str) -> None:
+        assert self.airflow.wait_for_run(dag_id, run_id) == state, self.logs_of(dag_id, run_id)
+
+    def wait_for_success(self, pipeline: PipelineUnderTest, run_id: str) -> None:
         """Waits past a failure of the run that something else undoes."""
         try:
-            self.airflow.wait_for_run(shop.dag_id, run_id, states=["success"])
+            self.airflow.wait_for_run(pipeline.dag_id, run_id, states=["success"])
         except SandboxError as error:
-            raise AssertionError(self.logs_of(shop, run_id)) from error
+            raise AssertionError(self.logs_of(pipeline.dag_id, run_id)) from error
 
     def require_every_order_once(self, shop: Shop) -> None:
         """All orders are in the database once; every invariant of the ledger holds."""
         found = compare_orders(self.bootstrap, shop.topic, self.warehouse, ("shop", shop.name))
-        assert (found.produced, found.rows, found.dead_letters) == (RECORDS, RECORDS - MALFORMED, MALFORMED)
+        expected = (shop.records, shop.records - shop.malformed, shop.malformed)
+        assert (found.produced, found.rows, found.dead_letters) == expected
         assert (found.missing, found.duplicates, found.unexpected) == (0, 0, 0)
         assert PostgresLedger(self.warehouse).violations(shop.name) == []
 
-    def batches(self, shop: Shop) -> list[tuple[Any, ...]]:
+    def batches(self, pipeline: PipelineUnderTest) -> list[tuple[Any, ...]]:
         """Gives run, state and claim of all batches that had something to read, in the order of their plans."""
         return self.ask(
             "SELECT run_id, state, claim FROM kafka_ingest.batch b WHERE pipeline = %s"
             " AND EXISTS (SELECT FROM kafka_ingest.batch_partition p WHERE p.batch_id = b.batch_id) ORDER BY ordinal",
-            shop.name,
+            pipeline.name,
         )
 
-    def batch_id(self, shop: Shop, run_id: str) -> str:
+    def committed(self, pipeline: PipelineUnderTest) -> list[tuple[Any, ...]]:
+        """Gives run, number, kind, start, end and committed offset after, of all that loads of one partition read."""
+        return self.ask(
+            "SELECT b.run_id, b.request_number, b.kind, p.range_start, p.range_end, p.committed_after"
+            " FROM kafka_ingest.batch b JOIN kafka_ingest.batch_partition p USING (batch_id)"
+            " WHERE b.pipeline = %s AND b.state = 'committed' ORDER BY b.ordinal, p.partition",
+            pipeline.name,
+        )
+
+    def batch_id(self, pipeline: PipelineUnderTest, run_id: str) -> str:
         query = "SELECT batch_id::text FROM kafka_ingest.batch WHERE pipeline = %s AND run_id = %s"
-        return str(self.ask(query, shop.name, run_id)[0][0])
+        return str(self.ask(query, pipeline.name, run_id)[0][0])
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with closing(psycopg2.connect(**dict[str, Any](self.warehouse))) as connection, connection.cursor() as cursor:
@@ -137,34 +188,32 @@ class AirflowWorld:
             return rows
 
     @contextmanager
-    def held_before_commit(self, *shops: Shop) -> Iterator[None]:
+    def held_before_commit(self, *pipelines: PipelineUnderTest) -> Iterator[None]:
         """Lets the loads stage everything and begin to publish, and no further while the context lasts.
 
         The context begins when all of them wait. Each waits for half a minute (``lock_timeout``), then a retry does.
         """
-        names = [shop.name for shop in shops]
-        for shop in shops:
-            until(lambda: self._is_planned(shop), f"{shop.name} is planned", START_SECONDS)  # noqa: B023 - at once
+        names = [pipeline.name for pipeline in pipelines]
+        for name in names:
+            until(lambda: self._is_planned(name), f"{name} is planned", START_SECONDS)  # noqa: B023 - at once
         with closing(psycopg2.connect(**dict[str, Any](self.warehouse))) as holder, holder.cursor() as cursor:
             cursor.execute("SELECT FROM kafka_ingest.committed_offset WHERE pipeline = ANY (%s) FOR UPDATE", (names,))
             pid = holder.info.backend_pid
-            until(lambda: self._blocked_by(pid) == len(shops), f"the loads of {names} wait", START_SECONDS)
+            until(lambda: self._blocked_by(pid) == len(names), f"the loads of {names} wait", START_SECONDS)
             yield
 
-    def logs_of(self, shop: Shop, run_id: str) -> str:
+    def logs_of(self, dag_id: str, run_id: str) -> str:
         """Gives the last lines of every try, for a test that fails."""
         tries = [
             (task["task_id"], number)
-            for task in self.airflow.tasks(shop.dag_id, run_id)
+            for task in self.airflow.tasks(dag_id, run_id)
             for number in range(1, (task["try_number"] or 0) + 1)
         ]
-        logs = [
-            f"--- {name} {number}\n{self.airflow.task_log(shop.dag_id, run_id, name, number)}" for name, number in tries
-        ]
+        logs = [f"--- {name} {number}\n{self.airflow.task_log(dag_id, run_id, name, number)}" for name, number in tries]
         return "\n".join(logs)[-8_000:]
 
-    def _is_planned(self, shop: Shop) -> bool:
-        return bool(self.ask("SELECT 1 FROM kafka_ingest.batch WHERE pipeline = %s AND state = 'planned'", shop.name))
+    def _is_planned(self, pipeline: str) -> bool:
+        return bool(self.ask("SELECT 1 FROM kafka_ingest.batch WHERE pipeline = %s AND state = 'planned'", pipeline))
 
     def _blocked_by(self, pid: int) -> int:
         """How many publish transactions wait for locks of this session."""

@@ -6,88 +6,29 @@ import os
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from sandbox.airflow import AirflowServer, AirflowSetup
-from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
-from sandbox.kafka import KafkaBroker
-from sandbox.postgres import PostgresServer
 from sandbox.process_table import process_table
 from tests.crash.process_tree import command_of, parent_of
 from tests.deadlines import until
 from tests.e2e.airflow_world import START_SECONDS, AirflowWorld, Shop, opened_shop
-from tests.services import FreshTopics, TestServices, fresh_database
-
-# A scheduler that is killed and brought back takes minutes, more on a busy machine: make test-all runs these.
-pytestmark = pytest.mark.slow
-
-#: A task or scheduler that gives no sign of life is given up after 20 s instead of 300 s and 30 s; the tasks of a dead
-#: scheduler are watched over again only when the next one has adopted them, which it looks for every 300 s by default.
-QUICK_TO_GIVE_UP = {
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
-    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
-    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
-}
-SHOPS: dict[str, dict[str, Any]] = {
-    "died_with_airflow": {},
-    "outlived_airflow": {},
-    "cleared": {},
-    "marked_failed": {},
-    "marked_success": {},
-    "used_up": {"retries": 0},
-    "crowded": {"schedule": '"@daily"'},
-}
 
 
-@pytest.fixture(scope="module")
-def shops(kafka_broker: KafkaBroker) -> Iterator[dict[str, Shop]]:
-    topics = FreshTopics(kafka_broker.bootstrap)
-    yield {name: opened_shop(kafka_broker.bootstrap, topics, name, **more) for name, more in SHOPS.items()}
-    topics.delete_all()
+@pytest.fixture
+def shop(world: AirflowWorld, request: pytest.FixtureRequest) -> Shop:
+    """A pipeline of the test's own, with the settings of its parameter."""
+    return opened_shop(world, f"fault_{uuid.uuid4().hex[:6]}", **getattr(request, "param", {}))
 
 
-@pytest.fixture(scope="module")
-def world(
-    shops: dict[str, Shop],
-    services: TestServices,
-    postgres_server: PostgresServer,
-    kafka_broker: KafkaBroker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[AirflowWorld]:
-    folder = tmp_path_factory.mktemp("pipelines")
-    for shop in shops.values():
-        shop.write_to(folder)
-    with fresh_database(postgres_server) as warehouse, fresh_database(postgres_server) as own:
-        connections = {
-            "kafka_default": kafka_connection(kafka_broker.bootstrap),
-            "postgres_default": postgres_connection(warehouse),
-            "spark_default": spark_connection("local[2]"),
-        }
-        setup = AirflowSetup(
-            database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
-            connections=connection_variables(connections),
-            extra_env={"KAFKA_INGEST_PIPELINES": str(folder), **QUICK_TO_GIVE_UP},
-        )
-        server = AirflowServer(services.folder / f"airflow-{uuid.uuid4().hex[:8]}", setup)
-        try:
-            server.start(report=lambda _: None)
-            yield AirflowWorld(server, kafka_broker.bootstrap, warehouse)
-        finally:
-            server.destroy()
-
-
+@pytest.mark.slow
 def test_c05_c20_after_scheduler_and_workers_were_killed_every_order_is_there_once(
-    world: AirflowWorld, shops: dict[str, Shop]
+    world: AirflowWorld,
 ) -> None:
     """Two loads run: the job of one dies with Airflow, that of the other lives on and commits when nobody asks."""
-    died, outlived = shops["died_with_airflow"], shops["outlived_airflow"]
+    died, outlived = (opened_shop(world, name) for name in ("died_with_airflow", "outlived_airflow"))
     runs = {shop: world.start_run(shop) for shop in (died, outlived)}
     with world.held_before_commit(died, outlived):
         [(*_, claim)], [(*_, claim_of_orphan)] = world.batches(died), world.batches(outlived)
@@ -102,8 +43,7 @@ def test_c05_c20_after_scheduler_and_workers_were_killed_every_order_is_there_on
     assert world.batches(died) == [(runs[died], "committed", claim + 1)]
 
 
-def test_c33_a_load_that_is_cleared_while_it_runs_is_loaded_once(world: AirflowWorld, shops: dict[str, Shop]) -> None:
-    shop = shops["cleared"]
+def test_c33_a_load_that_is_cleared_while_it_runs_is_loaded_once(world: AirflowWorld, shop: Shop) -> None:
     run_id = world.start_run(shop)
     with world.held_before_commit(shop):
         world.airflow.clear(shop.dag_id, run_id, ["load_batch"])
@@ -112,10 +52,7 @@ def test_c33_a_load_that_is_cleared_while_it_runs_is_loaded_once(world: AirflowW
     assert [batch[:2] for batch in world.batches(shop)] == [(run_id, "committed")]
 
 
-def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(
-    world: AirflowWorld, shops: dict[str, Shop]
-) -> None:
-    shop = shops["marked_failed"]
+def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(world: AirflowWorld, shop: Shop) -> None:
     run_id = world.start_run(shop)
     with world.held_before_commit(shop):
         world.airflow.mark_task(shop.dag_id, run_id, "load_batch", "failed")
@@ -127,9 +64,8 @@ def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(
 
 
 def test_c05_a_load_that_was_marked_successful_before_it_ran_fails_the_audit_and_the_next_run_takes_its_range(
-    world: AirflowWorld, shops: dict[str, Shop]
+    world: AirflowWorld, shop: Shop
 ) -> None:
-    shop = shops["marked_success"]
     marked = world.start_run(shop)
     world.airflow.mark_task(shop.dag_id, marked, "load_batch", "success")
     assert world.airflow.wait_for_run(shop.dag_id, marked) == "failed"
@@ -148,10 +84,10 @@ def test_c05_a_load_that_was_marked_successful_before_it_ran_fails_the_audit_and
     assert world.batches(shop) == [(marked, "superseded", 0), (following, "committed", 1)]
 
 
+@pytest.mark.parametrize("shop", [{"retries": 0}], indirect=True)
 def test_c32_a_load_whose_retries_are_used_up_is_cleared_later_without_its_xcom(
-    world: AirflowWorld, shops: dict[str, Shop]
+    world: AirflowWorld, shop: Shop
 ) -> None:
-    shop = shops["used_up"]
     run_id = world.start_run(shop)
     until(lambda: world.batches(shop) != [], "the batch is planned", START_SECONDS)
     world.ask(
@@ -166,22 +102,24 @@ def test_c32_a_load_whose_retries_are_used_up_is_cleared_later_without_its_xcom(
     world.airflow.call(
         "DELETE", f"/dags/{shop.dag_id}/dagRuns/{run_id}/taskInstances/plan_batch/xcomEntries/return_value"
     )
-    world.ask("UPDATE kafka_ingest.batch_hold SET hold_until = now() - interval '3 days'")
+    world.ask(
+        "UPDATE kafka_ingest.batch_hold SET hold_until = now() - interval '3 days' WHERE batch_id::text = %s",
+        world.batch_id(shop, run_id),
+    )
     world.airflow.clear(shop.dag_id, run_id, ["load_batch", "audit_batch"])
     world.require_success(shop, run_id)
     world.require_every_order_once(shop)
     assert world.batches(shop) == [(run_id, "committed", 2)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shop", [{"schedule": '"@daily"'}], indirect=True)
 def test_c06_scheduled_manual_and_backfill_runs_at_the_same_time_load_every_order_once(
-    world: AirflowWorld, shops: dict[str, Shop]
+    world: AirflowWorld, shop: Shop
 ) -> None:
     """``max_active_runs`` counts kinds of runs apart, so up to three of these run at once."""
-    shop = shops["crowded"]
-    world.airflow.wait_for_dag(shop.dag_id)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     span = {"from_date": (today - timedelta(days=9)).isoformat(), "to_date": (today - timedelta(days=8)).isoformat()}
-    world.airflow.unpause(shop.dag_id)
     for _ in range(2):
         world.airflow.trigger(shop.dag_id)
     world.airflow.call("POST", "/backfills", {"dag_id": shop.dag_id, "max_active_runs": 2, **span})

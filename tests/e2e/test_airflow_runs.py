@@ -1,47 +1,37 @@
-"""Every kind of run in a running Airflow: scheduled by intervals, followed up, by the form, backfilled, cleared.
+"""Runs of one pipeline in a running Airflow: scheduled with a limit, followed up, by the form, backfilled, cleared.
 
-One Airflow serves the module, and the tests go on where the ones before them left table and position. The topic has one
-partition with two records in each of three hours that have ended; the pipeline reads three offsets a run.
+The tests go on where the ones before them left table and position. The topic has one partition with two records in each
+of three hours that have ended; the pipeline reads three offsets a run.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 import pytest
-from confluent_kafka import Producer
 
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from sandbox.airflow import AirflowServer, AirflowSetup
 from sandbox.airflow_client import AirflowClient
-from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
-from sandbox.kafka import KafkaBroker
-from sandbox.postgres import PostgresServer
 from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld
-from tests.services import FreshTopics, TestServices, fresh_database
+from tests.e2e.lines_pipeline import (
+    DAY,
+    HOUR,
+    LinesPipeline,
+    new_topic,
+    require_lines_once,
+    send_lines,
+    this_hour,
+    two_each,
+)
 
-# Five Spark jobs, one after another, take minutes: make test-all runs these.
-pytestmark = pytest.mark.slow
-
-PIPELINE, DAG_ID = "hours", "kafka_to_postgres__hours"
-PIPELINE_FILE = """\
-pipeline: hours
+DAG_ID = "kafka_to_postgres__hours"
+OPTIONS = """\
 schedule: "@hourly"
-start_date: {start_date}
+start_date: "{start_date}"
 end: interval
-kafka: {{topics: [{topic}]}}
-first_run: earliest
-limit: {{offsets_per_run: 3}}
-value: {{format: text, column: line}}
-target: {{table: shop.hours, create_table: true}}
-airflow: {{owner: shop, retries: 1, retry_delay_seconds: 1}}
-"""
-HOURS, RECORDS, DAY = 3, 6, timedelta(days=1)
+limit: {{offsets_per_run: 3}}"""
+HOURS, RECORDS = 3, 6
 SKIPPED = dict.fromkeys(("plan_batch", "load_batch", "audit_batch", "follow_up"), "skipped")
 
 
@@ -50,6 +40,7 @@ class Hours:
     """The pipeline of this module."""
 
     world: AirflowWorld
+    pipeline: LinesPipeline
     first_hour: datetime
 
     @property
@@ -59,22 +50,14 @@ class Hours:
     def hour(self, number: int) -> str:
         return (self.first_hour + timedelta(hours=number)).isoformat()
 
-    def batches(self) -> list[tuple[Any, ...]]:
-        """Gives run, number, kind, start, end and committed offset after, of all batches that read something."""
-        return self.world.ask(
-            "SELECT b.run_id, b.request_number, b.kind, p.range_start, p.range_end, p.committed_after"
-            " FROM kafka_ingest.batch b JOIN kafka_ingest.batch_partition p USING (batch_id)"
-            " WHERE b.state = 'committed' ORDER BY b.ordinal"
-        )
+    def batches(self) -> list[tuple[object, ...]]:
+        return self.world.committed(self.pipeline)
 
     def require_every_record_once(self) -> None:
-        rows = self.world.ask("SELECT kafka_offset, line FROM shop.hours ORDER BY kafka_offset")
-        assert rows == [(offset, f"record {offset}") for offset in range(RECORDS)]
-        assert PostgresLedger(self.world.warehouse).violations(PIPELINE) == []
+        require_lines_once(self.world, self.pipeline, range(RECORDS))
 
     def finish(self, run_id: str, state: str = "success") -> None:
-        found = self.airflow.wait_for_run(DAG_ID, run_id)
-        assert found == state, self.airflow.task_states(DAG_ID, run_id)
+        self.world.require_end(DAG_ID, run_id, state)
 
     def backfill(self, number: int, behaviour: str) -> str:
         """Backfills one hour and gives the id of its run."""
@@ -92,57 +75,21 @@ def same(moment: str, interval: dict[str, str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def hours(
-    services: TestServices,
-    postgres_server: PostgresServer,
-    kafka_broker: KafkaBroker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Hours]:
-    topics = FreshTopics(kafka_broker.bootstrap)
-    topic = topics.create(partitions=1)
+def hours(world: AirflowWorld) -> Hours:
     # The hour before the current one may end while records are sent: all three have ended for certain.
-    first_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS + 1)
-    send(kafka_broker.bootstrap, topic, first_hour)
-    folder = tmp_path_factory.mktemp("pipelines")
-    (folder / "hours.yaml").write_text(PIPELINE_FILE.format(topic=topic, start_date=first_hour.date() - DAY))
-    with fresh_database(postgres_server) as warehouse, fresh_database(postgres_server) as own:
-        connections = {
-            "kafka_default": kafka_connection(kafka_broker.bootstrap),
-            "postgres_default": postgres_connection(warehouse),
-            "spark_default": spark_connection("local[1]"),
-        }
-        setup = AirflowSetup(
-            database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
-            connections=connection_variables(connections),
-            extra_env={"KAFKA_INGEST_PIPELINES": str(folder)},
-        )
-        server = AirflowServer(services.folder / f"airflow-{uuid.uuid4().hex[:8]}", setup)
-        try:
-            server.start(report=lambda _: None)
-            world = AirflowWorld(server, kafka_broker.bootstrap, warehouse)
-            world.airflow.wait_for_dag(DAG_ID)
-            yield Hours(world, first_hour)
-        finally:
-            server.destroy()
-            topics.delete_all()
-
-
-def send(bootstrap: str, topic: str, first_hour: datetime) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for offset in range(RECORDS):
-        time = first_hour + timedelta(hours=offset // 2, minutes=10 + offset)
-        producer.produce(topic, f"record {offset}".encode(), partition=0, timestamp=int(time.timestamp() * 1_000))
-    assert producer.flush(30) == 0
+    first_hour, topic = this_hour() - (HOURS + 1) * HOUR, new_topic(world)
+    pipeline = LinesPipeline("hours", topic, OPTIONS.format(start_date=first_hour.date() - DAY))
+    send_lines(world, topic, two_each(first_hour, HOUR, HOURS))
+    world.add(pipeline)
+    return Hours(world, pipeline, first_hour)
 
 
 @pytest.fixture(scope="module")
 def drained(hours: Hours) -> list[str]:
     """The first scheduled run and those that followed it."""
-    hours.airflow.unpause(DAG_ID)
     until(lambda: len(hours.batches()) == RECORDS // 3, "follow-ups drain the backlog", 600)
     until(lambda: not unfinished(hours), "every run has ended", 300)
-    hours.airflow.pause(DAG_ID)
-    return [run for run, *_ in hours.batches()]
+    return [str(run) for run, *_ in hours.batches()]
 
 
 def unfinished(hours: Hours) -> list[str]:
@@ -160,7 +107,8 @@ def test_a_scheduled_run_that_the_limit_cut_is_followed_until_nothing_waits(hour
 
 def test_a_follow_up_ends_where_the_scheduled_run_would_have_ended(hours: Hours, drained: list[str]) -> None:
     rows = hours.world.ask(
-        "SELECT run_id, parameters::jsonb ->> 'until_ms' FROM kafka_ingest.batch ORDER BY ordinal LIMIT 2"
+        "SELECT run_id, parameters::jsonb ->> 'until_ms' FROM kafka_ingest.batch WHERE pipeline = 'hours'"
+        " ORDER BY ordinal LIMIT 2"
     )
     assert [run for run, _ in rows] == drained
     assert rows[0][1] == rows[1][1]
@@ -169,12 +117,22 @@ def test_a_follow_up_ends_where_the_scheduled_run_would_have_ended(hours: Hours,
 
 def test_clearing_the_task_that_follows_up_starts_no_second_run(hours: Hours, drained: list[str]) -> None:
     runs = {run["dag_run_id"] for run in hours.airflow.runs(DAG_ID)}
-    hours.airflow.unpause(DAG_ID)
     hours.airflow.clear(DAG_ID, drained[0], ["follow_up"])
     hours.finish(drained[0])
     assert hours.airflow.task_states(DAG_ID, drained[0])["follow_up"] == "skipped"
     new = {run["dag_run_id"] for run in hours.airflow.runs(DAG_ID)} - runs
     assert [run for run in new if run.startswith("follow_up__")] == []
+
+
+def test_a_task_of_an_old_run_that_is_marked_failed_and_cleared_finds_its_batch_loaded(
+    hours: Hours, drained: list[str]
+) -> None:
+    before = hours.batches()
+    hours.airflow.mark_task(DAG_ID, drained[0], "load_batch", "failed")
+    hours.airflow.clear(DAG_ID, drained[0], ["plan_batch", "load_batch", "audit_batch", "follow_up"])
+    hours.world.wait_for_success(hours.pipeline, drained[0])
+    assert hours.batches() == before
+    hours.require_every_record_once()
 
 
 def test_plan_only_shows_what_would_be_read_and_ends_green(hours: Hours, drained: list[str]) -> None:
@@ -201,6 +159,16 @@ def test_a_reload_by_the_form_replaces_its_span(hours: Hours, drained: list[str]
     run_id = hours.airflow.trigger(DAG_ID, conf=conf)
     hours.finish(run_id)
     assert hours.batches()[-1] == (run_id, 0, "reload", 4, 6, 6)
+    hours.require_every_record_once()
+
+
+def test_a_reload_by_offsets_replaces_just_these(hours: Hours, drained: list[str]) -> None:
+    hours.world.ask("UPDATE shop.hours SET line = 'spoilt' WHERE kafka_offset IN (1, 2)")
+    form = {"mode": "reload", "offsets": f"{hours.pipeline.topic} 0 1 3", "reason": "two rows were spoilt"}
+    run_id = hours.world.run(hours.pipeline, **form)
+    assert hours.batches()[-1] == (run_id, 0, "reload", 1, 3, 6)
+    summary = hours.airflow.xcom(DAG_ID, run_id, "load_batch")
+    assert (summary["span_offsets"], summary["replaced_offsets"]) == (2, 2)
     hours.require_every_record_once()
 
 

@@ -1,0 +1,100 @@
+"""One Airflow for the whole rung; a test that needs a pipeline adds it while Airflow runs."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from sandbox.airflow import AirflowServer, AirflowSetup
+from sandbox.airflow_settings import connection_variables, postgres_connection, spark_connection
+from sandbox.kafka import KafkaBroker
+from sandbox.postgres import PostgresServer
+from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, AirflowWorld
+from tests.services import FreshTopics, TestServices, fresh_database
+
+#: A task or scheduler that gives no sign of life is given up after 40 s and 25 s instead of 300 s and 30 s; the tasks
+#: of a dead scheduler are watched over again only when the next one has adopted them, which it looks for every 300 s by
+#: default.
+QUICK_TO_GIVE_UP = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "40",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "25",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+}
+#: Workers give Airflow's API server 5 s by default, too few where a Spark job has the two cores.
+PATIENT = {"AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60"}
+_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
+
+
+@pytest.fixture(scope="session")
+def world(
+    services: TestServices,
+    postgres_server: PostgresServer,
+    kafka_broker: KafkaBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[AirflowWorld]:
+    pipelines, own_dags = tmp_path_factory.mktemp("pipelines"), tmp_path_factory.mktemp("own_dags")
+    topics = FreshTopics(kafka_broker.bootstrap)
+    with (
+        database_user(postgres_server) as user,
+        fresh_database(postgres_server) as target,
+        fresh_database(postgres_server) as own,
+    ):
+        warehouse = {**target, **user}
+        setup = AirflowSetup(
+            database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
+            connections=connections(kafka_broker.bootstrap, warehouse),
+            extra_env={"KAFKA_INGEST_PIPELINES": str(pipelines), **bundles(own_dags), **QUICK_TO_GIVE_UP, **PATIENT},
+        )
+        server = AirflowServer(services.folder / f"airflow-{uuid.uuid4().hex[:8]}", setup)
+        try:
+            server.start(report=lambda _: None)
+            yield AirflowWorld(server, kafka_broker.bootstrap, warehouse, pipelines, own_dags, topics)
+        finally:
+            server.destroy()
+            topics.delete_all()
+
+
+@contextmanager
+def database_user(server: PostgresServer) -> Iterator[dict[str, str]]:
+    """Makes a user whose password needs quoting in a shell, in JSON and in a URL."""
+    name = f"loader_{uuid.uuid4().hex[:8]}"
+    role, password = sql.Identifier(name), sql.Literal(PASSWORD)
+    execute(server.params(), sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(role, password))
+    yield {"user": name, "password": PASSWORD}
+    execute(server.params(), sql.SQL("DROP ROLE {}").format(role))
+
+
+def execute(params: Mapping[str, Any], statement: sql.Composed) -> None:
+    with closing(psycopg2.connect(**dict[str, Any](params))) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(statement)
+
+
+def connections(bootstrap: str, warehouse: Mapping[str, Any]) -> dict[str, str]:
+    kafka = {"bootstrap.servers": bootstrap, "security.protocol": "PLAINTEXT", "sasl.password": KAFKA_PASSWORD}
+    return connection_variables(
+        {
+            "kafka_default": json.dumps({"conn_type": "kafka", "extra": kafka}),
+            "postgres_default": postgres_connection(warehouse),
+            "spark_default": spark_connection("local[2]"),
+        }
+    )
+
+
+def bundles(own_dags: Path) -> dict[str, str]:
+    """Gives Airflow a second folder of DAG files, beside that of the checkout."""
+    folders = [
+        {"name": "dags-folder", "classpath": _BUNDLE, "kwargs": {}},
+        {"name": "own-dags", "classpath": _BUNDLE, "kwargs": {"path": str(own_dags)}},
+    ]
+    return {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(folders)}
