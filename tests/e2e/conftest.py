@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -55,12 +56,15 @@ def world(
             connections=connections(kafka_broker.bootstrap, warehouse),
             extra_env={"KAFKA_INGEST_PIPELINES": str(pipelines), **bundles(own_dags), **QUICK_TO_GIVE_UP, **PATIENT},
         )
-        server = AirflowServer(services.folder / f"airflow-{uuid.uuid4().hex[:8]}", setup)
+        # Ports are remembered beside the folder: several pytest runs may share the services.
+        folder = services.folder / f"airflow-{uuid.uuid4().hex[:8]}"
+        server = AirflowServer(folder / "state", setup)
         try:
             server.start(report=lambda _: None)
             yield AirflowWorld(server, kafka_broker.bootstrap, warehouse, pipelines, own_dags, topics)
         finally:
             server.destroy()
+            shutil.rmtree(folder, ignore_errors=True)
             topics.delete_all()
 
 
