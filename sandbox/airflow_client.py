@@ -15,7 +15,7 @@ from sandbox.errors import SandboxError
 FINISHED_RUN = ("success", "failed")
 FINISHED_TASK = ("success", "failed", "skipped", "upstream_failed", "removed")
 _POLL_SECONDS = 1.0
-_REQUEST_SECONDS = 30.0
+_REQUEST_SECONDS = 120.0  # a server whose cores are taken by Spark jobs answers late
 
 
 class AirflowClient:

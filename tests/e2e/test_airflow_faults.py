@@ -16,6 +16,10 @@ from tests.crash.process_tree import command_of, parent_of
 from tests.deadlines import until
 from tests.e2e.airflow_world import START_SECONDS, AirflowWorld, Shop, opened_shop
 
+# A scheduler that is killed and brought back takes minutes, more on a busy machine: make test-all and make test-airflow
+# run these.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shop(world: AirflowWorld, request: pytest.FixtureRequest) -> Shop:
@@ -23,7 +27,6 @@ def shop(world: AirflowWorld, request: pytest.FixtureRequest) -> Shop:
     return opened_shop(world, f"fault_{uuid.uuid4().hex[:6]}", **getattr(request, "param", {}))
 
 
-@pytest.mark.slow
 def test_c05_c20_after_scheduler_and_workers_were_killed_every_order_is_there_once(
     world: AirflowWorld,
 ) -> None:
@@ -112,7 +115,6 @@ def test_c32_a_load_whose_retries_are_used_up_is_cleared_later_without_its_xcom(
     assert world.batches(shop) == [(run_id, "committed", 2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shop", [{"schedule": '"@daily"'}], indirect=True)
 def test_c06_scheduled_manual_and_backfill_runs_at_the_same_time_load_every_order_once(
     world: AirflowWorld, shop: Shop

@@ -25,6 +25,9 @@ from tests.e2e.lines_pipeline import (
     two_each,
 )
 
+# Seven Spark jobs, one after another, take minutes: make test-all and make test-airflow run these.
+pytestmark = pytest.mark.slow
+
 DAG_ID = "kafka_to_postgres__hours"
 OPTIONS = """\
 schedule: "@hourly"
