@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from psycopg2 import sql
 from psycopg2.extras import register_default_jsonb
 
 from sandbox.errors import SandboxError
+from sandbox.ledger_history import LedgerHistory
 
 #: What tells one record from another: partition, offset, digest of key and payload.
 Identity = tuple[int, int, bytes]
@@ -37,8 +38,17 @@ _COLUMNS = ("order_id", "customer", "status", "amount", "currency", "ordered_at"
 class Comparison:
     """What is in the topic against what is in the database.
 
-    ``tombstones`` and ``counted`` are per partition, and only for a pipeline that counts tombstones instead of storing
-    them: records without a value in the topic, and what the ledger says. They are not among ``produced``.
+    Attributes:
+        produced: Records that must be in the database.
+        rows: Rows in the target.
+        dead_letters: Dead letters.
+        missing: Records that are in neither, and tombstones that no range counted.
+        duplicates: Copies beyond the first.
+        unexpected: Rows and dead letters without such a record in the topic, or of one that was given up.
+        tombstones: With the ledger's history: records without a value, which must be counted. Not among ``produced``.
+        miscounted_ranges: With the ledger's history: published ranges that counted another number of tombstones.
+        given_up: With the ledger's history: records that a position change gave up and nothing loaded. Not among
+            ``produced`` and ``tombstones``.
     """
 
     produced: int
@@ -47,13 +57,14 @@ class Comparison:
     missing: int
     duplicates: int
     unexpected: int
-    tombstones: Mapping[int, int] = field(default_factory=dict)
-    counted: Mapping[int, int] = field(default_factory=dict)
+    tombstones: int = 0
+    miscounted_ranges: int = 0
+    given_up: int = 0
 
     @property
     def is_exact(self) -> bool:
         """Whether every record is there exactly once, and nothing else."""
-        return not (self.missing or self.duplicates or self.unexpected) and self.tombstones == self.counted
+        return not (self.missing or self.duplicates or self.unexpected or self.miscounted_ranges)
 
 
 def compare_orders(
@@ -62,7 +73,7 @@ def compare_orders(
     postgres: Mapping[str, str],
     table: tuple[str, str],
     *,
-    tombstones_are_counted: bool = False,
+    history: LedgerHistory | None = None,
 ) -> Comparison:
     """Compares a topic of orders with the table that they were loaded into, and with the dead letters.
 
@@ -71,36 +82,50 @@ def compare_orders(
         topic: The topic; read whole, up to its end now.
         postgres: Keyword arguments for ``psycopg2.connect``.
         table: Schema and name of the target.
-        tombstones_are_counted: The pipeline says ``tombstones: count``.
+        history: Of a pipeline that says ``tombstones: count``, and may have given offsets up.
 
     Raises:
         SandboxError: Kafka stopped answering.
     """
-    tombstones: Counter[int] = Counter()
-    produced = Counter(_produced(bootstrap, topic, tombstones if tombstones_are_counted else None))
+    topic_content = _TopicContent(history)
+    produced = Counter(topic_content.expected(_messages(bootstrap, topic)))
     rows = Counter(_rows(postgres, topic, table))
     dead_letters = Counter(_dead_letters(postgres, topic))
     loaded = rows + dead_letters
+    tombstones = topic_content.tombstones
     return Comparison(
         produced=produced.total(),
         rows=rows.total(),
         dead_letters=dead_letters.total(),
-        missing=(produced - loaded).total(),
+        missing=(produced - loaded).total() + (history.uncounted(tombstones) if history else 0),
         duplicates=loaded.total() - len(loaded),
         unexpected=len(loaded.keys() - produced.keys()),
-        tombstones=dict(tombstones),
-        counted=_counted_tombstones(postgres, topic) if tombstones_are_counted else {},
+        tombstones=sum(map(len, tombstones.values())) - topic_content.tombstones_given_up,
+        miscounted_ranges=history.miscounted(tombstones) if history else 0,
+        given_up=topic_content.given_up,
     )
 
 
-def _produced(bootstrap: str, topic: str, tombstones: Counter[int] | None) -> Iterator[Identity]:
-    """Reads all committed records; with a counter for them, tombstones are counted there by partition, not given."""
-    for message in _messages(bootstrap, topic):
-        partition, value = message.partition(), message.value()
-        if value is None and tombstones is not None:
-            tombstones[partition] += 1
-        else:
-            yield partition, message.offset(), _digest_of_record(message.key(), value or b"")
+@dataclass(slots=True)
+class _TopicContent:
+    """Sorts the records of a topic: to be expected in a table, counted tombstones (by partition), given up."""
+
+    history: LedgerHistory | None
+    tombstones: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    given_up: int = 0
+    tombstones_given_up: int = 0
+
+    def expected(self, messages: Iterator[Any]) -> Iterator[Identity]:
+        """Yields what must be in a table; knows the rest when it has ended."""
+        for message in messages:
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            is_given_up = self.history is not None and self.history.is_given_up(partition, offset)
+            self.given_up += is_given_up
+            if value is None and self.history is not None:
+                self.tombstones[partition].append(offset)
+                self.tombstones_given_up += is_given_up
+            elif not is_given_up:
+                yield partition, offset, _digest_of_record(message.key(), value or b"")
 
 
 def _messages(bootstrap: str, topic: str) -> Iterator[Any]:
@@ -155,15 +180,6 @@ def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]
     )
     for partition, offset, key, value in _fetched(postgres, statement):
         yield partition, offset, _digest_of_record(None if key is None else bytes(key), bytes(value or b""))
-
-
-def _counted_tombstones(postgres: Mapping[str, str], topic: str) -> dict[int, int]:
-    # Only what was published has counts; a soak or a demo makes no reloads, which would count a second time.
-    statement = sql.SQL(
-        "SELECT partition, sum(tombstones)::bigint FROM kafka_ingest.batch_partition"
-        " WHERE topic = {} AND published GROUP BY partition HAVING sum(tombstones) > 0"
-    ).format(sql.Literal(topic))
-    return dict(_fetched(postgres, statement))
 
 
 def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:

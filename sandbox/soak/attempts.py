@@ -19,8 +19,10 @@ from sandbox.soak.processes import SeenProcess, all_processes, descendants, in_s
 
 #: Exit codes that a run may have whatever is killed: done, and "the same command may succeed later".
 DONE, RETRY_LATER = 0, 75
-#: Exit code of an audit that found something.
-AUDIT_FOUND = 65
+#: Exit codes of an audit that found something, and of what cannot succeed until somebody acts.
+AUDIT_FOUND, STOP_AND_CALL = 65, 78
+#: What an audit found when its batch was rolled back after the load: the same run again loads what is missing.
+_ROLLED_BACK = b"state rolled_back"
 _TRACE = b"Traceback (most recent call last)"
 
 
@@ -74,7 +76,8 @@ class Attempt:
             SoakFailure: A code that no fault of a server or process excuses.
         """
         code = self._process.wait()
-        if code in (DONE, RETRY_LATER, *also) or (self.is_killed and code == -signal.SIGKILL):
+        is_excused = code == STOP_AND_CALL and _ROLLED_BACK in self.log.read_bytes()
+        if code in (DONE, RETRY_LATER, *also) or is_excused or (self.is_killed and code == -signal.SIGKILL):
             return code
         raise SoakFailure(f"a run ended with exit code {code}", found=log_tail(self.log, 40))
 
@@ -106,5 +109,5 @@ class Attempt:
 
 
 def run_arguments(run_id: str, *, runner: str) -> list[str]:
-    """Gives the arguments of a run with a name of its own."""
+    """Gives the arguments of a live run with a name of its own."""
     return ["run", PIPELINE, "--json", "--run-id", run_id, "--runner", runner]

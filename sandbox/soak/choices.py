@@ -1,4 +1,4 @@
-"""What a soak does, decided by its seed before anything starts: kinds of run, faults, and their moments.
+"""What a soak does, decided by its seed before anything starts: kinds of run, faults, interventions, their moments.
 
 The choices are replayed exactly by the same options. How far the processes really are at a moment is not: that is the
 machine's.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from sandbox.soak.interventions import Intervention, Span, choose_span, interventions
 
 
 class RunKind(StrEnum):
@@ -75,6 +77,7 @@ _MOMENTS: Mapping[FaultKind, tuple[float, float]] = {
 }
 _SECOND_FAULT = 0.35  # two faults in one run are the rarer case, and the slower one
 _LONGEST_OUTAGE_SECONDS = 3.0
+_RELOADS = 0.2  # of the runs themselves, which faults hit as they hit live ones; others run beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +102,21 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One run and what happens to it, faults in the order of their moments. Numbers begin at 1."""
+    """One run and what happens to it, in the order of the moments. Numbers begin at 1.
+
+    Attributes:
+        number: Its number.
+        run: How the pipeline is run.
+        faults: What hits the run.
+        reload: What the run reads again; ``None``: it goes on from the position.
+        interventions: What an operator does before the run and beside it.
+    """
 
     number: int
     run: RunKind
     faults: tuple[Fault, ...]
+    reload: Span | None = None
+    interventions: tuple[Intervention, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
         """Gives the choices as JSON-safe values."""
@@ -135,7 +148,16 @@ def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:
     chance = random.Random(f"cycles of soak {options.seed}")  # noqa: S311 (chaos, not cryptography)
     kinds = _run_kinds(options)
     chance.shuffle(kinds)
-    return tuple(Cycle(number, kind, _choose_faults(kind, chance)) for number, kind in enumerate(kinds, start=1))
+    cycles = [Cycle(number, kind, _choose_faults(kind, chance)) for number, kind in enumerate(kinds, start=1)]
+    operator = random.Random(f"operator of soak {options.seed}")  # noqa: S311 (chaos, not cryptography)
+    chosen = interventions(operator)
+    # Before the first run there is no position to change and nothing to read again.
+    return (*cycles[:1], *(_with_operator(cycle, next(chosen), operator) for cycle in cycles[1:]))
+
+
+def _with_operator(cycle: Cycle, chosen: tuple[Intervention, ...], operator: random.Random) -> Cycle:
+    reload = choose_span(operator) if operator.random() < _RELOADS else None
+    return replace(cycle, reload=reload, interventions=chosen)
 
 
 def _run_kinds(options: SoakOptions) -> list[RunKind]:

@@ -3,7 +3,9 @@
 A producer keeps writing to a topic: plainly, in transactions that commit or abort, malformed records, records without
 key or value. Each cycle runs the pipeline once, by the command line or through Airflow, while one or two faults hit it:
 drivers, executors, PostgreSQL, Kafka and Airflow's processes are killed, a driver is frozen past its heartbeat,
-the same run is started twice. The run is then repeated until it succeeds.
+the same run is started twice. Before the runs and beside them an operator reloads spans, resets positions backwards and
+forwards, skips lag and rolls batches back; half of these commands are killed. Runs and commands are then repeated until
+they succeed.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from sandbox.soak.soak import Soak
 from sandbox.soak.world import SoakWorld
 
 _EPILOG = """\
-The seed decides kinds of run, faults, their moments (as a share of the run's progress, as the ledger shows it) and
-every record that is sent; choices.jsonl in the state folder lists them. How fast the processes of the machine are is
-not replayed, so a replay makes the same choices and may meet another state. events.jsonl says what really happened.
+The seed decides kinds of run, faults, what the operator does, all moments (as a share of the run's progress, as the
+ledger shows it) and every record that is sent; choices.jsonl in the state folder lists them. How fast the processes of
+the machine are is not replayed, so a replay makes the same choices and may meet another state. events.jsonl says what
+really happened.
 
-exit status: 0 every record is there exactly once and every invariant held; 1 not so, or a run failed in a way that no
-fault excuses (state and logs then stay, and all is stopped); 2 wrong arguments.
+exit status: 0 every record is there exactly once, but for those that were given up, and every invariant held; 1 not so,
+or a run failed in a way that no fault excuses (state and logs then stay, and all is stopped); 2 wrong arguments.
 """
 
 

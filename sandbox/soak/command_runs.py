@@ -12,17 +12,31 @@ from sandbox.paths import log_tail
 from sandbox.soak.attempts import DONE, Attempt, SoakFailure, run_arguments
 from sandbox.soak.choices import Cycle, Fault, RunKind
 from sandbox.soak.faults import Faults, Scene
+from sandbox.soak.interventions import Intervention, reload_arguments
 from sandbox.soak.journal import Journal
+from sandbox.soak.operator import CLI, Operator
 from sandbox.soak.processes import SeenProcess, all_processes, in_sessions
 from sandbox.soak.progress import Progress, Usual, Watcher
 from sandbox.soak.world import SoakWorld
 
-CLI = "cli"  # what the command line writes into the ledger as DAG id
 _POLL_SECONDS = 0.02
 _PAUSE_SECONDS = 1.0
 #: Holds pass within seconds and locks within a minute, so a run that needs more than this never ends.
 _MOST_ATTEMPTS = 30
 _ATTEMPT_SECONDS = 600.0  # Spark on a machine that does ten other things took 90 s
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Faults and interventions of a run whose moments have not come yet, in order."""
+
+    faults: list[Fault]
+    interventions: list[Intervention]
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> Waiting:
+        """Gives all that is to happen beside the run of a cycle."""
+        return cls(list(cycle.faults), [one for one in cycle.interventions if one.moment is not None])
 
 
 @dataclass(slots=True)
@@ -34,15 +48,19 @@ class CommandRuns:
         faults: Injects what the seed chose.
         journal: Where is written what happens.
         watcher: Looks into the ledger.
+        operator: Intervenes before runs and beside them.
     """
 
     world: SoakWorld
     faults: Faults
     journal: Journal
     watcher: Watcher
+    operator: Operator
     _usual: dict[RunKind, Usual] = field(default_factory=dict)
     _beside: list[Attempt] = field(default_factory=list)
     _left: list[Attempt] = field(default_factory=list)
+    #: Arguments of runs that reload. The same run again must ask for the same.
+    _reloads: dict[str, list[str]] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, cycle: Cycle) -> int:
@@ -52,15 +70,18 @@ class CommandRuns:
             SoakFailure: An exit code that no fault excuses, or no success within the bounds.
         """
         run_id = f"cycle-{cycle.number}"
-        waiting = list(cycle.faults)
+        if cycle.reload is not None:
+            self._reloads[run_id] = reload_arguments(self.operator.form(cycle.reload))
+        waiting = Waiting.of(cycle)
         try:
             for number in range(1, _MOST_ATTEMPTS + 1):
                 if self._attempt(cycle, run_id, waiting) == DONE:
+                    self.finish_interventions(waiting, run_id)
                     return number
                 time.sleep(_PAUSE_SECONDS)
         finally:
             self.end_attempts()
-            for fault in waiting:
+            for fault in waiting.faults:
                 self.journal.late(str(fault))
         raise SoakFailure(f"{run_id} did not succeed in {_MOST_ATTEMPTS} attempts", found=f"logs in {self._logs}")
 
@@ -69,7 +90,8 @@ class CommandRuns:
         runner = "in-process" if kind is RunKind.IN_PROCESS else "spark"
         env = self.world.command_environment(on_cluster=kind is RunKind.SPARK_CLUSTER)
         log = self._logs / f"{run_id}.{next(self._numbers)}.log"
-        return Attempt(run_arguments(run_id, runner=runner), env=env, log=log)
+        arguments = [*run_arguments(run_id, runner=runner), *self._reloads.get(run_id, ())]
+        return Attempt(arguments, env=env, log=log)
 
     def start_beside(self, run_id: str) -> Attempt:
         """Starts an attempt beside another one; :meth:`end_attempts` waits for it."""
@@ -90,8 +112,29 @@ class CommandRuns:
             self._beside.pop()
             self.journal.event("attempt beside", log=attempt.log.name, code=attempt.code())
 
+    def intervene_before(self, cycle: Cycle) -> None:
+        """Does what the operator does before a run.
+
+        Raises:
+            SoakFailure: Something is refused that must not be, or is never done.
+        """
+        for one in cycle.interventions:
+            if one.moment is None:
+                self.operator.ask(one, f"cycle-{cycle.number}")
+        self.operator.finish()
+
+    def finish_interventions(self, waiting: Waiting, run_id: str) -> None:
+        """Does after a run what the operator did not come to beside it, and awaits what is under way.
+
+        Raises:
+            SoakFailure: As :meth:`intervene_before`.
+        """
+        self.operator.keep_up(waiting.interventions, run_id, progress=1.0)
+        self.operator.finish()
+
     def end_attempts(self) -> None:
-        """Kills what is left of all attempts of a cycle. Idempotent."""
+        """Kills what is left of all commands of a cycle. Idempotent."""
+        self.operator.end()
         for attempts in (self._beside, self._left):
             while attempts:
                 attempts.pop().end()
@@ -100,7 +143,7 @@ class CommandRuns:
     def _logs(self) -> Path:
         return self.world.state / "runs"
 
-    def _attempt(self, cycle: Cycle, run_id: str, waiting: list[Fault]) -> int:
+    def _attempt(self, cycle: Cycle, run_id: str, waiting: Waiting) -> int:
         attempt = self.start(run_id, cycle.run)
         # Ended with the cycle: spark-submit outlives a command that is killed, and goes on beside the next attempt.
         self._left.append(attempt)
@@ -114,15 +157,16 @@ class CommandRuns:
         self.await_attempts()
         return code
 
-    def _watch(self, attempt: Attempt, cycle: Cycle, run_id: str, waiting: list[Fault]) -> None:
+    def _watch(self, attempt: Attempt, cycle: Cycle, run_id: str, waiting: Waiting) -> None:
         usual = self._usual.setdefault(cycle.run, Usual())
         progress = Progress(usual, self.watcher.look(CLI, run_id))
         scene = Scene(run_id, lambda: self._processes(attempt, cycle.run), attempt, self.start_beside)
         deadline = time.monotonic() + _ATTEMPT_SECONDS
         while attempt.is_running():
             value = progress.take_in(self.watcher.look(CLI, run_id))
-            if waiting and value >= waiting[0].moment:
-                self.faults.inject(waiting.pop(0), scene, progress=value)
+            self.operator.keep_up(waiting.interventions, run_id, progress=value)
+            if waiting.faults and value >= waiting.faults[0].moment:
+                self.faults.inject(waiting.faults.pop(0), scene, progress=value)
             if time.monotonic() > deadline:
                 raise SoakFailure(f"{run_id} hangs", found=log_tail(attempt.log, 40))
             time.sleep(_POLL_SECONDS)

@@ -54,6 +54,11 @@ _SIGHT = """
      ORDER BY b.ordinal DESC LIMIT 1
 """
 
+_CHANGES = """
+    SELECT EXISTS (SELECT FROM pg_stat_activity
+                    WHERE application_name IN ('kafka_ingest change', 'kafka_ingest roll-back'))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
@@ -154,6 +159,16 @@ class Watcher:
         """Gives how many rows are published in all, ``None`` when nobody answers."""
         row = self._row("SELECT coalesce(sum(rows), 0)::bigint FROM kafka_ingest.batch WHERE state = 'committed'", ())
         return int(row[0]) if row else None
+
+    def positions(self) -> Mapping[int, int] | None:
+        """Gives the committed offset of each partition, ``None`` when nobody answers."""
+        row = self._row("SELECT json_object_agg(partition, committed_offset) FROM kafka_ingest.committed_offset", ())
+        return {int(partition): offset for partition, offset in (row[0] or {}).items()} if row else None
+
+    def sees_change(self) -> bool:
+        """Says whether a position change or a roll-back is connected to the ledger."""
+        row = self._row(_CHANGES, ())
+        return row is not None and bool(row[0])
 
     def close(self) -> None:
         """Closes the connection."""

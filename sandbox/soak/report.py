@@ -20,6 +20,8 @@ class SoakResult:
         attempts: Attempts by the command line, and tries of Airflow's tasks.
         kills: What was hit, and how often.
         late_faults: Faults that found nothing to hit: the run had ended, or its process was not there yet.
+        interventions: Reloads, resets, skips and roll-backs that the ledger holds.
+        refused: Interventions that a rule of the ledger refused.
         sent: The producer's tally.
         comparison: The topic against the database.
         violations: Rows of invariants that did not hold, in all audits.
@@ -32,6 +34,8 @@ class SoakResult:
     attempts: int
     kills: Counter[str]
     late_faults: int
+    interventions: Counter[str]
+    refused: Counter[str]
     sent: Mapping[str, int]
     comparison: Comparison
     violations: int
@@ -54,11 +58,14 @@ def report_lines(result: SoakResult) -> list[str]:
         f"  cycles        {sum(result.runs.values()):>9,}   {_counts(result.runs)}; {result.attempts} attempts",
         f"  faults        {result.kills.total():>9,}   {_counts(result.kills)}",
         f"  late faults   {result.late_faults:>9,}   chosen, but there was nothing to hit yet, or any more",
+        f"  interventions {result.interventions.total():>9,}   {_counts(result.interventions)}",
+        f"  refused       {result.refused.total():>9,}   roll-backs that would have passed a position change",
         f"  sent          {sent.get('acknowledged', 0):>9,}   records acknowledged; {transactions}",
         f"  records       {found.produced:>9,}   with a value, read back with a plain read_committed consumer",
         f"  rows          {found.rows:>9,}",
         f"  dead letters  {found.dead_letters:>9,}",
-        f"  tombstones    {sum(found.tombstones.values()):>9,}   in the topic; {sum(found.counted.values()):,} counted",
+        f"  tombstones    {found.tombstones:>9,}   in the topic; {found.miscounted_ranges} ranges counted others",
+        f"  given up      {found.given_up:>9,}   by resets forwards and skips, and not loaded by anything else",
         f"  missing       {found.missing:>9,}",
         f"  duplicates    {found.duplicates:>9,}",
         f"  unexpected    {found.unexpected:>9,}",

@@ -12,12 +12,14 @@ from typing import Any
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from sandbox.ledger_history import count_interventions, read_history
 from sandbox.soak.airflow_runs import AirflowRuns
 from sandbox.soak.attempts import AUDIT_FOUND, DONE, Attempt, SoakFailure
 from sandbox.soak.choices import Cycle, RunKind, SoakOptions, choose_cycles
 from sandbox.soak.command_runs import CommandRuns
 from sandbox.soak.faults import Faults
 from sandbox.soak.journal import Journal
+from sandbox.soak.operator import Operator
 from sandbox.soak.pipeline import PIPELINE, TABLE, TOPIC
 from sandbox.soak.progress import Watcher
 from sandbox.soak.report import SoakResult
@@ -45,7 +47,8 @@ class Soak:
         self._world = world
         self._journal = journal
         self._watcher = Watcher(world.warehouse)
-        self._commands = CommandRuns(world, Faults(world, journal), journal, self._watcher)
+        self._operator = Operator(world, journal, self._watcher)
+        self._commands = CommandRuns(world, Faults(world, journal), journal, self._watcher, self._operator)
         self._airflow = AirflowRuns(self._commands)
         self._acknowledged = 0
         self._audits = self._violations = 0
@@ -68,15 +71,17 @@ class Soak:
         finally:
             self._watcher.close()
         self._journal.say("comparing the topic with the database, record by record")
-        comparison = compare_orders(
-            self._world.kafka.bootstrap, TOPIC, self._world.warehouse(), TABLE, tombstones_are_counted=True
-        )
+        warehouse = self._world.warehouse()
+        history = read_history(warehouse, TOPIC)
+        comparison = compare_orders(self._world.kafka.bootstrap, TOPIC, warehouse, TABLE, history=history)
         return SoakResult(
             options=self._options,
             runs=Counter(str(cycle.run) for cycle in cycles),
             attempts=attempts,
             kills=self._journal.kills,
             late_faults=self._journal.late_faults,
+            interventions=count_interventions(warehouse),
+            refused=self._operator.refused,
             sent=sent,
             comparison=comparison,
             violations=self._violations,
@@ -87,13 +92,15 @@ class Soak:
     def _run(self, cycle: Cycle) -> int:
         self._await_new_records()
         started = time.monotonic()
+        self._commands.intervene_before(cycle)
         runs = self._airflow if cycle.run is RunKind.AIRFLOW else self._commands
         attempts = runs.run(cycle)
         seconds = time.monotonic() - started
-        faults = ", ".join(map(str, cycle.faults))
+        happened = ", ".join(map(str, (*cycle.faults, *cycle.interventions)))
+        kind = f"{cycle.run}{' reload' if cycle.reload else ''}"
         self._journal.say(
-            f"cycle {cycle.number:>3}/{self._options.cycles}  {cycle.run:<13} {seconds:>6.1f} s"
-            f"  attempts {attempts}  rows {self._watcher.rows() or 0:>9,}  {faults}"
+            f"cycle {cycle.number:>3}/{self._options.cycles}  {kind:<20} {seconds:>6.1f} s"
+            f"  attempts {attempts}  rows {self._watcher.rows() or 0:>9,}  {happened}"
         )
         if cycle.number % _AUDIT_EVERY == 0:
             self._audit()

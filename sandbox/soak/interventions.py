@@ -1,0 +1,180 @@
+"""What an operator does in a soak, decided by its seed: reloads, resets backwards and forwards, lag skips, roll-backs.
+
+Like faults they are chosen before anything starts. Where a span lies is chosen as a share of what is there when it is
+asked for, because nobody knows before how much that is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sandbox.soak.pipeline import PIPELINE, TOPIC
+from sandbox.soak.traffic import PARTITIONS
+
+
+class InterventionKind(StrEnum):
+    """What is asked for."""
+
+    RELOAD = "reload"  #: a span by offsets or times, in a run of its own
+    RESET_BACKWARDS = "reset_backwards"  #: rows stay, and the next run replaces them
+    RESET_FORWARDS = "reset_forwards"  #: what is passed over is given up
+    SKIP_LAG = "skip_lag"  #: all but the last offsets are given up
+    ROLL_BACK = "roll_back"  #: of the last one or two batches
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a reload reads again.
+
+    Attributes:
+        by_times: By times, which is all partitions; else by offsets of ``partition``.
+        partition: The partition.
+        begin: Share [0, 1) of the soak's time, or of the offsets below the committed one, where the span begins.
+        end: The same where it ends; 1 is the end of the log.
+    """
+
+    by_times: bool
+    partition: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """One thing that is asked for, again and again until it is done.
+
+    Attributes:
+        kind: What is asked for.
+        span: Of a reload.
+        offsets: How far a reset goes, and how many offsets a skip keeps.
+        partition: The one that a reset or skip is about; ``None``: all.
+        batches: How many are rolled back.
+        moment: When it is asked for, as a share [0, 1) of a run's progress; ``None``: before the run.
+        kill_at: How far the first command is when it is killed, as a share of what such a command takes; ``None``: not.
+        supersede: Take an outstanding batch out of the way, instead of waiting until there is none.
+    """
+
+    kind: InterventionKind
+    span: Span | None = None
+    offsets: int = 0
+    partition: int | None = None
+    batches: int = 0
+    moment: float | None = None
+    kill_at: float | None = None
+    supersede: bool = True
+
+    def __str__(self) -> str:
+        when = "before" if self.moment is None else f"{self.moment:.2f}"
+        return f"{self.kind}@{when}" + ("" if self.kill_at is None else " killed")
+
+
+#: Kinds come in shuffled rounds, so that a short soak, too, meets each of them.
+_ROUND = (
+    InterventionKind.RELOAD,
+    InterventionKind.RELOAD,
+    InterventionKind.RESET_BACKWARDS,
+    InterventionKind.RESET_FORWARDS,
+    InterventionKind.SKIP_LAG,
+    InterventionKind.ROLL_BACK,
+    InterventionKind.ROLL_BACK,
+)
+_PER_CYCLE = {0: 2, 1: 5, 2: 2}  # weights
+_BESIDE, _KILLED, _WAITS, _ALL_PARTITIONS = 0.6, 0.5, 0.3, 0.4
+#: A few runs' worth of offsets of one partition at the default rate, so that resets pass begins of earlier batches.
+_MOST_BACKWARDS = 3000
+#: Less than waits for a run, so that something is left to read.
+_MOST_FORWARDS, _MOST_KEPT = 300, 200
+
+
+def interventions(chance: random.Random) -> Iterator[tuple[Intervention, ...]]:
+    """Gives those of one cycle after another, without end, in the order of their moments."""
+    kinds = _kinds(chance)
+    while True:
+        [count] = chance.choices(list(_PER_CYCLE), weights=list(_PER_CYCLE.values()))
+        chosen = [_intervention(next(kinds), chance) for _ in range(count)]
+        yield tuple(sorted(chosen, key=lambda one: -1.0 if one.moment is None else one.moment))
+
+
+def choose_span(chance: random.Random) -> Span:
+    """Chooses what a reload reads; a fifth of the spans reach to the end of the log."""
+    begin = chance.random()
+    end = 1.0 if chance.random() < 0.2 else begin + (1 - begin) * chance.random() / 2
+    return Span(chance.random() < 0.4, chance.randrange(PARTITIONS), round(begin, 3), round(end, 3))
+
+
+def reload_form(
+    span: Span, committed: Mapping[int, int], since: datetime, now: datetime, *, reason: str = "soak"
+) -> dict[str, str]:
+    """Gives the form of a run that reloads a span, with Airflow's names.
+
+    Args:
+        span: What is reloaded.
+        committed: The committed offset of each partition.
+        since: When the soak began.
+        now: The time.
+        reason: Why.
+    """
+    form = {"mode": "reload", "reason": reason}
+    if span.by_times:
+        begin, end = (since + timedelta(seconds=share * (now - since).total_seconds()) for share in _shares(span))
+        times = {"from": begin.isoformat(timespec="milliseconds")} | (
+            {} if span.end == 1 else {"to": end.isoformat(timespec="milliseconds")}
+        )
+        return form | times
+    begin_offset, end_offset = (int(share * committed.get(span.partition, 0)) for share in _shares(span))
+    end_text = "" if span.end == 1 or end_offset <= begin_offset else f" {end_offset}"
+    return form | {"offsets": f"{TOPIC} {span.partition} {begin_offset}{end_text}"}
+
+
+def reload_arguments(form: Mapping[str, str]) -> list[str]:
+    """Gives the arguments of ``run`` for a form."""
+    names = {"from": "--from-time", "to": "--to-time"}
+    return [part for key, value in form.items() for part in (names.get(key, f"--{key}"), value)]
+
+
+def change_arguments(wanted: Intervention, request_id: str, *, supersede: bool) -> list[str]:
+    """Gives the command that makes a position change or a roll-back."""
+    ending = ["--reason", "soak", "--request-id", request_id, "--apply", "--json"]
+    ending += ["--supersede"] if supersede else []
+    if wanted.kind is InterventionKind.ROLL_BACK:
+        return ["roll-back", PIPELINE, "--batches", str(wanted.batches), *ending]
+    only = [] if wanted.partition is None else ["--only", TOPIC, str(wanted.partition)]
+    change = {
+        InterventionKind.RESET_BACKWARDS: ["reset", "--by", str(-wanted.offsets)],
+        InterventionKind.RESET_FORWARDS: ["reset", "--by", str(wanted.offsets)],
+        InterventionKind.SKIP_LAG: ["skip-lag", "--keep", str(wanted.offsets)],
+    }[wanted.kind]
+    return ["change", PIPELINE, *change, *only, *ending]
+
+
+def _shares(span: Span) -> tuple[float, float]:
+    return span.begin, span.end
+
+
+def _kinds(chance: random.Random) -> Iterator[InterventionKind]:
+    while True:
+        yield from chance.sample(_ROUND, k=len(_ROUND))
+
+
+def _intervention(kind: InterventionKind, chance: random.Random) -> Intervention:
+    most = {
+        InterventionKind.RESET_BACKWARDS: _MOST_BACKWARDS,
+        InterventionKind.RESET_FORWARDS: _MOST_FORWARDS,
+        InterventionKind.SKIP_LAG: _MOST_KEPT,
+    }.get(kind)
+    is_beside = chance.random() < _BESIDE
+    moves = most is not None
+    return Intervention(
+        kind,
+        span=choose_span(chance) if kind is InterventionKind.RELOAD else None,
+        offsets=chance.randint(1, most) if most else 0,
+        partition=chance.randrange(PARTITIONS) if moves and chance.random() > _ALL_PARTITIONS else None,
+        batches=chance.randint(1, 2) if kind is InterventionKind.ROLL_BACK else 0,
+        moment=round(chance.random() * 0.95, 3) if is_beside else None,
+        kill_at=round(chance.random(), 3) if chance.random() < _KILLED else None,
+        supersede=not is_beside or chance.random() > _WAITS,
+    )
