@@ -76,10 +76,13 @@ class Attempt:
             SoakFailure: A code that no fault of a server or process excuses.
         """
         code = self._process.wait()
-        is_excused = code == STOP_AND_CALL and _ROLLED_BACK in self.log.read_bytes()
-        if code in (DONE, RETRY_LATER, *also) or is_excused or (self.is_killed and code == -signal.SIGKILL):
+        if code in (DONE, RETRY_LATER, *also) or self.was_rolled_back() or (self.is_killed and code == -signal.SIGKILL):
             return code
         raise SoakFailure(f"a run ended with exit code {code}", found=log_tail(self.log, 40))
+
+    def was_rolled_back(self) -> bool:
+        """Says whether the run ended because its batch was rolled back between load and audit."""
+        return self._process.poll() == STOP_AND_CALL and _ROLLED_BACK in self.log.read_bytes()
 
     def document(self) -> Any:
         """Gives the JSON document that the command printed."""

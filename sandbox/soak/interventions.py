@@ -53,7 +53,7 @@ class Intervention:
         offsets: How far a reset goes, and how many offsets a skip keeps.
         partition: The one that a reset or skip is about; ``None``: all.
         batches: How many are rolled back.
-        moment: When it is asked for, as a share [0, 1) of a run's progress; ``None``: before the run.
+        moment: When it is asked for, as a share [0, 0.7] of a run's progress; ``None``: before the run.
         kill_at: How far the first command is when it is killed, as a share of what such a command takes; ``None``: not.
         supersede: Take an outstanding batch out of the way, instead of waiting until there is none.
     """
@@ -84,6 +84,8 @@ _ROUND = (
 )
 _PER_CYCLE = {0: 2, 1: 5, 2: 2}  # weights
 _BESIDE, _KILLED, _WAITS, _ALL_PARTITIONS = 0.6, 0.5, 0.3, 0.4
+#: A command takes as long to start as a short run takes in all: asked for later, it would meet none but its end.
+_LATEST_MOMENT = 0.7
 #: A few runs' worth of offsets of one partition at the default rate, so that resets pass begins of earlier batches.
 _MOST_BACKWARDS = 3000
 #: Less than waits for a run, so that something is left to read.
@@ -174,7 +176,7 @@ def _intervention(kind: InterventionKind, chance: random.Random) -> Intervention
         offsets=chance.randint(1, most) if most else 0,
         partition=chance.randrange(PARTITIONS) if moves and chance.random() > _ALL_PARTITIONS else None,
         batches=chance.randint(1, 2) if kind is InterventionKind.ROLL_BACK else 0,
-        moment=round(chance.random() * 0.95, 3) if is_beside else None,
+        moment=round(chance.random() * _LATEST_MOMENT, 3) if is_beside else None,
         kill_at=round(chance.random(), 3) if chance.random() < _KILLED else None,
         supersede=not is_beside or chance.random() > _WAITS,
     )

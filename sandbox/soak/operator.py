@@ -185,8 +185,8 @@ class Operator:
 
     def _take_in_refusal(self, one: _UnderWay, attempt: Attempt) -> None:
         told = attempt.log.read_text(encoding="utf-8")
-        if _OUTSTANDING in told and not one.wanted.supersede:
-            return
+        if attempt.was_rolled_back() or (_OUTSTANDING in told and not one.wanted.supersede):
+            return  # the same again later
         if _REFUSED not in told or one.wanted.kind is not InterventionKind.ROLL_BACK:
             raise SoakFailure(f"{one.name} was refused", found=log_tail(attempt.log, 40))
         # Rightly so where a position change lies in between: that is the ledger's to say, and no rows may have moved.
