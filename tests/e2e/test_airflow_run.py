@@ -17,6 +17,7 @@ from sandbox.demo_driver import kill_driver, wait_for_staged_rows
 from sandbox.errors import SandboxError
 from tests.deadlines import until
 from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, AirflowWorld, Shop, opened_shop
+from tests.e2e.lines_pipeline import LinesPipeline
 
 RECORDS, MALFORMED = 60_000, 7
 TASKS = ("plan_batch", "load_batch", "audit_batch")
@@ -130,14 +131,15 @@ def test_no_secret_is_in_logs_rendered_fields_or_xcom(killed: KilledRun) -> None
     assert [(name, text) for name, content in shown.items() for text in spellings if text in content] == []
 
 
-def test_a_broken_pipeline_file_is_an_import_error_with_its_text(killed: KilledRun) -> None:
-    broken = killed.world.pipelines / "broken.yaml"
+def test_a_broken_pipeline_file_is_an_import_error_with_its_text_and_hides_no_other(world: AirflowWorld) -> None:
+    sound, broken = LinesPipeline("sound", "not-read"), world.pipelines / "broken.yaml"
+    world.add(sound)
     broken.write_text(BROKEN_FILE)
-    until(lambda: killed.airflow.import_errors() != [], "the broken file is noticed", 120)
-    [error] = killed.airflow.import_errors()
+    until(lambda: world.airflow.import_errors() != [], "the broken file is noticed", 120)
+    [error] = world.airflow.import_errors()
     assert error["filename"] == "pipeline_file_faults.py"
     assert "broken.yaml:2: schedule: expected a cron expression" in error["stack_trace"]
-    dag = killed.airflow.call("GET", f"/dags/{killed.dag_id}")
+    dag = world.airflow.call("GET", f"/dags/{sound.dag_id}")
     assert (dag["is_stale"], dag["has_import_errors"]) == (False, False)
     broken.unlink()
-    until(lambda: killed.airflow.import_errors() == [], "the error goes away with the file", 120)
+    until(lambda: world.airflow.import_errors() == [], "the error goes away with the file", 120)
