@@ -13,11 +13,16 @@
 #define LOSER(t)  staged_by_loser[TABLE * PARTITIONS + (t)]
 #define SPAN(t)   (END(MINE, t) - START(MINE, t))
 
-/* Which run is which makes no difference: run 0 begins first. */
+/* Which run is which makes no difference: run 0 begins first; not so where run 1 reloads. */
 #define MAY_BEGIN \
     ((_pid == 0 && attempts[0] < ATTEMPTS && in_doubt[0] == NO_COMMIT) || \
-     (_pid == 1 && attempts[1] < ATTEMPTS && in_doubt[1] == NO_COMMIT && attempts[0] > 0) || \
+     (_pid == 1 && attempts[1] < ATTEMPTS && in_doubt[1] == NO_COMMIT && RUN_0_HAS_BEGUN) || \
      (_pid == 2 && !has_zombie && (MAY_OVERLAP(0) || MAY_OVERLAP(1))))
+#ifdef RELOAD
+#define RUN_0_HAS_BEGUN true
+#else
+#define RUN_0_HAS_BEGUN (attempts[0] > 0)
+#endif
 #define MAY_OVERLAP(r) (is_alive[r] && attempts[r] < ATTEMPTS)
 
 /* Busy: the plan of another request waits. A hold lapses when its holder is dead, or is paused: once, as the zombie. */
@@ -25,8 +30,17 @@
 #define IS_BUSY (!IS(OWN, PLANNED) && !IS(OWN, COMMITTED) && IS_HELD && has_zombie)
 
 #define BATCHES_MOVED   (OUTSTANDING != seen_outstanding || OWN != seen_own)
+#ifdef RELOAD
+#define LINE_MOVED (line != seen_line || loaded_to != seen_loaded_to)
+#define IS_RELOAD  (request == 1)
+#define IS_ONE_READING true
+#else
+#define IS_ONE_READING false
+#define LINE_MOVED false
+#define IS_RELOAD  false
+#endif
 #define POSITIONS_MOVED \
-    (position[0] != seen_position[0] || position[1] != seen_position[1] || position_topic_id != seen_topic_id)
+    (position[0] != seen_position[0] || position[1] != seen_position[1] || position_topic_id != seen_topic_id || LINE_MOVED)
 #define HAS_MOVED(is_batches) (VIEW_RECHECK && (is_batches -> BATCHES_MOVED : POSITIONS_MOVED))
 #define IS_READ_TO_THE_END (log_end[0] == seen_position[0] && log_end[1] == seen_position[1])
 
@@ -43,7 +57,10 @@ inline may_die()
 inline forget_plan()
 {
     seen_position[0] = 0; seen_position[1] = 0; seen_topic_id = 0; seen_outstanding = NONE; seen_own = NONE;
-    end_seen[0] = 0; end_seen[1] = 0; topic_id = 0; is_right = false
+    end_seen[0] = 0; end_seen[1] = 0; topic_id = 0; is_right = false;
+#ifdef RELOAD
+    seen_loaded_to = 0; seen_line = 0; span_start = 0
+#endif
 }
 
 /* One task reads its range and commits its COPY; Spark may have run one of them twice. */
@@ -57,7 +74,10 @@ inline stage(t)
        :: skip
        :: t == 0 && STAGING_PER_CLAIM -> LOSER(t) = log_topic_id; printf("run %d by driver %d: Spark has run that task twice\n", WHO)
        fi;
-       WINNER(t) = log_topic_id
+       WINNER(t) = log_topic_id;
+#ifdef RELOAD
+       staged_lacks_first[TABLE * PARTITIONS + (t)] = IS_COMPACTED && t == 0 && START(MINE, t) == 0;
+#endif
     :: log_end[t] >= END(MINE, t) && WINNER(t) != 0 ->
        /* Only where claims share tables: another claim's rows are there, and Spark numbers task attempts from 0. */
        LOSER(t) = log_topic_id;
@@ -65,27 +85,62 @@ inline stage(t)
     fi
 }
 
+#define LACKS(t)     LACKS_FIRST(TABLE * PARTITIONS + (t))
+#define STAGED(t)    (SPAN(t) - LACKS(t))
+#define STAGED_ROWS(topic_id, t) (ROWS(topic_id, t, START(MINE, t), END(MINE, t)) & ~LACKS(t))
+
 /* INSERT ... SELECT from staging: counts its rows, and those that a complete staging has. */
 inline insert_rows(t)
 {
     if
     :: READS(MINE, t) ->
-       rows_wanted = rows_wanted + SPAN(t);
+       rows_wanted = rows_wanted + STAGED(t);
        if
        :: WINNER(t) != 0 ->
-          rows_found = rows_found + SPAN(t);
-          inserted[_pid] = inserted[_pid] | ROWS(WINNER(t), t, START(MINE, t), END(MINE, t))
+          rows_found = rows_found + STAGED(t);
+          inserted[_pid] = inserted[_pid] | STAGED_ROWS(WINNER(t), t)
        :: else
        fi;
        if
        :: LOSER(t) != 0 && !(WINNER_FILTER && STAGING_PER_CLAIM) ->
-          rows_found = rows_found + SPAN(t);
+          rows_found = rows_found + STAGED(t);
           twice[_pid] = twice[_pid] || LOSER(t) == WINNER(t);
-          inserted[_pid] = inserted[_pid] | ROWS(LOSER(t), t, START(MINE, t), END(MINE, t))
+          inserted[_pid] = inserted[_pid] | STAGED_ROWS(LOSER(t), t)
        :: else
        fi
     :: else
     fi
+}
+
+/* DELETE by identity of what was loaded before; `would_lose`: the log no longer holds something of it. */
+inline replace_rows()
+{
+#ifdef RELOAD
+    if
+    :: REPLACE && READS(MINE, 0) && START(MINE, 0) < REPLACED_TO ->
+       deleted[_pid] = target & ROWS(TOPIC_ID(MINE), 0, START(MINE, 0), REPLACED_TO);
+       would_lose = LACKS(0) && (deleted[_pid] & 1) != 0
+    :: else
+    fi
+#else
+    skip
+#endif
+}
+
+/* What the plan reads of partition 0; partition 1 has no other runs than live ones. */
+inline choose_range()
+{
+    START(new, 0) = seen_position[0];
+    END(new, 0) = end_seen[0];
+#ifdef RELOAD
+    if
+    :: IS_RELOAD -> START(new, 0) = (NO_GAP && span_start > seen_position[0] -> seen_position[0] : span_start)
+    :: else
+    fi;
+    b_before[new - 1] = seen_position[0];
+    b_loaded_to[new - 1] = seen_loaded_to;
+    b_line[new - 1] = seen_line
+#endif
 }
 
 inline record_batch()
@@ -104,9 +159,8 @@ inline record_batch()
     fi;
     new = (STATE(FIRST_OF(request)) == UNUSED -> FIRST_OF(request) : SECOND_OF(request));
     TOPIC_ID(new) = seen_topic_id;
-    START(new, 0) = seen_position[0];
+    choose_range();
     START(new, 1) = seen_position[1];
-    END(new, 0) = end_seen[0];
     END(new, 1) = end_seen[1];
     STATE(new) = (READS(new, 0) || READS(new, 1) -> PLANNED : COMMITTED);
     printf("run %d by driver %d: records batch %d: [%d, %d) and [%d, %d), superseding batch %d\n",
@@ -132,6 +186,11 @@ active [DRIVERS] proctype Attempt()
     byte topic_id;
     bool is_right; /* bookkeeping: at some moment while Kafka was asked there was nothing to read */
     byte rows_found, rows_wanted, new;
+#ifdef RELOAD
+    byte seen_loaded_to, seen_line;
+    byte span_start; /* of a reload: [0, 1), [0, 2) or [1, 2) */
+    bool would_lose;
+#endif
 
 end_begin:
     atomic {
@@ -167,6 +226,10 @@ look:
             seen_position[0] = position[0];
             seen_position[1] = position[1];
             seen_topic_id = position_topic_id;
+#ifdef RELOAD
+            seen_loaded_to = loaded_to;
+            seen_line = line;
+#endif
             seen_outstanding = OUTSTANDING;
             seen_own = OWN;
             topic_id = log_topic_id;
@@ -195,6 +258,15 @@ look:
         :: end_seen[0] < seen_position[0] || end_seen[1] < seen_position[1] -> goto stopped /* LogTruncated */
         :: else
         fi;
+#ifdef RELOAD
+        if
+        :: !IS_RELOAD
+        :: IS_RELOAD && end_seen[0] > 0 -> end_seen[0] = 1
+        :: IS_RELOAD && end_seen[0] > 1 -> span_start = 0
+        :: IS_RELOAD && end_seen[0] > 1 -> span_start = 1
+        :: IS_RELOAD && end_seen[0] == 0
+        fi;
+#endif
         if
         :: seen_topic_id != 0 -> topic_id = 0
         :: else
@@ -206,7 +278,7 @@ look:
         may_die();
         printf("run %d by driver %d: begins to record its plan; reads the ledger again, first half\n", WHO);
         if
-        :: HAS_MOVED(BATCHES_BEFORE_POSITIONS) -> goto moved
+        :: HAS_MOVED(BATCHES_BEFORE_POSITIONS) || (IS_ONE_READING && HAS_MOVED(!BATCHES_BEFORE_POSITIONS)) -> goto moved
         :: else
         fi;
         in_transaction[_pid] = true;
@@ -216,6 +288,7 @@ look:
         fi
     }
 
+#ifndef RELOAD /* A change takes the same lock: between the halves nothing new can happen. */
     atomic { /* Second half: another statement, which sees what was committed in between. */
         may_die();
         printf("run %d by driver %d: second half\n", WHO);
@@ -225,6 +298,7 @@ look:
         :: else
         fi
     }
+#endif
 
     atomic { /* Supersede, insert, COMMIT. A publish under way is waited for. */
         !in_transaction[_pid] || seen_outstanding == NONE || batch_lock[seen_outstanding - 1] == NOBODY ->
@@ -306,7 +380,13 @@ publish:
         :: in_transaction[_pid] && COMPARE_AND_SET && !CAN_BE_PUBLISHED(MINE) -> goto alarmed
         :: else
         fi;
-        d_step { insert_rows(0); insert_rows(1) };
+        d_step { replace_rows(); insert_rows(0); insert_rows(1) };
+#ifdef RELOAD
+        if
+        :: NOTHING_LOST && would_lose -> would_lose = false; goto stopped /* ReloadWouldLose */
+        :: else -> would_lose = false
+        fi;
+#endif
         if
         :: STAGED_COUNT && rows_found < rows_wanted -> goto failed /* StagingLost */
         :: STAGED_COUNT && rows_found > rows_wanted -> goto alarmed
@@ -400,15 +480,15 @@ failed: /* RetryLater */
     atomic {
         printf("run %d by driver %d: fails, to be retried\n", WHO);
         /* progress: without a fault no attempt fails */
-        PROGRESS(faults > 0 || has_zombie);
+        PROGRESS(faults > 0 || has_zombie || IS_CHANGED || IS_COMPACTED);
         goto over
     }
 
-stopped: /* StopAndCall: TopicRecreated, LogTruncated or OffsetsExpired */
+stopped: /* StopAndCall: TopicRecreated, LogTruncated, OffsetsExpired or ReloadWouldLose */
     atomic {
-        printf("run %d by driver %d: stops, the topic is not the one that was planned\n", WHO);
-        /* progress: a run stops for the topic only after it was re-created */
-        PROGRESS(log_topic_id == 2);
+        printf("run %d by driver %d: stops, the log is not the one that was planned\n", WHO);
+        /* progress: a run stops for the log only after the topic was re-created, or compacted */
+        PROGRESS(log_topic_id == 2 || IS_COMPACTED);
         goto over
     }
 

@@ -70,34 +70,37 @@ def breaks(cut: Cut) -> Line:
 
 def shortest_counterexample(cut: Cut) -> Search:
     """Gives it, or the last search when there is none."""
-    found = search(_defines(cut.guards, cut.checked, 0), shortest=True)
+    found = search(_defines(cut, 0), shortest=True)
     for faults in range(1, cut.max_faults + 1):
         if found.broken:
             break
-        found = search(_defines(cut.guards, cut.checked, faults), shortest=True)
+        found = search(_defines(cut, faults), shortest=True)
     return found
 
 
-def _defines(without: tuple[str, ...], checked: Checked, faults: int) -> list[str]:
-    return [f"CHECKED={checked.value}", f"MAX_FAULTS={faults}", *(f"NO_{guard}" for guard in without)]
+def _defines(cut: Cut, faults: int) -> list[str]:
+    scenario = [cut.scenario] if cut.scenario else []
+    return [f"CHECKED={cut.checked.value}", f"MAX_FAULTS={faults}", *scenario, *(f"NO_{guard}" for guard in cut.guards)]
 
 
 def _with_one_put_back() -> Iterator[Callable[[], Line]]:
     """Yields searches that must find nothing: each larger cut with one of its guards put back."""
     rests = {
-        (tuple(sorted(set(cut.guards) - {guard})), cut.checked, cut.max_faults)
+        (tuple(sorted(set(cut.guards) - {guard})), cut.checked, cut.max_faults, cut.scenario)
         for cut in CUTS
         if len(cut.guards) > 1
         for guard in cut.guards
     }
-    for rest, checked, faults in sorted(rests):
-        name = f"with one put back: without {' + '.join(rest)} ({checked.name.lower()})"
-        yield partial(holds, name, *_defines(rest, checked, faults))
+    for rest in (Cut(*values) for values in sorted(rests)):
+        name = f"with one put back: without {' + '.join(rest.guards)} ({rest.checked.name.lower()})"
+        yield partial(holds, name, *_defines(rest, rest.max_faults))
 
 
 def _searches(faults: int, *, is_minimal: bool) -> Iterator[Callable[[], Line]]:
     yield partial(holds, f"the protocol, up to {faults} faults", f"MAX_FAULTS={faults}")
     yield partial(holds, "the protocol from the first plan on, up to 1 fault", "MAX_FAULTS=1", "FIRST_PLAN")
+    yield partial(holds, "with reloads and a reset, without faults", "MAX_FAULTS=0", "RESET")
+    yield partial(holds, "with reloads and an accepted topic, without faults", "MAX_FAULTS=0", "ACCEPT")
     yield from (partial(breaks, cut) for cut in CUTS)
     if is_minimal:
         yield from _with_one_put_back()
@@ -117,9 +120,9 @@ def check(faults: int, *, is_minimal: bool) -> int:
     return 1 if wrong else 0
 
 
-def show(without: tuple[str, ...], checked: Checked) -> int:
+def show(without: tuple[str, ...], checked: Checked, scenario: str) -> int:
     """Prints the shortest counterexample without some guards; gives the exit code."""
-    found = shortest_counterexample(Cut(without, checked, max_faults=2))
+    found = shortest_counterexample(Cut(without, checked, 0 if scenario else 2, scenario))
     for number, step in enumerate(found.story, start=1):
         print(f"{number:3}  {step}")
     print(f"broken: {found.broken}" if found.broken else f"none in {found.states:,} states")
@@ -136,6 +139,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--show", nargs="+", metavar="GUARD", choices=guards(), help="print a counterexample")
     parser.add_argument("--checked", default="PROGRESS", choices=[c.name for c in Checked], help="with --show: up to")
+    parser.add_argument("--scenario", default="", choices=["RESET", "ACCEPT"], help="with --show: reloads and changes")
     parser.add_argument("--minimal", action="store_true", help="also put each guard of a set back (takes an hour)")
     parser.add_argument("--faults", type=int, default=2, help="faults in the full search (default: 2)")
     options = parser.parse_args()
@@ -147,7 +151,7 @@ def main() -> int:
         signal.signal(number, _stop)
     try:
         if options.show:
-            return show(tuple(options.show), Checked[options.checked])
+            return show(tuple(options.show), Checked[options.checked], options.scenario)
         return check(options.faults, is_minimal=options.minimal)
     except SpinFailed as error:
         print(f"error: {error}", file=sys.stderr)

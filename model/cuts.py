@@ -26,11 +26,13 @@ class Cut:
         guards: Their names in ``guards.pml``.
         checked: The families of assertions in which a counterexample is looked for.
         max_faults: How many faults may happen, besides one zombie and one re-creation of the topic.
+        scenario: Macro of the search, where it is not the first one: ``RESET`` or ``ACCEPT`` (``ledger.pml``).
     """
 
     guards: tuple[str, ...]
     checked: Checked = Checked.PROGRESS
     max_faults: int = 1
+    scenario: str = ""
 
 
 CUTS = (
@@ -67,4 +69,15 @@ CUTS = (
     Cut(("STATE_CHECK", "COMMIT_RECHECK", "FORWARD_STATES", "COMPARE_AND_SET", "CHAIN_INDEX"), Checked.PROMISE),
     Cut(("WINNER_FILTER", "STAGED_COUNT"), Checked.PROMISE, max_faults=0),
     Cut(("STAGING_PER_CLAIM", "STAGED_COUNT"), Checked.PROMISE, max_faults=0),
+    # Reloads and position changes: one guard.
+    Cut(("REPLACE",), Checked.PROMISE, max_faults=0, scenario="RESET"),
+    Cut(("UP_TO_LOADED",), Checked.PROMISE, max_faults=0, scenario="RESET"),
+    Cut(("NOTHING_LOST",), Checked.PROMISE, max_faults=0, scenario="RESET"),
+    Cut(("NO_GAP",), Checked.PROMISE, max_faults=0, scenario="RESET"),
+    Cut(("NEXT_LINE",), max_faults=0, scenario="RESET"),
+    Cut(("CHANGE_SUPERSEDES",), max_faults=0, scenario="RESET"),
+    Cut(("CHANGE_RECHECK",), max_faults=0, scenario="RESET"),
+    Cut(("GENERATION",), max_faults=0, scenario="ACCEPT"),
+    # Two that stand in for each other.
+    Cut(("CHANGE_RECHECK", "CHANGE_COMPARE_AND_SET"), Checked.PROMISE, max_faults=0, scenario="RESET"),
 )

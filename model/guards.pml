@@ -171,3 +171,66 @@
 #else
 #define IN_DOUBT_LOCK true
 #endif
+
+/* Publish: what the batch reads again is deleted first, by identity (delete_replaced.sql). */
+#ifdef NO_REPLACE
+#define REPLACE false
+#else
+#define REPLACE true
+#endif
+
+/* Publish: that goes up to loaded_to, not to the position only (core/offsets.py, OffsetRange.replaced_to). */
+#ifdef NO_UP_TO_LOADED
+#define UP_TO_LOADED false
+#else
+#define UP_TO_LOADED true
+#endif
+
+/* Publish: what is deleted must be staged again, else ReloadWouldLose (core/replacement.py, require_nothing_lost). */
+#ifdef NO_NOTHING_LOST
+#define NOTHING_LOST false
+#else
+#define NOTHING_LOST true
+#endif
+
+/* Plan: a span above the position begins at the position (core/range_rule.py). */
+#ifdef NO_NO_GAP
+#define NO_GAP false
+#else
+#define NO_GAP true
+#endif
+
+/* Position change: backwards begins the next line (core/offset_changes.py, moved). */
+#ifdef NO_NEXT_LINE
+#define NEXT_LINE false
+#else
+#define NEXT_LINE true
+#endif
+
+/* Position change: an accepted topic begins the next generation, which is in every key (core/log_changes.py). */
+#ifdef NO_GENERATION
+#define GENERATION false
+#else
+#define GENERATION true
+#endif
+
+/* Position change: the outstanding batch is superseded with it, or it is refused (core/outstanding.py). */
+#ifdef NO_CHANGE_SUPERSEDES
+#define CHANGE_SUPERSEDES false
+#else
+#define CHANGE_SUPERSEDES true
+#endif
+
+/* Position change: under the pipeline lock the ledger must stand as it was seen (ChangeView.still_stands). */
+#ifdef NO_CHANGE_RECHECK
+#define CHANGE_RECHECK false
+#else
+#define CHANGE_RECHECK true
+#endif
+
+/* Position change: a position moves only where it stands as it was seen (change_positions.sql). */
+#ifdef NO_CHANGE_COMPARE_AND_SET
+#define CHANGE_COMPARE_AND_SET false
+#else
+#define CHANGE_COMPARE_AND_SET true
+#endif

@@ -5,6 +5,21 @@
  * old values, and the locks that it has taken. Time is not modelled: whatever could pass may pass at any moment.
  */
 
+/*
+ * -DRESET and -DACCEPT, two searches more, both -DRELOAD: run 1 reloads a span of partition 0, and an operator changes
+ * positions. With RESET the log is compacted and the position put back; with ACCEPT the topic is created again, and
+ * accepted. All else is as in the first search, but partition 1 has nothing to read, which keeps the states few.
+ */
+#ifdef RESET
+#define RELOAD
+#endif
+#ifdef ACCEPT
+#define RELOAD
+#define IS_ACCEPTED_LATER true
+#else
+#define IS_ACCEPTED_LATER false
+#endif
+
 #define RUNS       2
 #define ATTEMPTS   2 /* of each run */
 #define PARTITIONS 2
@@ -25,9 +40,21 @@ byte b_claim[BATCHES];      /* who claimed last: the fencing token */
 byte b_topic_id[BATCHES];   /* frozen with the plan */
 byte b_start[8];            /* ranges [start, end) by batch and partition */
 byte b_end[8];
+#ifdef RELOAD
+byte b_before[BATCHES];     /* of partition 0: committed_before, loaded_to and line of the range */
+byte b_loaded_to[BATCHES];
+byte b_line[BATCHES];
+#endif
 
 /* Positions. Topic ids: the log's incarnations are 1 and 2; 0 before the first plan (-DFIRST_PLAN begins there). */
+#ifdef RELOAD               /* An earlier batch has loaded the first record of each partition: [0, 1) in line 0. */
+byte position[PARTITIONS] = 1;
+byte loaded_to = 1;         /* of partition 0 */
+byte line;
+byte loaded_before;         /* bookkeeping: loaded_to of the first incarnation, once the second was accepted */
+#else
 byte position[PARTITIONS];  /* committed offset */
+#endif
 #ifdef FIRST_PLAN
 byte position_topic_id;
 #else
@@ -35,12 +62,23 @@ byte position_topic_id = 1;
 #endif
 
 /* Rows of the target: a bit for each record (incarnation, partition, offset); two offsets a partition. */
+#ifdef RELOAD
+byte target = 5;
+#else
 byte target;
+#endif
 #define ROWS(id, p, start, end) ((((1 << (end)) - 1) - ((1 << (start)) - 1)) << (((id) - 1) * 4 + (p) * 2))
 
 /* Staging tables. A task attempt is in them once it has committed its COPY. */
 byte staged_by_winner[8];   /* by table and task: the topic id that was read; 0: no rows */
 byte staged_by_loser[8];    /* the same for a task attempt that Spark repeated or doubled and did not take */
+
+#ifdef RELOAD
+bool staged_lacks_first[8]; /* the log no longer held the first record when the task read */
+#define LACKS_FIRST(i) staged_lacks_first[i]
+#else
+#define LACKS_FIRST(i) false
+#endif
 
 /* Row locks: who has them. */
 byte pipeline_lock;
@@ -51,6 +89,12 @@ byte positions_lock;
 bool in_transaction[DRIVERS];
 byte inserted[DRIVERS];     /* rows that it has inserted, as in target */
 bool twice[DRIVERS];        /* it has inserted a row twice */
+#ifdef RELOAD
+byte deleted[DRIVERS];      /* rows that it has deleted, as in target */
+#define DELETED(who) deleted[who]
+#else
+#define DELETED(who) 0
+#endif
 
 /* A COMMIT whose answer its client will not get. */
 #define NO_COMMIT 0
@@ -69,6 +113,21 @@ byte works_on[DRIVERS];     /* the batch that it loads */
 byte faults;                /* deaths of attempts, crashes of PostgreSQL, answers to COMMIT that are lost */
 bool has_zombie;            /* an attempt goes on although it was given up: once in all */
 
+#ifdef RELOAD
+bool is_changed;            /* a position was changed: it took a batch out of the way of its attempt */
+#define IS_CHANGED   is_changed
+#ifdef RESET
+#define IS_COMPACTED is_compacted
+#else
+#define IS_COMPACTED false
+#endif
+#define REPLACED_TO  ((LOADED_TO_BOUND(MINE)) < END(MINE, 0) -> LOADED_TO_BOUND(MINE) : END(MINE, 0))
+#define LOADED_TO_BOUND(batch) (UP_TO_LOADED -> LOADED_TO(batch) : BEFORE(batch, 0))
+#else
+#define IS_CHANGED   false
+#define IS_COMPACTED false
+#endif
+
 byte batch_left;
 
 #define ME              (_pid + 1)
@@ -78,6 +137,18 @@ byte batch_left;
 #define START(batch, p) b_start[((batch) - 1) * PARTITIONS + (p)]
 #define END(batch, p)   b_end[((batch) - 1) * PARTITIONS + (p)]
 #define READS(batch, p) (START(batch, p) < END(batch, p))
+#ifdef RELOAD
+#define BEFORE(batch, p) ((p) == 0 -> b_before[(batch) - 1] : START(batch, p))
+#define LOADED_TO(batch) b_loaded_to[(batch) - 1]
+#define LINE(batch)      b_line[(batch) - 1]
+#define LINE_NOW         line
+#else
+#define BEFORE(batch, p) START(batch, p)
+#define LINE(batch)      0
+#define LINE_NOW         0
+#endif
+#define AFTER(batch, p)  (END(batch, p) > BEFORE(batch, p) -> END(batch, p) : BEFORE(batch, p))
+#define MOVES(batch, p)  (READS(batch, p) && AFTER(batch, p) > BEFORE(batch, p))
 
 #define FIRST_OF(r)   ((r) * 2 + 1)
 #define SECOND_OF(r)  ((r) * 2 + 2)
@@ -105,13 +176,23 @@ byte batch_left;
 #define ANY_STANDS_BESIDE(r, replaced) \
     (STANDS_BESIDE(FIRST_OF(r), replaced) || STANDS_BESIDE(SECOND_OF(r), replaced))
 
-/* The chain of published ranges: another one in the same incarnation that begins or ends at the same position. */
+/* The chain of published ranges: another one of the same generation and line that moved the same position from or to
+   the same offset. The generation counts the incarnations that were accepted. */
+#define IS_OF_GENERATION(batch, topic_id) (!GENERATION || TOPIC_ID(batch) == (topic_id))
 #define IN_THE_PLACE_OF(other, batch, p) \
-    ((other) != (batch) && STATE(other) == COMMITTED && TOPIC_ID(other) == TOPIC_ID(batch) && \
-     READS(batch, p) && READS(other, p) && (START(other, p) == START(batch, p) || END(other, p) == END(batch, p)))
+    ((other) != (batch) && STATE(other) == COMMITTED && IS_OF_GENERATION(other, TOPIC_ID(batch)) && \
+     LINE(other) == LINE(batch) && MOVES(batch, p) && MOVES(other, p) && \
+     (BEFORE(other, p) == BEFORE(batch, p) || AFTER(other, p) == AFTER(batch, p)))
+#ifdef RELOAD
+#define IN_THE_PLACE_OF_EARLIER(batch, p) \
+    (IS_OF_GENERATION(batch, 1) && LINE(batch) == 0 && MOVES(batch, p) && \
+     (BEFORE(batch, p) == 0 || AFTER(batch, p) == 1))
+#else
+#define IN_THE_PLACE_OF_EARLIER(batch, p) false
+#endif
 #define BREAKS_CHAIN(batch, p) \
     (IN_THE_PLACE_OF(1, batch, p) || IN_THE_PLACE_OF(2, batch, p) || \
-     IN_THE_PLACE_OF(3, batch, p) || IN_THE_PLACE_OF(4, batch, p))
+     IN_THE_PLACE_OF(3, batch, p) || IN_THE_PLACE_OF(4, batch, p) || IN_THE_PLACE_OF_EARLIER(batch, p))
 
 /* ---- The promise --------------------------------------------------------------------------------------------------
  * Three families of assertions; model/check.py prints the words after the family's name.
@@ -127,13 +208,20 @@ byte batch_left;
 #define RULE(condition)     assert(CHECKED < 2 || (condition))
 #define PROGRESS(condition) assert(CHECKED < 3 || (condition))
 
-#define ROWS_BELOW_POSITIONS \
+#ifdef RELOAD /* What lies between position and loaded_to stays until it is replaced; so does the incarnation before. */
+#define ROWS_OF(topic_id, to_0, to_1) (ROWS(topic_id, 0, 0, to_0) | ROWS(topic_id, 1, 0, to_1))
+#define ROWS_THAT_STAY \
+    (position_topic_id == 1 -> ROWS_OF(1, loaded_to, position[1]) : \
+     (ROWS_OF(1, loaded_before, 1) | ROWS_OF(2, loaded_to, position[1])))
+#else
+#define ROWS_THAT_STAY \
     (position_topic_id == 0 -> 0 : \
      (ROWS(position_topic_id, 0, 0, position[0]) | ROWS(position_topic_id, 1, 0, position[1])))
+#endif
 #define ROWS_OF_OTHER_INCARNATION (position_topic_id == 1 -> 240 : 15)
-#define MOVES_BACK(batch, p) (READS(batch, p) && END(batch, p) < position[p])
+#define MOVES_BACK(batch, p) (READS(batch, p) && AFTER(batch, p) < position[p])
 #define SKIPS(batch, p)      (READS(batch, p) && START(batch, p) > position[p])
-#define STILL_FITS(batch, p) (!READS(batch, p) || START(batch, p) == position[p])
+#define STILL_FITS(batch, p) (!READS(batch, p) || (BEFORE(batch, p) == position[p] && LINE(batch) == LINE_NOW))
 #define CAN_BE_PUBLISHED(batch) \
     (STILL_FITS(batch, 0) && STILL_FITS(batch, 1) && TOPIC_ID(batch) == position_topic_id)
 #define IS_STUCK(batch)      (STATE(batch) == PLANNED && !CAN_BE_PUBLISHED(batch))
@@ -142,7 +230,7 @@ byte batch_left;
 inline check_visible()
 {
     /* promise: rows and positions agree, and nothing is missing below a position */
-    PROMISE(target == ROWS_BELOW_POSITIONS);
+    PROMISE(target == ROWS_THAT_STAY);
     /* promise: a request has at most one committed batch */
     PROMISE(COMMITTED_OF(0) <= 1 && COMMITTED_OF(1) <= 1);
     /* rule: at most one batch is outstanding */
@@ -156,7 +244,19 @@ inline drop_staged(table)
     staged_by_winner[table * PARTITIONS] = 0;
     staged_by_winner[table * PARTITIONS + 1] = 0;
     staged_by_loser[table * PARTITIONS] = 0;
-    staged_by_loser[table * PARTITIONS + 1] = 0
+    staged_by_loser[table * PARTITIONS + 1] = 0;
+#ifdef RELOAD
+    staged_lacks_first[table * PARTITIONS] = false
+#endif
+}
+
+inline forget_range(batch)
+{
+#ifdef RELOAD
+    b_before[batch - 1] = 0; b_loaded_to[batch - 1] = 0; b_line[batch - 1] = 0
+#else
+    skip
+#endif
 }
 
 /* Forgets of a batch what nobody will look at again, so that histories that differ in it alone are one state. */
@@ -167,7 +267,8 @@ inline forget_batch(batch)
        CLAIM(batch) = NOBODY;
        if
        :: STATE(batch) == SUPERSEDED ->
-          TOPIC_ID(batch) = 0; START(batch, 0) = 0; START(batch, 1) = 0; END(batch, 0) = 0; END(batch, 1) = 0
+          TOPIC_ID(batch) = 0; START(batch, 0) = 0; START(batch, 1) = 0; END(batch, 0) = 0; END(batch, 1) = 0;
+          forget_range(batch)
        :: else
        fi
     :: else
@@ -188,6 +289,9 @@ inline release(who)
     in_transaction[who] = false;
     inserted[who] = 0;
     twice[who] = false;
+#ifdef RELOAD
+    deleted[who] = 0;
+#endif
     if :: pipeline_lock == who + 1 -> pipeline_lock = NOBODY :: else fi;
     if :: positions_lock == who + 1 -> positions_lock = NOBODY :: else fi;
     if :: batch_lock[0] == who + 1 -> batch_lock[0] = NOBODY :: else fi;
@@ -200,7 +304,7 @@ inline release(who)
 inline do_commit(who, batch)
 {
     /* promise: no record is in the target twice */
-    PROMISE(!twice[who] && (target & inserted[who]) == 0);
+    PROMISE(!twice[who] && ((target & ~DELETED(who)) & inserted[who]) == 0);
     /* promise: rows of another incarnation of the topic are never booked under a position */
     PROMISE((inserted[who] & ROWS_OF_OTHER_INCARNATION) == 0);
     /* promise: positions never move backwards */
@@ -211,9 +315,12 @@ inline do_commit(who, batch)
     RULE(STATE(batch) != SUPERSEDED);
     /* rule: an attempt with an older claim changes nothing */
     RULE(CLAIM(batch) == who + 1);
-    target = target | inserted[who];
-    if :: READS(batch, 0) -> position[0] = END(batch, 0) :: else fi;
-    if :: READS(batch, 1) -> position[1] = END(batch, 1) :: else fi;
+    target = (target & ~DELETED(who)) | inserted[who];
+    if :: READS(batch, 0) -> position[0] = AFTER(batch, 0) :: else fi;
+    if :: READS(batch, 1) -> position[1] = AFTER(batch, 1) :: else fi;
+#ifdef RELOAD
+    if :: position[0] > loaded_to -> loaded_to = position[0] :: else fi;
+#endif
     STATE(batch) = COMMITTED;
     check_visible();
     release(who)

@@ -8,3 +8,6 @@
 #include "log.pml"
 #include "attempt.pml"
 #include "world.pml"
+#ifdef RELOAD
+#include "operator.pml"
+#endif

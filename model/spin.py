@@ -16,7 +16,7 @@ _SCRATCH = MODEL.parent / ".cache" / "model"
 _MEMORY_LIMIT_MB = 3_500
 #: Far above the depth of the deepest search, which is below 400.
 _DEPTH_LIMIT = 10_000
-_STORY = re.compile(r"^(run|Kafka|PostgreSQL)\b")
+_STORY = re.compile(r"^(run|Kafka|PostgreSQL|operator)\b")
 _PLACE = re.compile(r"^spin: (\S+\.pml):(\d+), Error: assertion violated", re.MULTILINE)
 _WORDS = re.compile(r"/\* (promise|rule|progress): (.+) \*/")
 

@@ -48,15 +48,23 @@ end:
            log_end[0]++;
            printf("Kafka: a record is appended to partition 0\n")
        }
+#ifndef RESET
     :: atomic { /* The topic is deleted and created again: shorter, as long as or longer than what was loaded. */
            log_topic_id == 1 && (position_topic_id != 0 || is_asked) ->
            log_topic_id = 2;
            if
            :: true -> log_end[0] = 0; log_end[1] = 0
-           :: true -> log_end[0] = 2; log_end[1] = 1
+           :: true -> log_end[0] = 2; log_end[1] = (IS_ACCEPTED_LATER -> 0 : 1)
            fi;
            printf("Kafka: the topic is created again, with end offsets %d and %d\n", log_end[0], log_end[1])
        }
+#else
+    :: atomic { /* Compaction. */
+           !is_compacted ->
+           is_compacted = true;
+           printf("Kafka: the first record of partition 0 is compacted away\n")
+       }
+#endif
     :: atomic { /* PostgreSQL crashes and comes back: transactions are rolled back, UNLOGGED tables are empty. */
            faults < MAX_FAULTS && (CAN_LOSE(0) || CAN_LOSE(1) || CAN_LOSE(2) || IS_STAGED(3)) ->
            d_step {
