@@ -44,7 +44,8 @@ NEEDS: dict[type[IngestError], set[Happened]] = {
     # Two attempts hold the same claim after a restore, and their tasks have the same numbers: refused, never doubled.
     errors.AccountingMismatch: {H.RESTORED},
     errors.BatchOutstanding: {H.CHANGED},
-    errors.BrokerUnavailable: {H.CONNECTION_LOST},
+    # No offsets for a time of a partition that the log no longer has, or that has no leader.
+    errors.BrokerUnavailable: {H.CONNECTION_LOST, H.LEADER_LOST, H.TOPIC_DELETED},
     errors.ClusterChanged: {H.CLUSTER_CHANGED},
     errors.CommitDidNotHappen: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
     errors.CommitStateUnknown: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST},

@@ -8,15 +8,18 @@ import pytest
 
 from kafka_ingest.core.batch import BatchState, Request
 from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.core.run_options import RunOptions, TimeSpan
 from tests.fakes.log import Fate
 from tests.protocol_model.crash_points import Fault, every_fault, run_into
 from tests.protocol_model.driven_steps import drive_steps
 from tests.protocol_model.pipeline import model_settings
 from tests.protocol_model.situations import Happened
 from tests.protocol_model.stores import FakeStore, Store
-from tests.protocol_model.world import World
+from tests.protocol_model.world import FIRST_MS, World
 
-_REQUEST = Request("scheduled", "run-2")
+LIVE = Request("scheduled", "run-2")
+#: Reads everything from the first record on: what is loaded is replaced, the backlog moves the positions.
+RELOAD = Request("backfill", "run-2", parameters=RunOptions(times=TimeSpan(FIRST_MS)).to_parameters())
 
 #: Partition and offset of what is stored in the end: offset 2 of partition 1 is a tombstone that becomes a row, 0 there
 #: was aborted, 1 is its marker.
@@ -40,20 +43,20 @@ def world_with_backlog(store: Store) -> World:
 
 
 @cache
-def faults_of_a_run() -> list[Fault]:
-    """Gives every fault that a run in that world can meet."""
+def faults_of_a_run(request: Request) -> list[Fault]:
+    """Gives every fault that a run with this request can meet in that world."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         drive_steps(monkeypatch)
         world = world_with_backlog(FakeStore())
-        attempt = world.start_run(_REQUEST)
+        attempt = world.start_run(request)
         world.finish(attempt)
         return every_fault(attempt)
 
 
-def require_one_copy(store: Store, first: Fault, second: Fault) -> None:
+def require_one_copy(store: Store, first: Fault, second: Fault, request: Request) -> None:
     """Runs into both faults, then to the end, and checks what is stored."""
     world = world_with_backlog(store)
-    last = run_into(first, second, world=world, start=partial(world.start_run, _REQUEST))
+    last = run_into(first, second, world=world, start=partial(world.start_run, request))
     assert last.error is None, f"after {first}, {second}: {last.error}"
     world.check()
     stored = [*store.rows(), *store.dead_letters()]
