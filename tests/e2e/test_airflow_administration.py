@@ -63,7 +63,8 @@ def test_the_position_is_copied_to_the_consumer_group_of_the_pipeline(
     world: AirflowWorld, lines: LinesPipeline
 ) -> None:
     asked = ConsumerGroupTopicPartitions("kafka_ingest.administered", [TopicPartition(lines.topic, 0)])
-    [stored] = AdminClient({"bootstrap.servers": world.bootstrap}).list_consumer_group_offsets([asked]).values()
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})  # it must live until the answer is there
+    [stored] = admin.list_consumer_group_offsets([asked]).values()
     assert [place.offset for place in stored.result(30).topic_partitions] == [6]
 
 

@@ -197,5 +197,6 @@ def create_backwards(days: Days) -> None:
 
 def delete_records_below(world: AirflowWorld, topic: str, offset: int) -> None:
     place = TopicPartition(topic, 0, offset)
-    [deleted] = AdminClient({"bootstrap.servers": world.bootstrap}).delete_records([place]).values()
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})  # it must live until the answer is there
+    [deleted] = admin.delete_records([place]).values()
     deleted.result(30)
