@@ -113,6 +113,13 @@ def test_a_reload_of_the_end_alone_does_not_hide_that_the_log_was_truncated_befo
     end_well(world)
 
 
+def test_a_reload_across_the_position_notices_that_the_log_was_truncated_below_it(world: World) -> None:
+    world.log.truncate(PLACE, 5)
+    world.log.append(PLACE, *[b"good"] * 7)
+    assert isinstance(run(world, reload(world, 7, None)).error, LogTruncated)
+    end_well(world)
+
+
 def test_a_compacted_record_stops_a_reload_until_it_is_given_up(world: World) -> None:
     world.log.compact(PLACE, 2)
     assert isinstance(run(world, reload(world, 0, 5)).error, ReloadWouldLose)
@@ -149,6 +156,16 @@ def test_a_reset_is_refused_while_a_batch_is_outstanding_or_takes_it_away(world:
     assert change(world, ResetBy(-3), supersede=True).error is None
     world.finish(again)
     assert committed_offset(world) == 7
+    end_well(world)
+
+
+def test_a_change_that_a_run_comes_before_is_chosen_again(world: World) -> None:
+    world.log.append(PLACE, b"good")
+    attempt = world.start_asked(ChangeRequest("orders", "change-1", ResetBy(-3), "somebody", "to test"))
+    world.go_on(attempt, "changes.record_change")
+    assert run(world, world.new_request("scheduled")).error is None
+    world.finish(attempt)
+    assert (attempt.error, committed_offset(world)) == (None, 8)
     end_well(world)
 
 
@@ -195,6 +212,14 @@ def test_a_roll_back_never_passes_a_change(world: World) -> None:
     assert isinstance(roll_back(world, 2).error, RollBackRefused)
     assert roll_back(world, 1).error is None
     assert committed_offset(world) == 8
+    end_well(world)
+
+
+def test_a_roll_back_passes_no_changes_that_led_back_to_where_its_batch_ended(world: World) -> None:
+    for offsets in (-7, 7):
+        change(world, ResetBy(offsets))
+    assert committed_offset(world) == 10
+    assert isinstance(roll_back(world, 1).error, RollBackRefused)
     end_well(world)
 
 
