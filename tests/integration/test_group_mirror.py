@@ -33,6 +33,7 @@ def test_lag_tools_see_the_committed_offsets_under_the_pipeline_s_name(
     kafka_broker: KafkaBroker, topic: TopicFactory
 ) -> None:
     name = topic(2)
+    listed(kafka_broker.bootstrap, name)
     settings = replace(MIRRORED, pipeline=name)
     view = view_of(position(0, 7, topic=name), position(1, 0, topic=name))
     assert mirror_group(settings, REQUEST, ledger_with(view, name), lambda: mirror_at(kafka_broker.bootstrap))
