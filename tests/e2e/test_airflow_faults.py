@@ -59,7 +59,7 @@ def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(wor
     run_id = world.start_run(shop)
     with world.held_before_commit(shop):
         world.airflow.mark_task(shop.dag_id, run_id, "load_batch", "failed")
-        world.airflow.clear(shop.dag_id, run_id, ["load_batch", "audit_batch"])
+        world.airflow.clear(shop.dag_id, run_id, ["load_batch", "audit_batch", "follow_up"])
     # Between the two the run may already count as failed.
     world.wait_for_success(shop, run_id)
     world.require_every_order_once(shop)
@@ -109,7 +109,7 @@ def test_c32_a_load_whose_retries_are_used_up_is_cleared_later_without_its_xcom(
         "UPDATE kafka_ingest.batch_hold SET hold_until = now() - interval '3 days' WHERE batch_id::text = %s",
         world.batch_id(shop, run_id),
     )
-    world.airflow.clear(shop.dag_id, run_id, ["load_batch", "audit_batch"])
+    world.airflow.clear(shop.dag_id, run_id, ["load_batch", "audit_batch", "follow_up"])
     world.require_success(shop, run_id)
     world.require_every_order_once(shop)
     assert world.batches(shop) == [(run_id, "committed", 2)]
