@@ -19,6 +19,9 @@ from tests.deadlines import until
 from tests.e2e.airflow_world import START_SECONDS, AirflowWorld
 from tests.e2e.lines_pipeline import HOUR, this_hour
 
+# Runs that wait for each other take minutes: make test-airflow and make test-all run them.
+pytestmark = pytest.mark.slow
+
 OWN_DAG, EXAMPLES = "shop_report", CHECKOUT / "docs" / "examples"
 #: A busy pipeline is looked at every 30 s: the second look is the last one.
 IMPATIENT = "airflow: {owner: shop, retries: 1, retry_delay_seconds: 1, busy_timeout_seconds: 10}\n"

@@ -19,6 +19,9 @@ from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld
 from tests.e2e.lines_pipeline import DAY, LinesPipeline, new_topic, require_lines_once, send_lines, today, two_each
 
+# A dozen runs with Spark, one after another, take minutes: make test-airflow and make test-all run them.
+pytestmark = pytest.mark.slow
+
 SECONDS = 800.0
 
 

@@ -23,6 +23,9 @@ from tests.e2e.lines_pipeline import (
     two_each,
 )
 
+# Several runs with Spark, one after another, take minutes: make test-airflow and make test-all run them.
+pytestmark = pytest.mark.slow
+
 OPTIONS = """\
 schedule: "@daily"
 start_date: "{start}"
