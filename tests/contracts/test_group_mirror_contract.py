@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from kafka_ingest.adapters.kafka_config import client_config
 from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
@@ -16,10 +15,9 @@ from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import GroupMirror
 from kafka_ingest.core.settings import IsolationLevel
-from tests.deadlines import until
 from tests.fakes.group_mirror import FakeGroupMirror
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
 
 
 class World:
@@ -43,32 +41,20 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         return
     bootstrap = request.getfixturevalue("kafka_broker").bootstrap
     config = client_config({"bootstrap.servers": bootstrap}, IsolationLevel.READ_COMMITTED, client_id="test")
-    listed(bootstrap, "any group: the first one of a cluster takes long to make")
     topic = request.getfixturevalue("topic")(partitions=2)
-    yield World(KafkaGroupMirror(config), topic, lambda group: listed(bootstrap, group))
+    yield World(KafkaGroupMirror(config), topic, lambda group: offsets_of(bootstrap, group, topic))
 
 
-def listed(bootstrap: str, group: str) -> Mapping[TopicPartition, int]:
-    """As lag tools see it."""
-    found: list[Mapping[TopicPartition, int]] = []
-
-    def is_answered() -> bool:
-        found.extend(_asked(bootstrap, group))
-        return bool(found)
-
-    until(is_answered, "the group's coordinator answers", 90)
-    return found[0]
-
-
-def _asked(bootstrap: str, group: str) -> Iterator[Mapping[TopicPartition, int]]:
-    """Asks once, with a client of its own: one that asks while a cluster makes its first group may wait in vain."""
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    [answer] = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE_SECONDS
-    ).values()
-    with suppress(KafkaException, TimeoutError):
-        offsets = answer.result(timeout=2 * PATIENCE_SECONDS).topic_partitions
-        yield {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
+def offsets_of(bootstrap: str, group: str, topic: str) -> Mapping[TopicPartition, int]:
+    """What a consumer of the group would start from in the topic's partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        partitions = consumer.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions
+        answer = consumer.committed([KafkaTopicPartition(topic, number) for number in partitions], PATIENCE_SECONDS)
+    finally:
+        consumer.close()
+    assert [place.error for place in answer] == [None] * len(partitions)
+    return {TopicPartition(topic, place.partition): place.offset for place in answer if place.offset >= 0}
 
 
 def test_a_group_shows_the_offsets_that_were_stored(world: World) -> None:

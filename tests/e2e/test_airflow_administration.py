@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from kafka_ingest.core.offsets import TopicPartition
+from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.e2e.airflow_world import AirflowWorld
 from tests.e2e.lines_pipeline import HOUR, LinesPipeline, new_topic, require_lines_once, send_lines, this_hour, two_each
 
@@ -62,10 +62,7 @@ def test_preflight_from_the_form_is_green_and_lists_its_checks(world: AirflowWor
 def test_the_position_is_copied_to_the_consumer_group_of_the_pipeline(
     world: AirflowWorld, lines: LinesPipeline
 ) -> None:
-    asked = ConsumerGroupTopicPartitions("kafka_ingest.administered", [TopicPartition(lines.topic, 0)])
-    admin = AdminClient({"bootstrap.servers": world.bootstrap})  # it must live until the answer is there
-    [stored] = admin.list_consumer_group_offsets([asked]).values()
-    assert [place.offset for place in stored.result(30).topic_partitions] == [6]
+    assert offsets_of(world.bootstrap, "kafka_ingest.administered", lines.topic) == {TopicPartition(lines.topic, 0): 6}
 
 
 def test_a_reset_without_apply_shows_what_would_change_and_changes_nothing(

@@ -15,7 +15,7 @@ from kafka_ingest.core.settings import IsolationLevel
 from kafka_ingest.steps.mirror_group import group_of, mirror_group
 from sandbox.kafka import KafkaBroker
 from tests.builders import REQUEST, pipeline_settings, position, view_of
-from tests.contracts.test_group_mirror_contract import listed
+from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.deadlines import until
 from tests.fakes.ledger import ledger_with
 from tests.services import TopicFactory
@@ -24,7 +24,7 @@ SETTINGS = pipeline_settings()
 MIRRORED = replace(SETTINGS, watch=replace(SETTINGS.watch, mirror_group=True))
 
 
-def mirror_at(bootstrap: str, timeout_seconds: float = 5) -> GroupMirror:
+def mirror_at(bootstrap: str, timeout_seconds: float = 30) -> GroupMirror:
     config = client_config({"bootstrap.servers": bootstrap}, IsolationLevel.READ_COMMITTED, client_id="test")
     return KafkaGroupMirror(config, timeout_seconds=timeout_seconds)
 
@@ -33,11 +33,10 @@ def test_lag_tools_see_the_committed_offsets_under_the_pipeline_s_name(
     kafka_broker: KafkaBroker, topic: TopicFactory
 ) -> None:
     name = topic(2)
-    listed(kafka_broker.bootstrap, name)
     settings = replace(MIRRORED, pipeline=name)
     view = view_of(position(0, 7, topic=name), position(1, 0, topic=name))
     assert mirror_group(settings, REQUEST, ledger_with(view, name), lambda: mirror_at(kafka_broker.bootstrap))
-    stored = listed(kafka_broker.bootstrap, group_of(name))
+    stored = offsets_of(kafka_broker.bootstrap, group_of(name), name)
     assert {where.partition: offset for where, offset in stored.items()} == {0: 7, 1: 0}
 
 
@@ -62,7 +61,7 @@ def test_a_group_with_a_member_is_left_to_it_with_a_warning(
     [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("mirror_group")]
     assert f"Kafka did not store 1 of 1 offsets of the consumer group kafka_ingest.{name}" in warning
     assert "mirror_group: false" in warning
-    assert listed(kafka_broker.bootstrap, group_of(name)) == {}
+    assert offsets_of(kafka_broker.bootstrap, group_of(name), name) == {}
 
 
 def test_a_broker_that_is_away_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

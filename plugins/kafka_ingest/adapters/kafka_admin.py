@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import IsolationLevel as KafkaIsolation
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -132,25 +132,6 @@ class KafkaAdmin:
         answers = self._answers(futures, "reading settings")
         return {resource.name: _config_answer(answer) for resource, answer in answers.items()}
 
-    def store_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Sets a consumer group's offsets; gives the broker's words for each partition that it refused.
-
-        Raises:
-            BrokerUnavailable: No answer in time, or the group has no coordinator at the moment.
-        """
-        wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
-        futures = self._open().alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._timeout_seconds
-        )
-        tried = f"storing offsets of group {group}"
-        (answer,) = self._answers(futures, tried).values()
-        if isinstance(answer, KafkaError):
-            if answer.code() in _COORDINATOR_MOVES:
-                raise self._unavailable(tried, answer)
-            return dict.fromkeys(offsets, answer.str())
-        refused = (part for part in answer.topic_partitions if part.error is not None)
-        return {TopicPartition(part.topic, part.partition): part.error.str() for part in refused}
-
     def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
         """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _POLL_SECONDS
@@ -199,12 +180,6 @@ def _config_answer(answer: Any) -> ConfigAnswer:
     if isinstance(answer, KafkaError):
         return str(answer.str())
     return {name: str(entry.value) for name, entry in answer.items() if entry.value is not None}
-
-
-#: A group's coordinator is found anew: after an election, and when a cluster gets its first group.
-_COORDINATOR_MOVES = frozenset(
-    {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}
-)
 
 
 def _answer(future: Future[Any]) -> Any:

@@ -1,33 +1,52 @@
-"""Copies positions to a Kafka consumer group: port ``GroupMirror`` on a real cluster."""
+"""Copies positions to a Kafka consumer group: port ``GroupMirror`` on a real cluster.
+
+A consumer commits them, one that never subscribes and so joins no group. The admin client has a request of its own for
+this (``alter_consumer_group_offsets``), but its process may die of a segmentation fault when the request fails or times
+out: confluent-kafka-python issues 1982 and 1640, librdkafka issue 4605; seen here with 2.15 and a broker just started.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from contextlib import closing
 
-from kafka_ingest.adapters.kafka_admin import KafkaAdmin
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, REFUSALS, ClientEvents
+from kafka_ingest.core.errors import ConfigError, IngestError
 from kafka_ingest.core.offsets import TopicPartition
 
 #: So many refused partitions are named; one cause usually refuses all.
 _NAMED = 5
 
-#: A client that asks for the coordinator while the cluster makes its first group may wait for an answer that never
-#: comes, and a new client gets it at once (librdkafka 2.16 and Kafka 4.2; seen with brokers just started, under load).
-_TRIES = 3
-_PAUSE_SECONDS = 0.5
+#: Longest wait for the group's coordinator. A cluster's first group takes some seconds to make.
+_TIMEOUT_SECONDS = 15.0
+
+#: The group's coordinator did not answer, or no broker is it at the moment.
+_NO_COORDINATOR = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._WAIT_COORD,
+        KafkaError._RESOLVE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 
 
 class KafkaGroupMirror:
-    """Sets a group's offsets as an administrator would: it joins no group and reads none.
+    """Sets a group's offsets from outside the group.
 
     Args:
         config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
-        timeout_seconds: Longest wait for one of three tries. Short: a run waits for it after its work is done.
+        timeout_seconds: Longest wait for the group's coordinator. Short: a run waits for it after its work is done.
     """
 
-    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float = 5) -> None:
+    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._config = config
         self._timeout_seconds = timeout_seconds
 
@@ -46,13 +65,34 @@ class KafkaGroupMirror:
             )
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        for _ in range(_TRIES - 1):
-            try:
-                return self._store(group, offsets)
-            except BrokerUnavailable:
-                time.sleep(_PAUSE_SECONDS)
-        return self._store(group, offsets)
+        """Stores; gives the broker's words for each partition that it refused."""
+        events = ClientEvents()
+        wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
+        consumer = Consumer({**self._config, **self._own_settings(group), "error_cb": events}, logger=LIBRDKAFKA_LOG)
+        try:
+            answer = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() in _NO_COORDINATOR | REFUSALS:
+                raise self._unavailable(group, events, error.args[0]) from error
+            return dict.fromkeys(offsets, error.args[0].str())
+        finally:
+            consumer.close()
+        return {TopicPartition(p.topic, p.partition): p.error.str() for p in answer if p.error is not None}
 
-    def _store(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        with closing(KafkaAdmin(self._config, timeout_seconds=self._timeout_seconds)) as admin:
-            return admin.store_group_offsets(group, offsets)
+    def _own_settings(self, group: str) -> Mapping[str, object]:
+        session_ms = max(3, round(1000 * self._timeout_seconds))
+        # librdkafka waits as long as a session for a coordinator (rd_kafka_cgrp_defer_offset_commit, 2.16).
+        return {
+            "group.id": group,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": session_ms // 3,
+        }
+
+    def _unavailable(self, group: str, events: ClientEvents, error: KafkaError) -> IngestError:
+        if not events.last_words or error.code() in REFUSALS:
+            events(error)
+        return events.unavailable(
+            self._config.get("bootstrap.servers", ""),
+            tried=f"storing offsets of group {group}",
+            seconds=self._timeout_seconds,
+        )
