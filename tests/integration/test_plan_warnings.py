@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.core.offsets import TopicPartition as Place
 from sandbox.kafka import KafkaBroker
-from tests.contracts.test_group_mirror_contract import listed
+from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory
 
@@ -83,4 +83,4 @@ def test_a_run_of_the_command_line_copies_the_position_to_the_pipeline_s_group(
     pipeline.write(name, mirror_group=True)
     send(producer, name, 7)
     pipeline.load()
-    assert listed(kafka_broker.bootstrap, f"kafka_ingest.{pipeline.name}") == {Place(name, 0): 7}
+    assert offsets_of(kafka_broker.bootstrap, f"kafka_ingest.{pipeline.name}", name) == {Place(name, 0): 7}
