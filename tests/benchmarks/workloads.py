@@ -38,19 +38,22 @@ class Workload:
 
 def _order(number: int) -> bytes:
     mixed = number * _SPREAD % 1_000_003
-    note = f"{_WORDS[mixed % 5]}; {_WORDS[number % 5]}; ticket {number:09d}, {mixed % 365} days"
+    texts = (
+        f'"status":"{_STATES[mixed % 4]}","currency":"{_CURRENCIES[mixed % 5]}","country":"{_COUNTRIES[mixed % 7]}",'
+        f'"channel":"{_CHANNELS[number % 4]}","shop":"s{mixed % 97}"'
+    )
+    at = f"2026-{1 + mixed % 12:02d}-{1 + mixed % 28:02d}T{mixed % 24:02d}:{mixed % 60:02d}:{number % 60:02d}Z"
+    note = f"{_WORDS[mixed % 5]}; {_WORDS[number % 5]}; ticket {number:017d}"
+    items = f'[{{"sku":{mixed % 9973},"qty":{1 + mixed % 3}}},{{"sku":{number % 9967},"qty":1}}]'
     return (
-        f'{{"order_id":{number},"customer_id":{mixed},"status":"{_STATES[mixed % 4]}",'
-        f'"currency":"{_CURRENCIES[mixed % 5]}","country":"{_COUNTRIES[mixed % 7]}","channel":"{_CHANNELS[number % 4]}",'
-        f'"shop":"s{mixed % 97}","amount":{mixed // 100}.{mixed % 100:02d},'
-        f'"ordered_at":"2026-{1 + mixed % 12:02d}-{1 + mixed % 28:02d}T{mixed % 24:02d}:{mixed % 60:02d}:{number % 60:02d}Z",'
-        f'"note":"{note:.100}","items":[{{"sku":{mixed % 9973},"qty":{1 + mixed % 3}}},{{"sku":{number % 9967},"qty":1}}]}}'
+        f'{{"order_id":{number},"customer":{mixed},{texts},"amount":{mixed // 100}.{mixed % 100:02d},'
+        f'"ordered_at":"{at}","note":"{note}","items":{items}}}'
     ).encode()
 
 
 _ORDER_COLUMNS = {
     "order_id": "bigint",
-    "customer_id": "integer",
+    "customer": "integer",
     "status": "text",
     "currency": "text",
     "amount": "numeric(12,2)",
