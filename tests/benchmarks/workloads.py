@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 #: A prime: numbers multiplied by it spread evenly over any smaller count.
 _SPREAD = 2_654_435_761
-_WORDS = ("leave it at the door", "ring twice, please", "call before delivery", "a gift, no invoice inside", "fragile")
+_WORDS = (
+    "leave it at the door",
+    "ring twice, please",
+    "call before delivery",
+    "a gift, no invoice inside",
+    "fragile: handle with care",
+)
 _STATES = ("created", "paid", "shipped", "returned")
 _CURRENCIES = ("EUR", "USD", "GBP", "CHF", "SEK")
 _COUNTRIES = ("DE", "FR", "IT", "ES", "NL", "SE", "PL")
