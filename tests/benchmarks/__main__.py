@@ -1,0 +1,65 @@
+"""Runs benchmarks and writes their results as JSON; ``page.py`` makes the documentation of them.
+
+python -m tests.benchmarks quick           ours and the limits, 1 M records, once: for daily use
+python -m tests.benchmarks full            everything that docs/benchmarks.md shows; hours
+python -m tests.benchmarks peers-1m …      single comparisons by name
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sandbox.paths import CHECKOUT
+from tests.benchmarks.comparisons import COMPARISONS, FULL, QUICK
+from tests.benchmarks.machine import load_average, machine
+from tests.benchmarks.rounds import compare
+from tests.benchmarks.world import BenchWorld
+
+RESULTS = CHECKOUT / "tests" / "benchmarks" / "results"
+
+
+def main() -> None:
+    """Runs the comparisons that were asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=str(__doc__).splitlines()[0])
+    parser.add_argument(
+        "names", nargs="+", choices=["quick", "full", *COMPARISONS], metavar="comparison", help=", ".join(COMPARISONS)
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON files (%(default)s)")
+    parser.add_argument("--rounds", type=int, help="rounds of each comparison, instead of its own number")
+    options = parser.parse_args()
+    world = BenchWorld()
+    world.start()
+    try:
+        for name in _wanted(options.names):
+            _run(world, name, options.results, options.rounds)
+    finally:
+        world.stop()
+
+
+def _wanted(names: list[str]) -> list[str]:
+    groups = {"quick": QUICK, "full": FULL}
+    return [found for name in names for found in groups.get(name, (name,))]
+
+
+def _run(world: BenchWorld, name: str, folder: Path, rounds: int | None) -> None:
+    document: dict[str, Any] = {
+        "comparison": name,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(world),
+        "load_average_before": load_average(),
+        "runs": compare(world, COMPARISONS[name](rounds)),
+        "load_average_after": load_average(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

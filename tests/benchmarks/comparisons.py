@@ -1,0 +1,59 @@
+"""Which contenders meet on which load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from tests.benchmarks.contenders import (
+    ALL,
+    CONSUME_ONE,
+    CONSUME_TWO,
+    COPY_BINARY,
+    INSERT_SELECT,
+    ONE_RECORD,
+    OURS,
+    OURS_WITH_KEY,
+    PYTHON_COPY,
+    SPARK_JDBC,
+    Contender,
+)
+from tests.benchmarks.rounds import Comparison
+from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, SKEW, WIDE, Workload
+
+_LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT)
+
+
+def _comparison(
+    name: str,
+    workload: Workload,
+    records: int,
+    contenders: Sequence[Contender],
+    usual_rounds: int,
+    rounds: int | None,
+) -> Comparison:
+    return Comparison(name, workload, records, contenders, rounds or usual_rounds)
+
+
+_DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = (
+    ("quick-1m", ORDERS, 1_000_000, (OURS, *_LIMITS), 1),
+    ("peers-1m", ORDERS, 1_000_000, ALL, 3),
+    ("peers-2m", ORDERS, 2_000_000, (OURS, SPARK_JDBC, PYTHON_COPY, *_LIMITS), 3),
+    ("peers-10m", ORDERS, 10_000_000, (OURS, SPARK_JDBC, *_LIMITS), 3),
+    ("one-record", ORDERS, 1, ONE_RECORD, 5),
+    *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),
+    ("unique-key", ORDERS, 2_000_000, (OURS, OURS_WITH_KEY), 3),
+    ("narrow", NARROW, 2_000_000, (OURS, SPARK_JDBC), 3),
+    ("wide", WIDE, 500_000, (OURS, SPARK_JDBC), 3),
+    ("large", LARGE, 1_000, (OURS, SPARK_JDBC), 3),
+    ("many-partitions", MANY_PARTITIONS, 300_000, (OURS, SPARK_JDBC), 3),
+    ("even-2m", ORDERS, 2_000_000, (OURS,), 3),
+    ("skew-2m", SKEW, 2_000_000, (OURS,), 3),
+)
+
+#: A comparison by its name, made for a number of rounds (``None``: its own).
+COMPARISONS: Mapping[str, Callable[[int | None], Comparison]] = {
+    definition[0]: partial(_comparison, *definition) for definition in _DEFINITIONS
+}
+FULL = tuple(name for name in COMPARISONS if name != "quick-1m")
+QUICK = ("quick-1m", "one-record")

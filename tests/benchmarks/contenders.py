@@ -1,0 +1,143 @@
+"""Who is measured: the product, what people use instead, and the limits of the machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from psycopg2 import sql
+
+from tests.benchmarks.limits.finished_rows import read_finished_rows, write_finished_rows
+from tests.benchmarks.limits.insert_select import STAGED
+from tests.benchmarks.load import Load
+from tests.benchmarks.measure import Command, measure
+from tests.benchmarks.ours import outcome_of, planned_load
+from tests.benchmarks.workloads import ORDERS, WORKLOADS
+from tests.benchmarks.world import create_table, execute, postgres_environment
+
+Params = Mapping[str, Any]
+#: Streams of the limit "binary COPY".
+_STREAMS = 2
+
+
+def _nothing_more(_load: Load) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to load a topic, or a limit.
+
+    Attributes:
+        name: Name in results and on the page.
+        prepare: Makes everything ready in a fresh database, untimed, and gives the command that is timed.
+        kind: ``ours``, ``peer`` or ``limit``.
+        most_records: Larger loads are left out: a slow peer is in its steady state long before.
+        loads: Whether the records are in the table at the end; they are counted.
+        also_tells: Figures that the contender left behind, as a mapping for the results.
+    """
+
+    name: str
+    prepare: Callable[[Load, Params, Path], Command]
+    kind: str = "peer"
+    most_records: int = 2_000_000
+    loads: bool = True
+    also_tells: Callable[[Load], Mapping[str, Any]] = _nothing_more
+
+
+def _ours(**sections: Any) -> Callable[[Load, Params, Path], Command]:
+    def prepare(load: Load, params: Params, _state: Path) -> Command:
+        return planned_load(load, params, **sections)
+
+    return prepare
+
+
+def _script(module: str, *options: str) -> Callable[[Load, Params, Path], Command]:
+    """Gives the preparation of a script that loads into a table made before."""
+
+    def prepare(load: Load, params: Params, _state: Path) -> Command:
+        create_table(params, load.table, WORKLOADS[load.workload])
+        return script_command(module, load, params, *options)
+
+    return prepare
+
+
+def script_command(module: str, load: Load, params: Params, *options: str) -> Command:
+    """Gives the command of a contender's script; see ``load.py``."""
+    path = Path(load.folder) / "load.json"
+    load.write(path)
+    arguments = [sys.executable, "-m", f"tests.benchmarks.{module}", *options, str(path)]
+    return Command(arguments, {**postgres_environment(params), "PYTHONPATH": "plugins:."})
+
+
+def _copy_binary(load: Load, params: Params, state: Path) -> Command:
+    folder = finished_rows(load, params, state)
+    create_table(params, load.table, WORKLOADS[load.workload])
+    return script_command("limits.copy_binary", replace(load, folder=str(folder)), params)
+
+
+def _insert_select(load: Load, params: Params, state: Path) -> Command:
+    folder = finished_rows(load, params, state)
+    create_table(params, STAGED, WORKLOADS[load.workload])
+    execute(params, sql.SQL("ALTER TABLE {} SET UNLOGGED").format(sql.Identifier(STAGED)))
+    for path in sorted(folder.glob("*.binary")):
+        read_finished_rows(params, STAGED, path)
+    create_table(params, load.table, WORKLOADS[load.workload])
+    execute(params, sql.SQL("CHECKPOINT"))
+    return script_command("limits.insert_select", load, params)
+
+
+def finished_rows(load: Load, params: Params, state: Path) -> Path:
+    """Gives the folder with the load's rows as files; the first time they are loaded by a plain consumer and dumped."""
+    folder = state / "finished-rows" / load.topic
+    if not (folder / f"stream-{_STREAMS - 1}.binary").exists():
+        table = "bench_finished"
+        create_table(params, table, WORKLOADS[load.workload])
+        command = script_command("peers.python_copy", replace(load, table=table), params)
+        measure(command, {}, Path(load.folder) / "finished.log")
+        write_finished_rows(params, table, _STREAMS, folder)
+        execute(params, sql.SQL("DROP TABLE {}").format(sql.Identifier(table)))
+    return folder
+
+
+_EVERY_SIZE = 1_000_000_000
+
+OURS = Contender("ours", _ours(), "ours", _EVERY_SIZE, also_tells=outcome_of)
+OURS_WITH_KEY = Contender(
+    "ours, unique key", _ours(target={"table": "public.bench", "create_table": True, "unique_key": True}), "ours"
+)
+SPARK_JDBC = Contender("Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc"), most_records=_EVERY_SIZE)
+PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"))
+EXECUTE_VALUES = Contender("Python consumer, execute_values", _script("peers.execute_values"))
+DEBEZIUM = Contender("Debezium JDBC sink", _script("peers.kafka_connect"))
+DEBEZIUM_UNNEST = Contender("Debezium JDBC sink, UNNEST", _script("peers.kafka_connect", "--unnest"))
+DLT = Contender("dlt", _script("peers.dlt_load"), most_records=1_000_000)
+
+CONSUME_ONE = Contender("limit: consuming, 1 process", _script("limits.consume"), "limit", _EVERY_SIZE, loads=False)
+CONSUME_TWO = Contender(
+    "limit: consuming, 2 processes", _script("limits.consume", "--two"), "limit", _EVERY_SIZE, loads=False
+)
+COPY_BINARY = Contender("limit: binary COPY, 2 streams", _copy_binary, "limit", _EVERY_SIZE)
+INSERT_SELECT = Contender("limit: INSERT … SELECT", _insert_select, "limit", _EVERY_SIZE)
+
+ALL = (
+    OURS,
+    SPARK_JDBC,
+    DEBEZIUM,
+    DEBEZIUM_UNNEST,
+    PYTHON_COPY,
+    EXECUTE_VALUES,
+    DLT,
+    CONSUME_ONE,
+    CONSUME_TWO,
+    COPY_BINARY,
+    INSERT_SELECT,
+)
+BY_NAME = {contender.name: contender for contender in ALL}
+
+#: A topic with one record, in which nothing but the start is measured.
+ONE_RECORD = (OURS, Contender("spark-submit reading one record", _script("peers.spark_one_record"), loads=False))
+ONE_RECORD_WORKLOAD = ORDERS

@@ -1,0 +1,107 @@
+"""The product as a contender: the ``spark-submit`` of a batch that was planned before."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kafka_ingest.adapters.job_submission import JobConnections, job_submission, spark_submit_command
+from kafka_ingest.adapters.pipeline_files import find_pipeline
+from kafka_ingest.adapters.settings_json import settings_hash
+from kafka_ingest.commands.wiring import connection, plan_ports
+from kafka_ingest.core.batch import Request
+from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.plan_batch import plan_batch
+from tests.benchmarks.load import Load
+from tests.benchmarks.measure import Command
+from tests.benchmarks.workloads import WORKLOADS
+
+
+def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Command:
+    """Plans the whole topic as one batch; gives the command that loads it.
+
+    Args:
+        load: What to load; its table is made by the plan.
+        params: Parameters of the database.
+        sections: Sections of the pipeline file that differ from :func:`pipeline_file`.
+    """
+    folder = Path(load.folder)
+    settings = written_pipeline(load, folder, **sections)
+    with environment_of(load, params, folder):
+        batch = plan_batch(
+            settings, Request("bench", "bench"), plan_ports(settings), settings_hash=settings_hash(settings.batch)
+        )
+        connections = JobConnections(
+            kafka=connection(settings.batch.kafka_connection, "kafka"),
+            postgres=connection(settings.batch.target_connection, "postgres"),
+            spark=connection(settings.job.spark_connection, "spark"),
+        )
+        submission = job_submission(settings, batch.batch_id, connections, folder / "outcome.json")
+    return Command(spark_submit_command(submission), submission.env_vars)
+
+
+def outcome_of(load: Load) -> Mapping[str, Any]:
+    """Gives what the job said at its end: counts and how long its phases took."""
+    told: Mapping[str, Any] = json.loads((Path(load.folder) / "outcome.json").read_text(encoding="utf-8"))
+    return told
+
+
+def written_pipeline(load: Load, folder: Path, **sections: Any) -> PipelineSettings:
+    """Writes the pipeline file of a load and reads it back."""
+    document = {
+        "pipeline": "bench",
+        "schedule": None,
+        "kafka": {"topics": [load.topic]},
+        "first_run": "earliest",
+        "limit": {"offsets_per_run": max(1, load.records)},
+        "value": {
+            "format": "json",
+            "columns": [{"name": name, "type": kind} for name, kind in WORKLOADS[load.workload].columns.items()],
+        },
+        "target": {"table": f"public.{load.table}", "create_table": True},
+        **sections,
+    }
+    (folder / "bench.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    with _variables({"KAFKA_INGEST_PIPELINES": str(folder)}):
+        return find_pipeline("bench")
+
+
+@contextmanager
+def environment_of(load: Load, params: Mapping[str, Any], folder: Path, *, master: str = "local[2]") -> Iterator[None]:
+    """Sets the connections of the pipeline in this process, as Airflow or the command line would find them."""
+    postgres = {
+        "conn_type": "postgres",
+        "host": params["host"],
+        "port": params["port"],
+        "login": params["user"],
+        "password": params["password"],
+        "schema": params["dbname"],
+    }
+    connections: dict[str, dict[str, Any]] = {
+        "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": {"bootstrap.servers": load.bootstrap}},
+        "POSTGRES_DEFAULT": postgres,
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": master},
+    }
+    variables = {f"AIRFLOW_CONN_{name}": json.dumps(values) for name, values in connections.items()}
+    with _variables({**variables, "KAFKA_INGEST_PIPELINES": str(folder)}):
+        yield
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,93 @@
+"""Topics with a known number of records, made once for each workload and size."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from tests.benchmarks.workloads import WORKLOADS, Workload
+
+_SECONDS = 60.0
+_PRODUCERS = 2
+#: A topic is read for hours after it was filled: nothing may expire meanwhile.
+_CONFIG = {"retention.ms": "-1", "max.message.bytes": "4194304"}
+
+
+def filled_topic(bootstrap: str, workload: Workload, records: int) -> str:
+    """Gives the name of a topic that holds exactly the records [0, ``records``) of the workload, lz4-compressed.
+
+    Raises:
+        ValueError: The topic holds another number after it was filled.
+    """
+    topic = f"bench-{workload.name}-{records}"
+    if records_in(bootstrap, topic) == records:
+        return topic
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    _recreate(admin, topic, workload.partitions)
+    print(f"filling {topic} ...", file=sys.stderr, flush=True)
+    context = multiprocessing.get_context("spawn")
+    arguments = [(bootstrap, topic, workload.name, share, records) for share in range(_PRODUCERS)]
+    with context.Pool(_PRODUCERS) as pool:
+        pool.starmap(_produce, arguments)
+    found = records_in(bootstrap, topic)
+    if found != records:
+        raise ValueError(f"{topic} holds {found} records instead of {records}")
+    return topic
+
+
+def records_in(bootstrap: str, topic: str) -> int:
+    """Counts the offsets of a topic that nobody deletes from; 0 when there is no such topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    metadata = admin.list_topics(timeout=_SECONDS).topics.get(topic)
+    if metadata is None:
+        return 0
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in metadata.partitions}
+    return sum(answer.result(_SECONDS).offset for answer in admin.list_offsets(asked).values())
+
+
+def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Gives the end offset of every partition."""
+    partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+    return {number: consumer.get_watermark_offsets(TopicPartition(topic, number), _SECONDS)[1] for number in partitions}
+
+
+def _recreate(admin: AdminClient, topic: str, partitions: int) -> None:
+    if topic in admin.list_topics(timeout=_SECONDS).topics:
+        admin.delete_topics([topic])[topic].result(_SECONDS)
+        time.sleep(2)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=_CONFIG)])[topic].result(_SECONDS)
+
+
+def _produce(bootstrap: str, topic: str, workload_name: str, share: int, records: int) -> None:
+    """Sends every record whose partition belongs to this share: order within a partition is that of the numbers."""
+    workload = WORKLOADS[workload_name]
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            "message.max.bytes": 4_194_304,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+    )
+    for number in range(records):
+        partition = workload.partition(number)
+        if partition % _PRODUCERS != share:
+            continue
+        value = workload.value(number)
+        while True:
+            try:
+                producer.produce(topic, value, partition=partition)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1024 < _PRODUCERS:
+            producer.poll(0)
+    if producer.flush(600):
+        raise RuntimeError("records were not delivered")

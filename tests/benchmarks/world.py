@@ -1,0 +1,98 @@
+"""The servers of the benchmarks: durable as in production, kept between runs, because topics take minutes to fill."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.adapters.postgres_migrations import migrate
+from sandbox.kafka import KafkaBroker
+from sandbox.paths import CHECKOUT
+from sandbox.postgres import PostgresServer
+from tests.benchmarks.load import POSTGRES_VARIABLE
+from tests.benchmarks.workloads import Workload
+
+STATE = CHECKOUT / ".sandbox" / "benchmarks"
+
+METADATA = {
+    "kafka_topic": "text",
+    "kafka_partition": "integer",
+    "kafka_offset": "bigint",
+    "kafka_timestamp": "timestamptz",
+}
+
+
+@dataclass(frozen=True)
+class BenchWorld:
+    """A PostgreSQL server with ``fsync`` and ``synchronous_commit`` on, and a Kafka broker.
+
+    Attributes:
+        folder: State folder; the servers are its ``postgres`` and ``kafka``.
+    """
+
+    folder: Path = STATE
+
+    @property
+    def postgres(self) -> PostgresServer:
+        return PostgresServer(self.folder / "postgres")
+
+    @property
+    def kafka(self) -> KafkaBroker:
+        return KafkaBroker(self.folder / "kafka")
+
+    def start(self) -> None:
+        """Starts what does not run."""
+        self.postgres.start()
+        self.kafka.start()
+
+    def stop(self) -> None:
+        """Stops both; topics stay."""
+        self.postgres.stop()
+        self.kafka.stop()
+
+
+@contextmanager
+def fresh_database(world: BenchWorld) -> Iterator[Mapping[str, Any]]:
+    """Gives the parameters of a new database with the ledger; drops it afterwards. Nothing is left to be written."""
+    name = f"bench_{uuid.uuid4().hex[:12]}"
+    world.postgres.create_database(name)
+    params = world.postgres.params(name)
+    migrate(params)
+    execute(world.postgres.params(), sql.SQL("CHECKPOINT"))
+    try:
+        yield params
+    finally:
+        execute(world.postgres.params(), sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def create_table(params: Mapping[str, Any], table: str, workload: Workload) -> None:
+    """Makes the empty table that peers load, with the index that the product gives its tables by default."""
+    columns = {**workload.columns, **METADATA}
+    definitions = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()
+    )
+    name = sql.Identifier(table)
+    execute(params, sql.SQL("CREATE TABLE {} ({})").format(name, definitions))
+    execute(params, sql.SQL("CREATE INDEX ON {} USING brin (kafka_partition, kafka_offset)").format(name))
+
+
+def execute(params: Mapping[str, Any], statement: sql.Composable) -> list[tuple[Any, ...]]:
+    """Runs a statement in a transaction of its own; gives its rows."""
+    with closing(psycopg2.connect(**params)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+
+def postgres_environment(params: Mapping[str, Any]) -> dict[str, str]:
+    """Gives the variable in which contenders find the database."""
+    return {POSTGRES_VARIABLE: json.dumps(dict(params))}
