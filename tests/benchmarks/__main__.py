@@ -8,19 +8,13 @@ python -m tests.benchmarks peers-1m …      single comparisons by name
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from sandbox.paths import CHECKOUT
 from tests.benchmarks.comparisons import COMPARISONS, FULL, QUICK
 from tests.benchmarks.machine import load_average, machine
+from tests.benchmarks.results import RESULTS, write_results
 from tests.benchmarks.rounds import compare
 from tests.benchmarks.world import BenchWorld
-
-RESULTS = CHECKOUT / "tests" / "benchmarks" / "results"
 
 
 def main() -> None:
@@ -47,18 +41,15 @@ def _wanted(names: list[str]) -> list[str]:
 
 
 def _run(world: BenchWorld, name: str, folder: Path, rounds: int | None) -> None:
-    document: dict[str, Any] = {
-        "comparison": name,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    before = load_average()
+    runs = compare(world, COMPARISONS[name](rounds))
+    found = {
         "machine": machine(world),
-        "load_average_before": load_average(),
-        "runs": compare(world, COMPARISONS[name](rounds)),
+        "load_average_before": before,
         "load_average_after": load_average(),
+        "runs": runs,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {path}", file=sys.stderr)
+    write_results(name, found, folder)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tests.benchmarks.contenders import (
     INSERT_SELECT,
     ONE_RECORD,
     OURS,
+    OURS_IN_1_GB,
     OURS_WITH_KEY,
     PYTHON_COPY,
     SPARK_JDBC,
@@ -49,6 +50,8 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
     ("many-partitions", MANY_PARTITIONS, 300_000, (OURS, SPARK_JDBC), 3),
     ("even-2m", ORDERS, 2_000_000, (OURS,), 3),
     ("skew-2m", SKEW, 2_000_000, (OURS,), 3),
+    ("memory-2m", ORDERS, 2_000_000, (OURS_IN_1_GB,), 1),
+    ("memory-20m", ORDERS, 20_000_000, (OURS_IN_1_GB,), 1),
 )
 
 #: A comparison by its name, made for a number of rounds (``None``: its own).

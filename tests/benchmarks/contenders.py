@@ -109,6 +109,10 @@ OURS = Contender("ours", _ours(), "ours", _EVERY_SIZE, also_tells=outcome_of)
 OURS_WITH_KEY = Contender(
     "ours, unique key", _ours(target={"table": "public.bench", "create_table": True, "unique_key": True}), "ours"
 )
+#: As on a small worker; what a batch needs must not grow with it.
+OURS_IN_1_GB = Contender(
+    "ours, 1 GB", _ours(spark={"driver_memory": "1g", "executor_memory": "1g"}), "ours", _EVERY_SIZE
+)
 SPARK_JDBC = Contender("Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc"), most_records=_EVERY_SIZE)
 PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"))
 EXECUTE_VALUES = Contender("Python consumer, execute_values", _script("peers.execute_values"))

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
+from psycopg2 import sql
 
 from sandbox.kafka_jars import KAFKA_VERSION
 from tests.benchmarks.world import BenchWorld, execute
@@ -18,8 +19,6 @@ _PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "psycopg2-binary", 
 
 def machine(world: BenchWorld) -> dict[str, str]:
     """Gives what the page says about where it was measured."""
-    from psycopg2 import sql
-
     [(postgres,)] = execute(world.postgres.params(), sql.SQL("SHOW server_version"))
     return {
         "cores": str(os.cpu_count()),
