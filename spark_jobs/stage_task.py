@@ -6,6 +6,7 @@ An attempt that is retried, doubled by speculation or killed leaves rows that no
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -31,6 +32,11 @@ from spark_jobs.subrange_account import ChunkOutcome, SubrangeAccount
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
 MIN_IDLE_TIMEOUT_SECONDS = 1_800
+
+#: The garbage collector runs after so many new objects (Python: 700). A chunk is up to 10,000 messages and as many
+#: decoded records, which all die when their count falls to zero: looking through them 14 times a chunk finds nothing.
+#: Ten chunks bound what cycles may hold until then.
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 def stage_task(
@@ -59,7 +65,7 @@ def stage_task(
         idle_timeout_seconds=max(MIN_IDLE_TIMEOUT_SECONDS, 4 * context.no_progress_timeout_seconds),
     )
     name = f"kafka_ingest stage task {task.task_index}"
-    with _faults(context), ExitStack() as stack:
+    with _rare_collections(), _faults(context), ExitStack() as stack:
         connection = stack.enter_context(closing(connect(context.postgres, application_name=name)))
         telling = stack.enter_context(closing(connect(context.postgres, application_name=f"{name} progress")))
         progress = StageProgressReport(telling, stem, stage_task=task.task_index, stage_attempt=attempt_id)
@@ -116,6 +122,16 @@ class _SubrangeStager:
             samples=account.samples,
             batch_id=self._context.batch_id,
         )
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

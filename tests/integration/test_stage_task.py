@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,23 @@ def test_an_empty_subrange_stages_nothing(database: dict[str, Any]) -> None:
 
     assert result.subranges[0].counts == RecordCounts(invisible=100)
     assert bench.rows("id") == []
+
+
+def test_the_garbage_collector_is_rarer_during_a_task_and_as_before_after_it(database: dict[str, Any]) -> None:
+    bench = bench_of(database)
+    before = gc.get_threshold()
+    during: list[tuple[int, int, int]] = []
+
+    class WatchingReader(BreakingReader):
+        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+            during.append(gc.get_threshold())
+            return super().read(subrange)
+
+    with pytest.raises(BrokerUnavailable):
+        stage_task(ONE, bench.context(), 11, reader=WatchingReader([order(1, 0)], BrokerUnavailable("gone")))
+
+    assert during == [(100_000, *before[1:])]
+    assert gc.get_threshold() == before
 
 
 def test_many_chunks_end_in_the_same_staging_as_one(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
