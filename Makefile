@@ -35,6 +35,8 @@ $(READY): requirements.txt requirements-dev.txt
 		echo "error: $(PYTHON) cannot make environments (Debian/Ubuntu: apt-get install python3-venv)"; exit 1; }
 	@echo "installing the packages of requirements.txt and requirements-dev.txt (about 600 MB, once)"
 	@$(PIP) install --no-input -r requirements.txt -r requirements-dev.txt
+	@# Loads run without it, too, and make doctor says when Java is missing.
+	@$(IMPORTS) $(BIN)/python -m kafka_ingest prepare-spark || true
 	@touch $@
 
 up: $(READY) ## start the sandbox: PostgreSQL, Kafka, Airflow (SPARK=cluster: a Spark cluster, too)

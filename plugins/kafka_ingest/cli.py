@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_dead_letters(commands)
     _add_audit(commands)
     _add_housekeeping(commands)
+    _add_prepare_spark(commands)
     add_change(commands)
     add_roll_back(commands)
     return parser
@@ -222,6 +223,22 @@ def _add_housekeeping(commands: Commands) -> None:
         help=f"age from which ranges of superseded batches are deleted (default: {OLDER_THAN_DAYS})",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+
+
+def _add_prepare_spark(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "prepare-spark",
+        ("prepare_spark", "run_prepare_spark"),
+        summary="let loads on this machine start sooner: make an archive of the classes that Spark loads",
+        details=(
+            "example: python -m kafka_ingest prepare-spark\n"
+            "Once on each machine that submits jobs, and again after an update of Java or Spark: an archive that does\n"
+            "not fit is not used. It is kept in the virtual environment, else in ~/.cache/kafka-ingest; the variable\n"
+            "KAFKA_INGEST_CACHE names another folder."
+        ),
+    )
+    parser.add_argument("--again", action="store_true", help="make it also where there is one that fits")
 
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:

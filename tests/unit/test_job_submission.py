@@ -105,6 +105,29 @@ def test_a_pipelines_conf_wins_over_the_defaults() -> None:
     assert submission().conf["spark.ui.enabled"] == "false"
 
 
+def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafka_ingest.adapters.spark_startup.class_archive", lambda: Path("/cache/classes.jsa"))
+    local, cluster = submission(), submission("spark://master:7077")
+    assert local.conf["spark.driver.extraJavaOptions"] == (
+        '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile="/cache/classes.jsa"'
+    )
+    assert "spark.executor.extraJavaOptions" not in local.conf
+    assert cluster.conf["spark.driver.extraJavaOptions"] == local.conf["spark.driver.extraJavaOptions"]
+    assert cluster.conf["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
+def test_a_pipelines_own_java_options_stay_alone(key: str) -> None:
+    job = replace(SETTINGS.job, conf=((key, "-XX:+UseG1GC"),))
+    own = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections("spark://master:7077"), Path("/tmp/o")).conf
+    assert {name: value for name, value in own.items() if name.startswith("spark.driver") and "Java" in name} == {
+        key: "-XX:+UseG1GC"
+    }
+    assert own["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> None:
     local, cluster = submission(), submission("spark://master:7077")
     assert local.conf["spark.driver.host"] == "127.0.0.1"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,11 +16,12 @@ from kafka_ingest.adapters.connections import (
 from kafka_ingest.adapters.job_archive import entry_script, job_archive
 from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
 from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.adapters.spark_installation import spark_submit
+from kafka_ingest.adapters.spark_startup import jvm_conf
+from kafka_ingest.core.settings import JobSettings, PipelineSettings
 
 _LOOPBACK = "127.0.0.1"
-#: A pipeline's own ``conf`` wins over these.
+#: A pipeline's own ``conf`` wins over these, and over the options of the JVMs (``spark_startup``).
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -91,8 +90,9 @@ def job_submission(
         ConfigError: A connection that cannot be used, or a master that would show the environment.
     """
     return _submission(
-        settings,
+        settings.job,
         connections.spark,
+        name=f"kafka_ingest.{settings.pipeline}",
         script="load_batch",
         arguments=("--pipeline", settings.pipeline, "--batch-id", batch_id),
         variables=environment_variables(_environment(settings, connections), outcome_file),
@@ -110,14 +110,31 @@ def package_report_submission(settings: PipelineSettings, spark: ConnectionValue
     Raises:
         ConfigError: A connection that cannot be used.
     """
+    return _report_submission(settings.job, spark, f"kafka_ingest.{settings.pipeline}", report_file)
+
+
+def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
+    """Puts together the submission of the same small job in one process, with options of its JVM (``spark_archive``).
+
+    Args:
+        java_options: Options of the driver's JVM, in place of all others.
+        report_file: A path, as above.
+    """
+    job = JobSettings(conf=(("spark.driver.extraJavaOptions", java_options),))
+    local = ConnectionValues("start_up", "spark", host="local[1]")
+    return _report_submission(job, local, "kafka_ingest.start_up", report_file)
+
+
+def _report_submission(job: JobSettings, spark: ConnectionValues, name: str, report_file: Path) -> JobSubmission:
     arguments = ("--report-file", str(report_file))
-    return _submission(settings, spark, script="report_packages", arguments=arguments, variables={})
+    return _submission(job, spark, name=name, script="report_packages", arguments=arguments, variables={})
 
 
 def _submission(
-    settings: PipelineSettings,
+    job: JobSettings,
     spark: ConnectionValues,
     *,
+    name: str,
     script: str,
     arguments: tuple[str, ...],
     variables: Mapping[str, str],
@@ -126,7 +143,8 @@ def _submission(
     is_local = master.startswith("local")
     # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
     own_python = {"spark.pyspark.driver.python": sys.executable}
-    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | dict(settings.job.conf)
+    own = dict(job.conf)
+    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | jvm_conf(own, is_local=is_local) | own
     return JobSubmission(
         master=master,
         application=str(entry_script(script)),
@@ -139,10 +157,10 @@ def _submission(
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
             **variables,
         },
-        name=f"kafka_ingest.{settings.pipeline}",
-        driver_memory=settings.job.driver_memory,
-        executor_memory=settings.job.executor_memory,
-        executor_cores=settings.job.executor_cores,
+        name=name,
+        driver_memory=job.driver_memory,
+        executor_memory=job.executor_memory,
+        executor_cores=job.executor_cores,
     )
 
 
@@ -152,7 +170,7 @@ def spark_submit_command(submission: JobSubmission) -> list[str]:
     Raises:
         ConfigError: spark-submit is neither beside this Python nor on PATH.
     """
-    command = [_spark_submit(), "--master", submission.master, "--name", submission.name]
+    command = [spark_submit(), "--master", submission.master, "--name", submission.name]
     command += ["--driver-memory", submission.driver_memory, "--executor-memory", submission.executor_memory]
     if submission.executor_cores is not None:
         command += ["--executor-cores", str(submission.executor_cores)]
@@ -195,16 +213,3 @@ def _interpreters(conf: Mapping[str, str], is_local: bool) -> dict[str, str]:
     """
     workers = {"PYSPARK_PYTHON": sys.executable} if is_local and "spark.pyspark.python" not in conf else {}
     return {"PYSPARK_DRIVER_PYTHON": sys.executable, **workers}
-
-
-def _spark_submit() -> str:
-    beside = Path(sys.executable).parent
-    search: Sequence[str] = [str(beside), *os.environ.get("PATH", "").split(os.pathsep)]
-    found = shutil.which("spark-submit", path=os.pathsep.join(search))
-    if found is None:
-        raise ConfigError(
-            "spark-submit was not found",
-            expected=f"spark-submit in {beside} or on PATH",
-            next_command="pip install 'kafka-ingest[spark]', or --runner in-process for a small load",
-        )
-    return found

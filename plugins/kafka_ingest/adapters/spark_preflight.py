@@ -68,7 +68,7 @@ class SparkPreflight:
         with tempfile.TemporaryDirectory(prefix="kafka_ingest_packages_") as folder:
             report_file = Path(folder) / "report.json"
             submission = package_report_submission(self._settings, self._connection, report_file)
-            last_words = _run(spark_submit_command(submission), {**os.environ, **submission.env_vars})
+            last_words = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
             report = read_report(report_file)
         if report is None:
             raise ConfigError(
@@ -92,7 +92,7 @@ def _refusal(address: str) -> str:
         return str(error)
 
 
-def _run(command: list[str], environment: dict[str, str]) -> str:
+def run_job(command: list[str], environment: dict[str, str]) -> str:
     """Runs spark-submit; gives how it ended, with the likely cause from its log. The whole log goes to DEBUG."""
     try:
         # The command is made of our own script and of validated settings; no shell is involved.
