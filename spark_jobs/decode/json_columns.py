@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.decode.column_plan import ColumnPlan
 from spark_jobs.decode.decoded import arrow_type
+from spark_jobs.decode.json_documents import too_deep_rows
 from spark_jobs.decode.json_paths import ExactReader, path_tree
 from spark_jobs.decode.json_quick import QuickReader
 from spark_jobs.decode.json_values import positions
@@ -54,7 +55,8 @@ class JsonColumns:
 
     def _decode_present(self, values: pa.Array) -> DecodedPart:
         documents = values.to_pylist()
-        arrays, doubtful = self._read_quickly(documents, invalid_utf8_rows(values))
+        unreadable = [*invalid_utf8_rows(values), *too_deep_rows(values)]
+        arrays, doubtful = self._read_quickly(documents, unreadable)
         misfits: dict[int, Misfit] = {}
         rows: list[int] = []
         records: list[list[Cell | None]] = []
@@ -69,14 +71,14 @@ class JsonColumns:
         merged = (with_rows_replaced(array, rows, cells) for array, cells in zip(arrays, exact, strict=True))
         return DecodedPart(tuple(merged), misfits)
 
-    def _read_quickly(self, documents: list[bytes], invalid: list[int]) -> tuple[list[pa.Array], list[int]]:
+    def _read_quickly(self, documents: list[bytes], unreadable: list[int]) -> tuple[list[pa.Array], list[int]]:
         if self._quick is None:
             return [pa.nulls(len(documents), of) for of in self._types], list(range(len(documents)))
-        readable = list(documents) if invalid else documents
-        for row in invalid:
+        readable = list(documents) if unreadable else documents
+        for row in unreadable:
             readable[row] = _NOTHING
         sheet = self._quick.read(readable)
-        sheet.doubtful.update(invalid)
+        sheet.doubtful.update(unreadable)
         arrays = []
         for plan, rule, cells in zip(self._plans, self._rules, sheet.columns, strict=True):
             column = rule.quick(cells)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_ingest.core.dead_letters import DeadLetterReason
+from spark_jobs.decode.json_values import positions
 from spark_jobs.decode.misfits import Misfit, excerpt
 
 #: Deeper nesting is malformed. A fixed limit, so that it does not depend on an interpreter's stack: half of Python's
@@ -35,6 +38,12 @@ def is_too_deep(document: bytes) -> bool:
         if depth > MAX_NESTING:
             return True
     return False
+
+
+def too_deep_rows(documents: pa.Array) -> list[int]:
+    """Gives the rows of a large_binary array that hold a document nested too deeply; null is fine."""
+    long_enough = positions(pc.greater_equal(pc.binary_length(documents), SHORTEST_TOO_DEEP_BYTES))
+    return [row for row in long_enough if is_too_deep(documents[row].as_py())]
 
 
 def checked_document(data: bytes) -> bytes:

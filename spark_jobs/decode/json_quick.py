@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from spark_jobs.decode.json_documents import SHORTEST_TOO_DEEP_BYTES, is_too_deep
 from spark_jobs.decode.json_paths import PathNode
 from spark_jobs.decode.json_values import WHITE_SPACE
 from spark_jobs.decode.value_rules import ValueRule
 
+_NULL = b"null"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -23,21 +23,22 @@ class Sheet:
         self.columns: list[Sequence[Any]] = [()] * columns
         self.doubtful: set[int] = set()
 
-    def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any], default: Any) -> list[Any]:
-        """Decodes each text that is there; what cannot be decoded gives ``default`` and is in doubt."""
+    def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
+        """Decodes each text; what cannot be decoded gives ``None`` and is in doubt."""
         decoded: list[Any] = []
-        append, decode = decoded.append, decoder.decode
-        for position, text in enumerate(texts):
+        left = iter(texts)
+        while len(decoded) < len(texts):
             try:
-                append(default if text is None else decode(text))
+                decoded.extend(map(decoder.decode, left))
             except _UNREADABLE:
-                append(default)
-                self.doubtful.add(position)
+                # The list holds what came before the fault, so its length is the position of the fault.
+                self.doubtful.add(len(decoded))
+                decoded.append(None)
         return decoded
 
 
 class QuickReader:
-    """Reads a batch of JSON documents that are valid UTF-8.
+    """Reads a batch of JSON documents that are valid UTF-8 and not nested too deeply.
 
     Raises:
         ValueError: On construction: a key that msgspec's structs cannot name (a quote, a backslash or a control
@@ -56,11 +57,6 @@ class QuickReader:
         if self._has_root_column:
             texts = [document.strip(WHITE_SPACE.encode()) for document in documents]
         self._root.fill(texts, sheet)
-        sheet.doubtful.update(
-            position
-            for position, document in enumerate(documents)
-            if len(document) >= SHORTEST_TOO_DEEP_BYTES and is_too_deep(document)
-        )
         return sheet
 
 
@@ -102,6 +98,7 @@ class _TextNode:
 
     def __init__(self, node: PathNode, rules: Sequence[ValueRule]) -> None:
         self._object = _ObjectNode(node, rules) if node.children else None
+        self._is_below_root = bool(node.path)
         # A document that nothing else decodes must be decoded as Raw, which checks that it is JSON.
         is_checked = bool(node.path or node.children)
         self._columns = [(column, _decoder(rules[column].quick_type, is_checked)) for column in node.columns]
@@ -111,9 +108,13 @@ class _TextNode:
 
     def fill(self, texts: Sequence[Any], sheet: Sheet) -> None:
         for column, decoder in self._columns:
-            sheet.columns[column] = texts if decoder is None else sheet.decode_each(decoder, texts, None)
+            sheet.columns[column] = texts if decoder is None else sheet.decode_each(decoder, self._present(texts))
         if self._object:
-            self._object.fill(sheet.decode_each(self._object_decoder, texts, None), sheet)
+            self._object.fill(sheet.decode_each(self._object_decoder, self._present(texts)), sheet)
+
+    def _present(self, texts: Sequence[Any]) -> Sequence[Any]:
+        """Gives null for what is missing; the root, a whole document, is never missing."""
+        return [_NULL if text is None else text for text in texts] if self._is_below_root else texts
 
 
 def _decoder(quick_type: Any, is_checked: bool) -> msgspec.json.Decoder[Any] | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.decode.decimals import MAX_INTEGER_DIGITS, MAX_SCALE, DecimalText
-from spark_jobs.decode.json_values import positions, raw_texts
+from spark_jobs.decode.json_values import positions, positions_containing, raw_texts
 from spark_jobs.decode.misfits import excerpt, out_of_range, unsupported_text
 from spark_jobs.decode.value_rules import QuickColumn
 
@@ -49,8 +49,10 @@ class JsonbRule:
 
     def doubtful(self, texts: pa.Array) -> list[int]:
         """Gives the positions of texts that :meth:`exact` might refuse; null is fine."""
-        doubt = pc.or_(pc.match_substring(texts, "\\u0000"), pc.match_substring_regex(texts, _LONG_EXPONENT))
-        return positions(pc.or_(doubt, pc.greater(pc.binary_length(texts), _MANY_BYTES)))
+        is_doubtful = pc.or_(
+            pc.match_substring_regex(texts, _LONG_EXPONENT), pc.greater(pc.binary_length(texts), _MANY_BYTES)
+        )
+        return positions_containing(texts, "\\u0000", sign=b"\\") + positions(is_doubtful)
 
 
 def _is_numeric(token: str) -> bool:

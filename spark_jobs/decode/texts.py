@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.core.dead_letters import DeadLetterReason
-from spark_jobs.decode.json_values import positions, string_value
+from spark_jobs.decode.json_values import positions, positions_containing, string_value
 from spark_jobs.decode.misfits import Misfit, excerpt, unsupported_text, wrong_type
 from spark_jobs.decode.value_rules import QuickColumn
 
@@ -46,10 +46,10 @@ class TextRule:
 
     def doubtful(self, texts: pa.Array) -> list[int]:
         """Gives the positions of texts that :meth:`check` would refuse; null is fine."""
-        doubt = pc.match_substring(texts, "\x00")
+        doubtful = positions_containing(texts, "\x00", sign=b"\x00")
         if self._length is not None:
-            doubt = pc.or_(doubt, pc.greater(pc.utf8_length(texts), self._length))
-        return positions(doubt)
+            doubtful += positions(pc.greater(pc.utf8_length(texts), self._length))
+        return doubtful
 
 
 class UuidRule:

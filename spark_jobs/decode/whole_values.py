@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.settings import KeyFormat, ValueFormat
 from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.json_documents import SHORTEST_TOO_DEEP_BYTES, checked_document, is_too_deep
+from spark_jobs.decode.json_documents import checked_document, too_deep_rows
 from spark_jobs.decode.jsonb import JsonbRule
 from spark_jobs.decode.misfits import Misfit, excerpt
 from spark_jobs.decode.parts import DecodedPart, invalid_utf8_rows, with_rows_replaced
@@ -96,15 +96,12 @@ def _without_rows(values: pa.Array, rows: Iterable[int]) -> pa.Array:
 
 
 def _unreadable_rows(values: pa.Array) -> list[int]:
-    rows = []
+    rows = too_deep_rows(values)
     for row, document in enumerate(values.to_pylist()):
         if document is None:
             continue
         try:
             _SYNTAX.decode(document)
         except (msgspec.DecodeError, RecursionError):
-            rows.append(row)
-            continue
-        if len(document) >= SHORTEST_TOO_DEEP_BYTES and is_too_deep(document):
             rows.append(row)
     return rows
