@@ -1,0 +1,79 @@
+"""The application of the peer ``spark_jdbc``, run by ``spark-submit``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
+
+from tests.benchmarks.load import Load, load_of_command
+from tests.benchmarks.workloads import WORKLOADS
+
+#: Tasks of one load at least: a large partition is split, so two cores stay busy to the end.
+_TASKS = 8
+_TYPES = {
+    "bigint": "BIGINT",
+    "integer": "INT",
+    "text": "STRING",
+    "timestamptz": "TIMESTAMP",
+    "jsonb": "STRING",  # from_json gives nested values as their text, and PostgreSQL casts it
+    "double precision": "DOUBLE",
+    "boolean": "BOOLEAN",
+}
+
+
+def main() -> None:
+    load, params = load_of_command("Spark's Kafka source, from_json, JDBC")
+    spark = SparkSession.builder.appName("spark-jdbc").getOrCreate()
+    write(rows(read(spark, load), WORKLOADS[load.workload].columns), load, params)
+    spark.stop()
+
+
+def read(spark: SparkSession, load: Load) -> DataFrame:
+    """Gives what is in the topic now."""
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", load.bootstrap)
+        .option("subscribe", load.topic)
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("minPartitions", max(_TASKS, load.partitions))
+        .load()
+    )
+
+
+def rows(messages: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    """Gives the columns of the table."""
+    schema = ", ".join(
+        f"{name} {_TYPES.get(kind, kind.replace('numeric', 'DECIMAL'))}" for name, kind in columns.items()
+    )
+    return messages.select(
+        F.from_json(F.col("value").cast("string"), schema).alias("record"),
+        F.col("topic").alias("kafka_topic"),
+        F.col("partition").alias("kafka_partition"),
+        F.col("offset").alias("kafka_offset"),
+        F.col("timestamp").alias("kafka_timestamp"),
+    ).select("record.*", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
+
+
+def write(frame: DataFrame, load: Load, params: Mapping[str, Any]) -> None:
+    """Appends to the table."""
+    (
+        frame.write.format("jdbc")
+        .option("url", f"jdbc:postgresql://{params['host']}:{params['port']}/{params['dbname']}")
+        .option("driver", "org.postgresql.Driver")
+        .option("user", params["user"])
+        .option("password", params["password"])
+        .option("dbtable", f"public.{load.table}")
+        .option("batchsize", 10_000)
+        .option("reWriteBatchedInserts", "true")
+        .option("stringtype", "unspecified")
+        .mode("append")
+        .save()
+    )
+
+
+if __name__ == "__main__":
+    main()
