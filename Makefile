@@ -20,7 +20,7 @@ CYCLES ?= 20
 SEED ?= 1
 
 .PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-airflow check format \
-	model model-deep mutants lock-requirements verify-requirements generate verify-generated build clean distclean
+	model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,13 @@ model-deep: $(READY) ## run 20,000 random schedules of the real steps against fa
 
 mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")
+
+bench: $(READY) ## measure against peers and limits and write docs/benchmarks.md (hours, 40 GB; needs a quiet machine)
+	@$(IMPORTS) $(BIN)/python -m tests.benchmarks full
+	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page
+
+bench-quick: $(READY) ## measure a load of 1 M records, the limits of the machine and a start (minutes)
+	@$(IMPORTS) $(BIN)/python -m tests.benchmarks quick
 
 check: $(READY) verify-requirements verify-generated ## lint, types, import rules, generated files: what CI checks first
 	@$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from tests.benchmarks.contenders import (
     OURS_IN_1_GB,
     OURS_WITH_KEY,
     PYTHON_COPY,
+    PYTHON_COPY_PLAIN,
     SPARK_JDBC,
     Contender,
 )
@@ -39,7 +40,7 @@ def _comparison(
 _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = (
     ("quick-1m", ORDERS, 1_000_000, (OURS, *_LIMITS), 1),
     ("peers-1m", ORDERS, 1_000_000, ALL, 3),
-    ("peers-2m", ORDERS, 2_000_000, (OURS, SPARK_JDBC, PYTHON_COPY, *_LIMITS), 3),
+    ("peers-2m", ORDERS, 2_000_000, (OURS, SPARK_JDBC, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS), 3),
     ("peers-10m", ORDERS, 10_000_000, (OURS, SPARK_JDBC, *_LIMITS), 3),
     ("one-record", ORDERS, 1, ONE_RECORD, 5),
     *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,16 @@ def _ours(**sections: Any) -> Callable[[Load, Params, Path], Command]:
     return prepare
 
 
-def _script(module: str, *options: str) -> Callable[[Load, Params, Path], Command]:
-    """Gives the preparation of a script that loads into a table made before."""
+def _script(module: str, *options: str, before: Sequence[str] = ()) -> Callable[[Load, Params, Path], Command]:
+    """Gives the preparation of a script that loads into a table made before.
 
-    def prepare(load: Load, params: Params, _state: Path) -> Command:
+    ``before`` names options with which the script is run once before it is timed: ``--install``, ``--prepare``.
+    """
+
+    def prepare(load: Load, params: Params, state: Path) -> Command:
         create_table(params, load.table, WORKLOADS[load.workload])
+        for option in before:
+            measure(script_command(module, load, params, option), {}, state / "preparation.log")
         return script_command(module, load, params, *options)
 
     return prepare
@@ -113,12 +118,17 @@ OURS_WITH_KEY = Contender(
 OURS_IN_1_GB = Contender(
     "ours, 1 GB", _ours(spark={"driver_memory": "1g", "executor_memory": "1g"}), "ours", _EVERY_SIZE
 )
-SPARK_JDBC = Contender("Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc"), most_records=_EVERY_SIZE)
+SPARK_JDBC = Contender(
+    "Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc", before=["--install"]), most_records=_EVERY_SIZE
+)
 PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"))
+PYTHON_COPY_PLAIN = Contender("Python consumer, COPY with json and csv", _script("peers.python_copy", "--plain"))
 EXECUTE_VALUES = Contender("Python consumer, execute_values", _script("peers.execute_values"))
-DEBEZIUM = Contender("Debezium JDBC sink", _script("peers.kafka_connect"))
-DEBEZIUM_UNNEST = Contender("Debezium JDBC sink, UNNEST", _script("peers.kafka_connect", "--unnest"))
-DLT = Contender("dlt", _script("peers.dlt_load"), most_records=1_000_000)
+DEBEZIUM = Contender("Debezium JDBC sink", _script("peers.kafka_connect", before=["--install", "--prepare"]))
+DEBEZIUM_UNNEST = Contender(
+    "Debezium JDBC sink, UNNEST", _script("peers.kafka_connect", "--unnest", before=["--install", "--prepare"])
+)
+DLT = Contender("dlt", _script("peers.dlt_load", before=["--install"]), most_records=1_000_000)
 
 CONSUME_ONE = Contender("limit: consuming, 1 process", _script("limits.consume"), "limit", _EVERY_SIZE, loads=False)
 CONSUME_TWO = Contender(
@@ -133,6 +143,7 @@ ALL = (
     DEBEZIUM,
     DEBEZIUM_UNNEST,
     PYTHON_COPY,
+    PYTHON_COPY_PLAIN,
     EXECUTE_VALUES,
     DLT,
     CONSUME_ONE,
@@ -143,5 +154,8 @@ ALL = (
 BY_NAME = {contender.name: contender for contender in ALL}
 
 #: A topic with one record, in which nothing but the start is measured.
-ONE_RECORD = (OURS, Contender("spark-submit reading one record", _script("peers.spark_one_record"), loads=False))
+ONE_RECORD = (
+    OURS,
+    Contender("spark-submit reading one record", _script("peers.spark_one_record", before=["--install"]), loads=False),
+)
 ONE_RECORD_WORKLOAD = ORDERS

@@ -1,0 +1,210 @@
+"""Writes docs/benchmarks.md from the results: ``python -m tests.benchmarks.page`` (``--check`` only compares)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sandbox.paths import CHECKOUT
+from tests.benchmarks.contenders import (
+    CONSUME_ONE,
+    COPY_BINARY,
+    DEBEZIUM,
+    DEBEZIUM_UNNEST,
+    DLT,
+    EXECUTE_VALUES,
+    ONE_RECORD,
+    OURS,
+    OURS_WITH_KEY,
+    PYTHON_COPY,
+    PYTHON_COPY_PLAIN,
+    SPARK_JDBC,
+)
+from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
+from tests.benchmarks.page_targets import Target, targets_table
+from tests.benchmarks.results import RESULTS, read_results
+from tests.benchmarks.statistics import of_contender
+
+PAGE = CHECKOUT / "docs" / "benchmarks.md"
+_NO_RESULTS = "Not measured: `python -m tests.benchmarks {name}` does it."
+
+_TOP = """\
+# Benchmarks
+
+How fast a load is, against what one would use instead and against what the machine allows. Every figure on this page
+comes from a file in `tests/benchmarks/results/`; `make bench` measures them anew and writes the page
+(`make bench-quick` takes minutes and shows only the product and the limits).
+
+All contenders read the same topic into the same kind of table in the same PostgreSQL server, with `fsync` and
+`synchronous_commit` on and all guards of the product on. They take turns, round by round; each run starts in a fresh
+database after a database checkpoint, and its rows are counted afterwards. Trust the ratios more than the figures: they
+were measured side by side, the figures belong to this machine. Figures are medians, with the range of all rounds.
+
+The records of `orders` are JSON of about 300 bytes (two integers, five short texts, a decimal, a time, a note of 60 to
+80 characters, an array of two objects) in 4 partitions, compressed with lz4. They become 8 typed columns and the
+metadata columns. What the peers are and how they are set: `tests/benchmarks/peers/README.md`.
+"""
+
+TARGETS = (
+    Target("whole load of 10 M records", "peers-10m", OURS, SPARK_JDBC, least=3.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, COPY_BINARY, least=0.30),
+    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY_PLAIN, least=3.0),
+    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY, least=3.0),
+    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM, least=4.0),
+    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM_UNNEST, least=4.0),
+    Target("whole load of 1 M records", "peers-1m", OURS, EXECUTE_VALUES, least=6.0),
+    Target("whole load of 1 M records", "peers-1m", OURS, DLT, least=10.0),
+    Target("staging alone, of 10 M records", "peers-10m", OURS, CONSUME_ONE, least=0.40, figure="staging_per_second"),
+    Target("seconds for one record", "one-record", ONE_RECORD[0], ONE_RECORD[1], most=0.4, figure="seconds"),
+)
+
+
+def page() -> str:
+    """Gives the page."""
+    return "\n".join((_TOP, *(f"## {title}\n\n{_section(name, write)}\n" for title, name, write in _SECTIONS)))
+
+
+def _section(name: str, write: Callable[[Mapping[str, Any]], str]) -> str:
+    return write(read_results(name)) if (RESULTS / f"{name}.json").exists() else _NO_RESULTS.format(name=name)
+
+
+def _targets(_: Mapping[str, Any]) -> str:
+    return targets_table(TARGETS)
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    return markdown_table(("what", "value"), list(found["machine"].items()))
+
+
+def _against(found: Mapping[str, Any]) -> str:
+    return figures_table(found["runs"], against=OURS.name)
+
+
+def _one_record(found: Mapping[str, Any]) -> str:
+    return (
+        "A topic with one record: nothing but the start is measured. The other is a `spark-submit` with default "
+        "options that reads the record through Spark's Kafka source and ends.\n\n"
+        + figures_table(found["runs"], against=OURS.name, figure="seconds", unit="s", decimals=1)
+    )
+
+
+def _sizes(_: Mapping[str, Any]) -> str:
+    rows = []
+    for records in (50_000, 200_000, 500_000, 1_000_000, 2_000_000):
+        name = {1_000_000: "peers-1m", 2_000_000: "peers-2m"}.get(records, f"size-{records}")
+        if not (RESULTS / f"{name}.json").exists():
+            continue
+        runs = read_results(name)["runs"]
+        ours, theirs = (of_contender(runs, one.name, "seconds") for one in (OURS, PYTHON_COPY))
+        rows.append(
+            (f"{records:,}", f"{ours.median:.1f}", f"{theirs.median:.1f}", f"{theirs.median / ours.median:.2f}")
+        )
+    return "One Python process with COPY has no JVM to start. Seconds from start to exit:\n\n" + markdown_table(
+        ("records", "ours, s", "Python consumer with COPY, s", "theirs / ours"), rows
+    )
+
+
+def _key(found: Mapping[str, Any]) -> str:
+    return (
+        "`unique_key: true` gives a created table a unique key of topic, generation, partition and offset. The ledger "
+        "keeps rows unique without it.\n\n" + ratios_table(found["runs"], OURS_WITH_KEY.name, against=OURS.name)
+    )
+
+
+def _shapes(_: Mapping[str, Any]) -> str:
+    parts = []
+    for name, meaning in (
+        ("narrow", "2 M records of about 60 bytes, 4 columns"),
+        ("wide", "0.5 M records of about 600 bytes, 60 columns"),
+        ("large", "1,000 records of 1 MB"),
+        ("many-partitions", "0.3 M `orders` in 300 partitions"),
+    ):
+        if (RESULTS / f"{name}.json").exists():
+            parts.append(f"**{meaning}**\n\n" + figures_table(read_results(name)["runs"], against=OURS.name))
+    return "\n\n".join(parts)
+
+
+def _skew(found: Mapping[str, Any]) -> str:
+    skewed, even = of_contender(found["runs"], OURS.name, "seconds"), _even_seconds()
+    return (
+        "2 M `orders`, once spread evenly over 4 partitions and once with 90 % of them in one. A large partition is "
+        "read by several tasks.\n\n"
+        + markdown_table(
+            ("topic", "seconds"),
+            [("even", f"{even:.1f}"), ("skewed", f"{skewed.median:.1f}"), ("ratio", f"{skewed.median / even:.2f}")],
+        )
+    )
+
+
+def _even_seconds() -> float:
+    return of_contender(read_results("even-2m")["runs"], OURS.name, "seconds").median
+
+
+def _memory(found: Mapping[str, Any]) -> str:
+    small = read_results("memory-2m")["runs"][0]["peak_rss_mb"]
+    large = found["runs"][0]["peak_rss_mb"]
+    rows = [
+        (kind, f"{small[kind]:.0f}", f"{large[kind]:.0f}", f"{large[kind] / small[kind]:.2f}")
+        for kind in ("java", "python")
+    ]
+    return (
+        "A driver and executors with 1 GB, `local[2]`; the greatest resident memory of any one process of a kind, "
+        "in MB.\n\n" + markdown_table(("process", "2 M records", "20 M records", "ratio"), rows)
+    )
+
+
+def _airflow(found: Mapping[str, Any]) -> str:
+    runs: Sequence[Mapping[str, Any]] = found["runs"]
+    parts = list(dict.fromkeys(part for run in runs for part in run["dag_run"]["parts_seconds"]))
+    rows = [("load alone", *(f"{run['load_seconds']:.1f}" for run in runs))]
+    rows.append(("whole DAG run", *(f"{run['dag_run']['seconds']:.1f}" for run in runs)))
+    rows.append(("on top", *(f"{run['dag_run']['seconds'] - run['load_seconds']:.1f}" for run in runs)))
+    rows += [(f"— {part}", *(f"{run['dag_run']['parts_seconds'].get(part, 0):.1f}" for run in runs)) for part in parts]
+    head = ("seconds", *(f"round {run['round'] + 1}" for run in runs))
+    return (
+        f"{thousands(found['records'])} records, triggered in Airflow with LocalExecutor; from the moment the run is "
+        "queued to its end. “before …” is Airflow's time between two tasks.\n\n" + markdown_table(head, rows)
+    )
+
+
+def _phases(found: Mapping[str, Any]) -> str:
+    runs = [run for run in found["runs"] if run["contender"] == OURS.name]
+    phases = list(runs[0]["phases"])
+    rows = [(phase, *(f"{run['phases'][phase]:.1f}" for run in runs)) for phase in phases]
+    cpu = [
+        (f"CPU: {kind}", *(f"{run['cpu_seconds'].get(kind, 0):.1f}" for run in runs))
+        for kind in ("java", "python", "postgres", "kafka")
+    ]
+    return markdown_table(("seconds", *(f"round {run['round'] + 1}" for run in runs)), [*rows, *cpu])
+
+
+_SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
+    ("Targets", "peers-1m", _targets),
+    ("Machine", "peers-1m", _machine),
+    ("1 M records, all contenders", "peers-1m", _against),
+    ("2 M records", "peers-2m", _against),
+    ("10 M records", "peers-10m", _against),
+    ("Where the time of a load goes (10 M records)", "peers-10m", _phases),
+    ("One record", "one-record", _one_record),
+    ("From which size on", "peers-1m", _sizes),
+    ("Unique key", "unique-key", _key),
+    ("Other records", "narrow", _shapes),
+    ("Skew", "skew-2m", _skew),
+    ("Memory", "memory-20m", _memory),
+    ("A whole run in Airflow", "airflow-run", _airflow),
+)
+
+
+def main() -> None:
+    """Writes the page, or says that it is not what the results give."""
+    text = page()
+    if "--check" in sys.argv:
+        if PAGE.read_text(encoding="utf-8") != text:
+            sys.exit(f"{PAGE} is not what the results give: run python -m tests.benchmarks.page")
+        return
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The targets of the page: what was aimed for, what was found, and whether it is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.benchmarks.contenders import Contender
+from tests.benchmarks.page_tables import markdown_table
+from tests.benchmarks.results import RESULTS, read_results
+from tests.benchmarks.statistics import Spread, ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ratio that is at least, or at most, what was aimed for.
+
+    Attributes:
+        what: What is measured.
+        comparison: Where both were measured side by side.
+        contender: Whose figure.
+        against: Whose figure it is divided by.
+        least: Bound from below; ``None`` when ``most`` is one from above.
+        most: Bound from above.
+        figure: Figure of the contender; the other gives its ``records_per_second``, or the same one where it has it.
+    """
+
+    what: str
+    comparison: str
+    contender: Contender
+    against: Contender
+    least: float | None = None
+    most: float | None = None
+    figure: str = "records_per_second"
+
+
+def targets_table(targets: Sequence[Target]) -> str:
+    """Shows all targets."""
+    rows = []
+    for target in targets:
+        found = _found(target)
+        bound = f"≥ {target.least:g}" if target.least is not None else f"≤ {target.most:g}"
+        row = (target.what, target.against.name, bound)
+        if found is None:
+            rows.append((*row, "not measured", ""))
+        else:
+            rows.append((*row, f"{found.median:.2f} ({found.least:.2f}-{found.greatest:.2f})", _verdict(target, found)))
+    return markdown_table(("what", "against", "target", "found", ""), rows)
+
+
+def _found(target: Target) -> Spread | None:
+    if not (RESULTS / f"{target.comparison}.json").exists():
+        return None
+    runs = read_results(target.comparison)["runs"]
+    if target.figure == "staging_per_second":
+        runs = [{**run, target.figure: run.get(target.figure, run["records_per_second"])} for run in runs]
+    return ratio(runs, target.contender.name, target.against.name, target.figure)
+
+
+def _verdict(target: Target, found: Spread) -> str:
+    if target.least is not None:
+        return "met" if found.median >= target.least else "missed"
+    return "met" if target.most is not None and found.median <= target.most else "missed"
