@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 
+from spark_jobs.installed_pyspark import prefer_installed_pyspark
 from spark_jobs.parent_process import die_with_parent
 
 if __name__ == "__main__":
     # Before the job's libraries are loaded: a driver whose spark-submit is gone must not come as far as a claim.
     die_with_parent()
+    prefer_installed_pyspark()
 
     from spark_jobs.load_job import main
 

@@ -8,8 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 
@@ -96,8 +95,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _load(options: argparse.Namespace, environment: JobEnvironment) -> Batch:
     _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
-    with _runner(options.runner, environment) as runner:
-        batch = load_batch(options.batch_id, load_ports(environment, runner), hold=environment.hold, report=_report)
+    ports = load_ports(environment, _runner(options.runner, environment))
+    batch = load_batch(options.batch_id, ports, hold=environment.hold, report=_report)
     if batch.counts:
         counts = batch.counts
         _log.info("committed: %s rows, %s dead letters", f"{counts.rows:,}", f"{counts.dead_letters:,}")
@@ -120,16 +119,13 @@ def _report(progress: LoadProgress) -> None:
     _log.info(progress_line(progress))
 
 
-@contextmanager
-def _runner(kind: str, environment: JobEnvironment) -> Iterator[TaskRunner]:
+def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
     context_of = partial(stage_context, environment=environment)
     if kind == "in-process":
-        yield InProcessRunner(context_of, tasks=environment.job.tasks or 1)
-        return
+        return InProcessRunner(context_of, tasks=environment.job.tasks or 1)
     from spark_jobs.spark_runner import SparkTaskRunner  # PySpark is not needed in process
 
-    with closing(SparkTaskRunner(context_of, tasks=environment.job.tasks)) as runner:
-        yield runner
+    return SparkTaskRunner(context_of, tasks=environment.job.tasks)
 
 
 def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

@@ -6,7 +6,6 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -29,6 +28,9 @@ class TaskCrashed(Exception):
 
 class SparkTaskRunner:
     """Port ``TaskRunner`` over an RDD of tasks.
+
+    It does not stop Spark: the JVM does when this process has ended (the shutdown hook of ``SparkContext``, Spark 4.2).
+    PySpark's ``stop()`` would wait for up to a second more, until its thread for accumulators looks up.
 
     Spark retries a task that loses its executor or meets a passing fault, and may run copies of a slow one. The action
     gives exactly one result a partition, that of the attempt which won; only its rows are published.
@@ -64,29 +66,18 @@ class SparkTaskRunner:
     def cancel(self) -> None:
         """Cancels running tasks; safe from any thread, and before they have begun."""
         self._cancelled.set()
-        if self._spark is not None:
-            with _jvm_may_be_gone("cancel the tasks"):
-                self._spark.cancelAllJobs()
-
-    def close(self) -> None:
-        """Stops Spark, if it was started."""
-        if self._spark is not None:
-            with _jvm_may_be_gone("stop Spark"):
-                self._spark.stop()
+        if self._spark is None:
+            return
+        try:
+            self._spark.cancelAllJobs()
+        except (Py4JError, OSError) as error:  # OSError: nothing listens on its port
+            # A JVM that was killed runs no tasks any more. That must not hide what came of the batch.
+            _log.warning("could not cancel the tasks, Spark's JVM is gone: %s", error)
 
     def _started(self) -> SparkContext:
         if self._spark is None:
             self._spark = SparkContext.getOrCreate()
         return self._spark
-
-
-@contextmanager
-def _jvm_may_be_gone(doing: str) -> Iterator[None]:
-    """A JVM that was killed runs no tasks any more. That must not hide what came of the batch."""
-    try:
-        yield
-    except (Py4JError, OSError) as error:  # OSError: nothing listens on its port
-        _log.warning("could not %s, its JVM is gone: %s", doing, error)
 
 
 def _max_failures(spark: SparkContext) -> int:

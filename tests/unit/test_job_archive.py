@@ -10,28 +10,60 @@ from pathlib import Path
 from kafka_ingest.adapters.job_archive import entry_script, job_archive
 
 
-def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
+def contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_two_builds_have_the_same_name_and_the_same_sources(tmp_path: Path) -> None:
     first, second = job_archive(tmp_path / "a"), job_archive(tmp_path / "b")
     assert first.name == second.name
-    assert first.read_bytes() == second.read_bytes()
+    sources = {name: text for name, text in contents(first).items() if not name.endswith(".pyc")}
+    assert sources.items() <= contents(second).items()
+    assert contents(first).keys() == contents(second).keys()
 
 
-def test_a_file_with_the_same_bytes_is_reused_and_another_is_replaced(tmp_path: Path) -> None:
+def test_a_whole_file_is_reused_and_another_is_replaced(tmp_path: Path) -> None:
     path = job_archive(tmp_path)
-    written = path.stat().st_mtime_ns
+    written, whole = path.stat().st_mtime_ns, contents(path)
     assert job_archive(tmp_path).stat().st_mtime_ns == written
-    content = path.read_bytes()
-    path.write_bytes(b"cut off")
-    assert job_archive(tmp_path).read_bytes() == content
+    path.write_bytes(path.read_bytes()[:-100])
+    assert contents(job_archive(tmp_path)).keys() == whole.keys()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in whole.items():
+            archive.writestr(name, b"raise SystemExit" if name == "spark_jobs/load_job.py" else text)
+    assert contents(job_archive(tmp_path))["spark_jobs/load_job.py"] == whole["spark_jobs/load_job.py"]
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_each_module_has_its_compiled_form_which_another_python_passes_over(tmp_path: Path) -> None:
+    names = contents(path := job_archive(tmp_path)).keys()
+    assert {name for name in names if name.endswith(".pyc")} == {f"{name}c" for name in names if name.endswith(".py")}
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in contents(path).items():
+            archive.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    program = (
+        "import spark_jobs.stage_context as module; print(module.__loader__.get_code(module.__name__).co_filename)"
+    )
+    assert run_with(path, program) == ["spark_jobs/stage_context.py"]
+    assert run_with(other, program) == [f"{other}/spark_jobs/stage_context.py"]
+
+
+def run_with(archive: Path, program: str) -> list[str]:
+    command = [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(archive)!r})\n{program}"]
+    done = subprocess.run(command, cwd=archive.parent, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
 
 
 def test_the_zip_holds_sources_of_the_job_and_nothing_of_airflow(tmp_path: Path) -> None:
     with zipfile.ZipFile(job_archive(tmp_path)) as archive:
         names = archive.namelist()
-    assert {name.rpartition(".")[2] for name in names} <= {"py", "sql"}
+    assert {name.rpartition(".")[2] for name in names} <= {"py", "pyc", "sql"}
     folders = {"/".join(name.split("/")[:2]) for name in names if name.startswith("kafka_ingest/")}
-    assert folders == {f"kafka_ingest/{part}" for part in ("__init__.py", "core", "steps", "adapters", "sql")}
+    assert folders == {
+        f"kafka_ingest/{part}" for part in ("__init__.py", "__init__.pyc", "core", "steps", "adapters", "sql")
+    }
     assert "spark_jobs/stage_context.py" in names
 
 
@@ -43,8 +75,7 @@ def test_code_and_sql_are_read_from_the_zip_alone(tmp_path: Path) -> None:
         "print(sorted(p.name for p in sql.iterdir()))\n"
     )
     path = job_archive(tmp_path)
-    command = [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{program}"]
-    lines = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = run_with(path, program)
     assert lines[0].startswith(str(path))
     assert "migrations" in lines[1]
 

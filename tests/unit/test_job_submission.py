@@ -137,6 +137,15 @@ def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> No
     assert cluster.env_vars["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
+def test_local_workers_find_the_code_that_they_load_before_their_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/opt/plugins")
+    local, cluster = submission(), submission("spark://master:7077")
+    assert local.conf["spark.python.daemon.module"] == "spark_jobs.worker_daemon"
+    assert local.env_vars["PYTHONPATH"] == f"{local.py_files}:/opt/plugins"
+    assert "spark.python.daemon.module" not in cluster.conf
+    assert "PYTHONPATH" not in cluster.env_vars
+
+
 def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver() -> None:
     def conf_with(*pairs: tuple[str, str]) -> JobSubmission:
         job = replace(SETTINGS.job, conf=pairs)
@@ -145,6 +154,7 @@ def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver() -> No
     workers = conf_with(("spark.pyspark.python", "/opt/python"))
     assert workers.conf["spark.pyspark.driver.python"] == sys.executable
     assert "PYSPARK_PYTHON" not in workers.env_vars
+    assert "spark.python.daemon.module" not in workers.conf
     driver = conf_with(("spark.pyspark.driver.python", "/opt/python"))
     assert driver.conf["spark.pyspark.driver.python"] == "/opt/python"
 

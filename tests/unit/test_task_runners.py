@@ -120,16 +120,20 @@ def test_in_process_a_cancelled_load_begins_no_task(monkeypatch: pytest.MonkeyPa
 class DeadJvm:
     """What is left of a SparkContext whose JVM was killed."""
 
-    def stop(self) -> None:
-        raise ConnectionRefusedError(111, "Connection refused")
+    def __init__(self, fault: Exception) -> None:
+        self._fault = fault
 
     def cancelAllJobs(self) -> None:  # noqa: N802 (PySpark's name)
-        raise Py4JNetworkError("Answer from Java side is empty")
+        raise self._fault
 
 
-def test_a_jvm_that_was_killed_does_not_hide_what_came_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkContext, "getOrCreate", DeadJvm)
+@pytest.mark.parametrize(
+    "fault", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")]
+)
+def test_a_jvm_that_was_killed_does_not_hide_what_came_of_the_batch(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "getOrCreate", lambda: DeadJvm(fault))
     runner = SparkTaskRunner(lambda _: CONTEXT, tasks=1)
     runner.parallelism()
     runner.cancel()
-    runner.close()

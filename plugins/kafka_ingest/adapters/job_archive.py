@@ -2,6 +2,10 @@
 
 Not a wheel: Spark gives executors ``.py``, ``.zip`` and ``.egg`` files and leaves a ``.whl`` out without a word
 (``PYTHON_EXTENSIONS`` in Spark's ``python/pyspark/core/context.py``, 4.2).
+
+Beside each module lies its compiled form: Python keeps none of what it compiles out of a zip, so the driver and each
+worker would compile everything again. Another Python than the one that submits passes over it and takes the source
+(``zipimport``: its magic number differs).
 """
 
 from __future__ import annotations
@@ -9,16 +13,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import py_compile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import kafka_ingest
 
 #: Parts of the package that run on executors or in the driver; Airflow's side stays at home.
 _PARTS = ("core", "steps", "adapters")
-#: The earliest time that a zip can hold: the same sources always give the same bytes.
+#: The earliest time that a zip can hold. No entry tells when it was written.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -26,17 +32,17 @@ def job_archive(folder: Path | None = None) -> Path:
     """Gives the path of the zip with ``kafka_ingest`` (core, steps, adapters, sql) and ``spark_jobs``.
 
     The name is that of the content, so another version of the code is another file, and a running job keeps the one
-    that it was started with. The file is written whole or not at all; one that is there with the same bytes is reused.
+    that it was started with. The file is written whole or not at all; one that is there and whole is reused.
 
     Args:
         folder: Where to keep it; by default a folder of the user's own below the temporary folder.
     """
-    content = _zip_bytes()
+    sources = {name: path.read_bytes() for name, path in sorted(_entries())}
     place = folder or _own_folder()
     place.mkdir(parents=True, exist_ok=True)
-    path = place / f"kafka_ingest_job_{hashlib.sha256(content).hexdigest()[:16]}.zip"
-    if not path.is_file() or path.read_bytes() != content:
-        _write_whole(path, content)
+    path = place / f"kafka_ingest_job_{_digest(sources)}.zip"
+    if not _is_whole(path, sources):
+        _write_whole(path, _zip_bytes(sources))
     return path
 
 
@@ -63,15 +69,45 @@ def _own_folder() -> Path:
     return folder
 
 
-def _zip_bytes() -> bytes:
+def _digest(sources: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256(MAGIC_NUMBER)
+    for name, content in sources.items():
+        digest.update(b"%s\0%d\0%s" % (name.encode(), len(content), content))
+    return digest.hexdigest()[:16]
+
+
+def _is_whole(path: Path, sources: Mapping[str, bytes]) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None and all(archive.read(name) == text for name, text in sources.items())
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return False
+
+
+def _zip_bytes(sources: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, path in sorted(_entries()):
-            entry = zipfile.ZipInfo(name, _TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, tempfile.TemporaryDirectory() as folder:
+        for name, content in sources.items():
+            _add(archive, name, content)
+            if name.endswith(".py"):
+                _add(archive, f"{name}c", _compiled(name, content, Path(folder)))
     return buffer.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _TIME)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, content)
+
+
+def _compiled(name: str, content: bytes, folder: Path) -> bytes:
+    source, compiled = folder / "module.py", folder / "module.pyc"
+    source.write_bytes(content)
+    # Unchecked: the source beside it is never another one, both are written in one piece.
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(source), str(compiled), dfile=name, doraise=True, invalidation_mode=mode)
+    return compiled.read_bytes()
 
 
 def _entries() -> Iterator[tuple[str, Path]]:

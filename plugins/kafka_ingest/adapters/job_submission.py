@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ _CONF = {
 }
 #: A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
 _LOCAL_CONF = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+#: Workers that start sooner; the module has to be there before Spark hands out the job's code.
+_LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +146,19 @@ def _submission(
     is_local = master.startswith("local")
     # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
     own_python = {"spark.pyspark.driver.python": sys.executable}
-    own = dict(job.conf)
-    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | jvm_conf(own, is_local=is_local) | own
+    own, archive = dict(job.conf), str(job_archive())
+    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | jvm_conf(own, is_local=is_local)
+    has_own_workers = is_local and "spark.pyspark.python" not in own
     return JobSubmission(
         master=master,
         application=str(entry_script(script)),
-        py_files=str(job_archive()),
+        py_files=archive,
         application_args=arguments,
-        conf=conf,
+        conf=conf | (_LOCAL_WORKERS if has_own_workers else {}) | own,
         env_vars={
-            **_interpreters(conf, is_local),
+            # spark-submit looks for PySpark with it, and it runs the driver.
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **(_local_workers(archive) if has_own_workers else {}),
             # Without it Spark warns about the machine's own name, which the driver does not use.
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
             **variables,
@@ -205,11 +211,11 @@ def _environment(settings: PipelineSettings, connections: JobConnections) -> Job
     )
 
 
-def _interpreters(conf: Mapping[str, str], is_local: bool) -> dict[str, str]:
-    """The driver, and local workers, run on the Python that submits: it has the libraries, ``python3`` may not.
+def _local_workers(archive: str) -> dict[str, str]:
+    """Local workers run on the Python that submits, too: it has the libraries, ``python3`` may not.
 
-    spark-submit itself looks for PySpark with PYSPARK_DRIVER_PYTHON. Workers of a cluster take the pipeline's
-    ``spark.pyspark.python``, or ``python3``: what is installed there is not known here.
+    Their daemon finds the job's code on PYTHONPATH. Workers of a cluster take the pipeline's ``spark.pyspark.python``,
+    or ``python3``: what is installed there is not known here.
     """
-    workers = {"PYSPARK_PYTHON": sys.executable} if is_local and "spark.pyspark.python" not in conf else {}
-    return {"PYSPARK_DRIVER_PYTHON": sys.executable, **workers}
+    path = os.pathsep.join([archive, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
