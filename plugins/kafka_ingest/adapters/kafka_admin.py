@@ -112,12 +112,14 @@ class KafkaAdmin:
         The answer is the offset (-1 when no record is that late) with its record time (where it was asked for by time),
         or the broker's words for that partition.
         """
-        asked = {KafkaTopicPartition(item.topic, item.partition): spec for item in partitions}
+        asked = {item: KafkaTopicPartition(item.topic, item.partition) for item in partitions}
         if not asked:
             return {}
-        futures = self._open().list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_seconds)
+        futures = self._open().list_offsets(
+            dict.fromkeys(asked.values(), spec), isolation_level=isolation, request_timeout=self._timeout_seconds
+        )
         answers = self._answers(futures, "listing offsets")
-        return {TopicPartition(key.topic, key.partition): _offset_answer(answer) for key, answer in answers.items()}
+        return {item: _offset_answer(answers[key]) for item, key in asked.items()}
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, ConfigAnswer]:
         """Asks for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
@@ -135,10 +137,12 @@ class KafkaAdmin:
     def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
         """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _POLL_SECONDS
-        while wait(futures.values(), timeout=_POLL_SECONDS).not_done:
-            self._open().poll(0)
-            if self._events.refused_for_good or time.monotonic() > deadline:
-                raise self._unavailable(tried)
+        # One after another: the futures of a request are answered together, and to watch each of thousands costs more.
+        for future in futures.values():
+            while not future.done() and wait((future,), timeout=_POLL_SECONDS).not_done:
+                self._open().poll(0)
+                if self._events.refused_for_good or time.monotonic() > deadline:
+                    raise self._unavailable(tried)
         answers = {key: _answer(future) for key, future in futures.items()}
         if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
             self._open().poll(0)
@@ -183,12 +187,10 @@ def _config_answer(answer: Any) -> ConfigAnswer:
 
 
 def _answer(future: Future[Any]) -> Any:
-    error = future.exception()
-    if error is None:
+    try:
         return future.result()
-    if isinstance(error, KafkaException):
+    except KafkaException as error:
         return error.args[0]
-    raise error
 
 
 def _refuse_forbidden(answers: Mapping[str, Any]) -> None:

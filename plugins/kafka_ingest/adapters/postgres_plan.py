@@ -34,6 +34,13 @@ from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
 
 def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
     """Reads what a plan needs. In a snapshot all parts are of one moment."""
+    observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
+    decisive = _read_decisive(cursor, pipeline, request, target)
+    return replace(decisive, observations=tuple(observation_of(row) for row in observations))
+
+
+def _read_decisive(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
+    """Reads what must still stand when the plan is recorded: all but the observations, a row for each partition."""
     clock = fetch_rows(cursor, "read_clock")[0]["clock_timestamp"]
     bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline)
     positions = fetch_rows(cursor, "select_positions", pipeline=pipeline)
@@ -41,7 +48,6 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
     outstanding = fetch_row(cursor, "find_outstanding_batch", pipeline=pipeline)
     own = fetch_row(cursor, "find_request_batch", pipeline=pipeline, **request_parameters(request))
     hold = fetch_row(cursor, "select_hold", batch_id=outstanding["batch_id"]) if outstanding else None
-    observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
     return PlanView(
         now=clock,
         pipeline=pipeline_of(bound) if bound else None,
@@ -50,7 +56,6 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
         outstanding=load_batch(cursor, outstanding["batch_id"]) if outstanding else None,
         hold=hold_of(hold) if hold else None,
         own=load_batch(cursor, own["batch_id"]) if own else None,
-        observations=tuple(observation_of(row) for row in observations),
     )
 
 
@@ -86,7 +91,7 @@ def _require_unmoved(cursor: Cursor, plan: NewPlan, seen: PlanView) -> None:
     """
     is_first = seen.pipeline is None and _insert_pipeline(cursor, plan)
     run_query(cursor, "lock_pipeline", pipeline=plan.pipeline)
-    later = read_plan_view(cursor, plan.pipeline, plan.request, plan.settings.target)
+    later = _read_decisive(cursor, plan.pipeline, plan.request, plan.settings.target)
     if is_first:
         later = replace(later, pipeline=None)
     if not seen.still_stands(later):

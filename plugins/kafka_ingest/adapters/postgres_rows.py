@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
@@ -24,9 +26,36 @@ Row = dict[str, Any]
 
 
 def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
-    """Runs ``sql/queries/<name>.sql``; gives the number of rows that it touched or returned."""
-    cursor.execute(sql_text(f"queries/{name}"), parameters)
+    """Runs ``sql/queries/<name>.sql``; gives the number of rows that it touched or returned.
+
+    A list becomes an array, whose type the statement names (``%(offsets)s::bigint[]``).
+    """
+    values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
+    cursor.execute(sql_text(f"queries/{name}"), values)
     return int(cursor.rowcount)
+
+
+def _array(elements: list[Any]) -> str:
+    """Gives an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
+
+    psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
+    the thousands of partitions that a plan stores it took three times as long.
+    """
+    return "{" + ",".join([_ELEMENTS[type(element)](element) for element in elements]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+#: How an element of an array is written, by its type; another type is an error.
+_ELEMENTS: Mapping[type, Callable[[Any], str]] = {
+    NoneType: lambda _: "NULL",
+    bool: str,
+    int: str,
+    str: _quoted,
+    datetime: lambda time: f'"{time.isoformat()}"',
+}
 
 
 def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
