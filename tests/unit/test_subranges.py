@@ -32,3 +32,23 @@ def test_a_range_below_the_position_is_read_without_its_leader_epoch() -> None:
 def test_a_range_behind_a_backward_change_knows_up_to_where_it_replaces() -> None:
     lowered = replace(offset_range(0, 4, 10), loaded_to=7, line=1, leader_epoch=None)
     assert pieces(lowered) == [(4, 10, None, 7)]
+
+
+def spans(*lengths: int, parallelism: int) -> list[int]:
+    """Offsets of each task, where partition n holds the n-th number of offsets."""
+    tasks = cut_into_tasks([offset_range(number, 0, length) for number, length in enumerate(lengths)], parallelism)
+    return [sum(s.span_offsets for s in task.subranges) for task in tasks]
+
+
+def test_a_partition_that_holds_nine_tenths_is_split_so_that_tasks_are_nearly_equal() -> None:
+    """Two pieces of 900,000 and the small ones beside them: at most 3.4 % more than half."""
+    skewed = (1_800_000, 66_667, 66_667, 66_666)
+    assert spans(*skewed, parallelism=2) == [900_000 + 66_667 + 66_666, 900_000 + 66_667]
+    assert spans(*skewed, parallelism=4) == [450_000 + 66_667, 450_000 + 66_667, 450_000 + 66_666, 450_000]
+
+
+def test_hundreds_of_partitions_with_little_in_each_share_few_tasks() -> None:
+    """A task is one consumer, whatever the number of its partitions; less than 50,000 offsets are not worth two."""
+    assert spans(*[100] * 300, parallelism=8) == [30_000]
+    assert spans(*[1_000] * 300, parallelism=2) == [150_000, 150_000]
+    assert spans(*[1_000] * 300, parallelism=8) == [38_000] * 4 + [37_000] * 4
