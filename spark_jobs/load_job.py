@@ -22,6 +22,7 @@ from kafka_ingest.adapters.system_clock import SystemClock
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.exit_codes import OK, exit_code
+from kafka_ingest.core.load_phases import LoadPhases
 from kafka_ingest.core.ports import TaskRunner
 from kafka_ingest.core.secret_texts import secret_values
 from kafka_ingest.core.summary import batch_summary
@@ -43,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _end_with(error)
     set_up_logging(secret_values(environment.kafka, environment.postgres))
     try:
-        batch = _load(options, environment)
+        batch, phases = _load(options, environment)
     except IngestError as error:
         write_error(outcome_file, error)
         return _end_with(error)
-    write_batch(outcome_file, batch_summary(batch))
+    write_batch(outcome_file, batch_summary(batch), phases)
     return OK
 
 
@@ -93,14 +94,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _load(options: argparse.Namespace, environment: JobEnvironment) -> Batch:
+def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Batch, LoadPhases | None]:
     _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
     ports = load_ports(environment, _runner(options.runner, environment))
-    batch = load_batch(options.batch_id, ports, hold=environment.hold, report=_report)
+    published: list[LoadPhases] = []
+    batch = load_batch(options.batch_id, ports, hold=environment.hold, report=_report, on_published=published.append)
     if batch.counts:
         counts = batch.counts
         _log.info("committed: %s rows, %s dead letters", f"{counts.rows:,}", f"{counts.dead_letters:,}")
-    return batch
+    for phases in published:
+        _log.info("%s", phases)
+    return batch, next(iter(published), None)
 
 
 def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:

@@ -12,10 +12,11 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException
 
 from kafka_ingest.adapters.job_environment import OUTCOME_VARIABLE
-from kafka_ingest.adapters.job_outcome import write_error
+from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import IngestError
+from kafka_ingest.core.load_phases import LoadPhases
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.operators import wiring
@@ -93,17 +94,21 @@ class FakeSystem:
         )
 
     def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
-        """As the job does: what it recognises as a fault is written down, and spark-submit tells an exit code alone."""
+        """As the job does: what came of it is written down, and spark-submit tells an exit code alone."""
+        assert operator.env_vars is not None
+        outcome_file = Path(operator.env_vars[OUTCOME_VARIABLE])
+        published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         ports = LoadPorts(self.ledger, self.log, staging, runner, self.publisher, FakeClock(NOON))
         try:
             if self.job_fault:
                 raise self.job_fault
-            load_batch(self._submitted, ports, hold=self.settings.plan.hold, report=lambda _: None)
+            hold = self.settings.plan.hold
+            load_batch(self._submitted, ports, hold=hold, report=lambda _: None, on_published=published.append)
         except IngestError as error:
-            assert operator.env_vars is not None
-            write_error(Path(operator.env_vars[OUTCOME_VARIABLE]), error)
+            write_error(outcome_file, error)
             raise AirflowException("Cannot execute: spark-submit. Error code is: 78.\n" + _STACK_TRACE) from None
+        write_batch(outcome_file, {}, next(iter(published), None))
 
 
 _STACK_TRACE = "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage"

@@ -15,10 +15,11 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from kafka_ingest.adapters.job_environment import JOB_VARIABLE, OUTCOME_VARIABLE
-from kafka_ingest.adapters.job_outcome import write_error
+from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
 from kafka_ingest.core.errors import Busy, Fenced, IngestError, TooManyDeadLetters
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.ports import BatchStanding, Ledger
 from kafka_ingest.operators import load_batch, wiring
 from kafka_ingest.operators.load_batch import LoadBatchOperator
@@ -126,6 +127,24 @@ def test_a_job_that_committed_is_green(world: World) -> None:
     world.after = COMMITTED
     assert run()["counts"]["rows"] == 10
     assert world.spark_runs == 1
+
+
+def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:
+    phases = LoadPhases(session=3.0, stage=12.0, publish=2.0, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.0))
+
+    def job(operator: LoadBatchOperator) -> None:
+        assert operator.env_vars is not None
+        write_batch(Path(operator.env_vars[OUTCOME_VARIABLE]), {}, phases)
+
+    world.job, world.after = job, COMMITTED
+    assert run()["phases"] == {
+        "session": 3.0,
+        "stage": 12.0,
+        "publish": 2.0,
+        "tasks": {"read": 5.5, "decode": 8.0, "copy": 9.0},
+    }
+    world.job = killed
+    assert run()["phases"] is None
 
 
 def test_a_job_that_committed_and_then_failed_is_green(world: World) -> None:

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from kafka_ingest.adapters.job_outcome import read_outcome, write_batch, write_error
+from kafka_ingest.adapters.job_outcome import read_outcome, read_phases, write_batch, write_error
 from kafka_ingest.core.errors import OffsetsExpired
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.secret_texts import scrubbed, secret_values
 from kafka_ingest.steps.load_batch import LoadProgress
 from spark_jobs.load_job import progress_line
@@ -38,6 +39,27 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_batch(path, {"batch_id": "b", "counts": {"rows": 3}})
     assert read_outcome(path) == {"batch_id": "b", "counts": {"rows": 3}}
     assert [p.name for p in tmp_path.iterdir()] == ["outcome.json"]
+
+
+def test_where_the_time_went_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "outcome.json"
+    assert read_phases(path) is None
+    write_batch(path, {"batch_id": "b"})
+    assert read_phases(path) is None
+    phases = LoadPhases(session=3.1, stage=12.0, publish=2.2, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.25))
+    write_batch(path, {"batch_id": "b"}, phases)
+    assert read_phases(path) == phases
+    assert read_outcome(path) == {"batch_id": "b"}
+
+
+def test_the_seconds_of_tasks_add_up_part_by_part() -> None:
+    total = TaskSeconds(read=1.0, decode=2.0, copy=3.0) + TaskSeconds(read=0.5, decode=0.25, copy=4.0)
+    assert total == TaskSeconds(read=1.5, decode=2.25, copy=7.0)
+
+
+def test_a_line_says_where_the_time_went() -> None:
+    phases = LoadPhases(session=3.14, stage=12.0, publish=2.2, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.3))
+    assert str(phases) == ("session 3.1 s, staging 12.0 s (read 5.5, decode 8.0, copy 9.3 task-seconds), publish 2.2 s")
 
 
 def test_the_jobs_error_comes_back_in_its_class(tmp_path: Path) -> None:

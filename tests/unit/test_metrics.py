@@ -9,11 +9,13 @@ from datetime import timedelta
 from kafka_ingest.adapters.metrics_reference import metrics_page
 from kafka_ingest.core import metrics
 from kafka_ingest.core.batch import BatchState, RecordCounts
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_observations import observe
 from kafka_ingest.core.measurements import (
     batch_measurements,
     headroom_measurements,
     lag_measurements,
+    phase_measurements,
     valid_through_measurements,
 )
 from kafka_ingest.core.metrics import METRICS, Metric
@@ -91,3 +93,16 @@ def test_the_age_of_what_is_complete_is_told_where_it_is_known() -> None:
     [found] = valid_through_measurements(COMMITTED, NOON + timedelta(minutes=2))
     assert (found.metric, found.value) == (metrics.VALID_THROUGH_AGE, 120.0)
     assert list(valid_through_measurements(replace(COMMITTED, valid_through=None), NOON)) == []
+
+
+def test_phases_are_told_in_milliseconds() -> None:
+    phases = LoadPhases(session=3.0, stage=12.5, publish=2.0, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.0))
+    told = [(found.metric.name.partition(".")[2], found.tags, found.value) for found in phase_measurements(phases, "o")]
+    assert told == [
+        ("load_phase_duration", (("phase", "session"),), 3_000),
+        ("load_phase_duration", (("phase", "stage"),), 12_500),
+        ("load_phase_duration", (("phase", "publish"),), 2_000),
+        ("stage_task_time", (("part", "read"),), 5_500),
+        ("stage_task_time", (("part", "decode"),), 8_000),
+        ("stage_task_time", (("part", "copy"),), 9_000),
+    ]

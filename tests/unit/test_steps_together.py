@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,9 +20,11 @@ from kafka_ingest.core.errors import (
     TopicRecreated,
     VersionSkew,
 )
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
-from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.core.staging import StageResult, StageTask
+from kafka_ingest.core.summary import batch_summary, load_summary
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
 from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
 from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch, preview_plan
@@ -50,9 +54,14 @@ class World:
         ports = PlanPorts(self.ledger, self.log, FakeTarget(), self.runs)
         return plan_batch(self.settings, request, ports, settings_hash=settings_hash)
 
-    def load(self, batch: Batch, report: Callable[[LoadProgress], None] = lambda _: None) -> Batch:
+    def load(
+        self,
+        batch: Batch,
+        report: Callable[[LoadProgress], None] = lambda _: None,
+        on_published: Callable[[LoadPhases], None] = lambda _: None,
+    ) -> Batch:
         ports = LoadPorts(self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock)
-        return load_batch(batch.batch_id, ports, hold=HOLD, report=report)
+        return load_batch(batch.batch_id, ports, hold=HOLD, report=report, on_published=on_published)
 
     def audit(self, batch: Batch, request: Request) -> AuditReport:
         return audit_batch(batch.batch_id, request, self.ledger)
@@ -323,6 +332,42 @@ def test_a_load_marked_successful_by_hand_does_not_pass_the_audit(world: World) 
     batch = world.plan(FIRST)
     with pytest.raises(BatchNotCommitted):
         world.audit(batch, FIRST)
+
+
+def test_a_load_says_where_its_time_went(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taking(seconds: int, call: Callable[..., Any]) -> Callable[..., Any]:
+        def later(*args: object, **kwargs: object) -> Any:
+            world.clock.time += timedelta(seconds=seconds)
+            return call(*args, **kwargs)
+
+        return later
+
+    def timed(batch: Batch, tasks: Sequence[StageTask]) -> list[StageResult]:
+        return [replace(result, seconds=TaskSeconds(1.0, 2.0, 3.5)) for result in run(batch, tasks)]
+
+    world.log.append("orders", b"a")
+    run = taking(7, world.runner.run)
+    monkeypatch.setattr(world.runner, "parallelism", taking(3, world.runner.parallelism))
+    monkeypatch.setattr(world.runner, "run", timed)
+    monkeypatch.setattr(world.log, "identity", taking(2, world.log.identity))
+    published: list[LoadPhases] = []
+    batch = world.load(world.plan(FIRST), on_published=published.append)
+    assert published == [LoadPhases(session=3, stage=7, publish=2, tasks=TaskSeconds(1.0, 2.0, 3.5))]
+    assert load_summary(batch, published[0])["phases"] == {
+        "session": 3,
+        "stage": 7,
+        "publish": 2,
+        "tasks": {"read": 1.0, "decode": 2.0, "copy": 3.5},
+    }
+    assert load_summary(batch, None) == {**batch_summary(batch), "phases": None}
+
+
+def test_a_batch_that_was_committed_before_says_nothing_of_time(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.run(FIRST)
+    published: list[LoadPhases] = []
+    world.load(batch, on_published=published.append)
+    assert published == []
 
 
 def test_a_summary_is_small_and_json_safe(world: World) -> None:

@@ -1,7 +1,8 @@
 """The file through which the Spark job tells its submitter what came of the batch.
 
-spark-submit hands back an exit code and a log; neither can carry a typed error. The file holds ``{"batch": summary}``
-or ``{"error": record}`` and appears whole or not at all. It is a message, not the truth: the ledger is.
+spark-submit hands back an exit code and a log; neither can carry a typed error. The file holds ``{"batch": summary}``,
+with ``"phases"`` where the job itself has published, or ``{"error": record}``. It appears whole or not at all, and is a
+message, not the truth: the ledger is.
 """
 
 from __future__ import annotations
@@ -10,22 +11,34 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import IngestError, RetryLater, error_from_record
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.ports import Ledger
 
 
-def write_batch(path: Path, summary: Mapping[str, Any]) -> None:
-    """Writes what ``core.summary.batch_summary`` gives for a committed batch."""
-    _write_whole(path, {"batch": summary})
+def write_batch(path: Path, summary: Mapping[str, Any], phases: LoadPhases | None = None) -> None:
+    """Writes what ``core.summary.batch_summary`` gives for a committed batch, and where the time went."""
+    _write_whole(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
 
 
 def write_error(path: Path, error: IngestError) -> None:
     """Writes an error that this package recognises."""
     _write_whole(path, {"error": error.to_record()})
+
+
+def read_phases(path: Path) -> LoadPhases | None:
+    """Gives where the job's time went; ``None`` when it did not publish, or ended before it could say so."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    phases = document.get("phases")
+    return LoadPhases(**{**phases, "tasks": TaskSeconds(**phases["tasks"])}) if phases else None
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
 
@@ -10,6 +11,7 @@ from kafka_ingest.core import metrics
 from kafka_ingest.core.batch import Batch, RecordCounts
 from kafka_ingest.core.headroom import Headroom, headrooms, short_headrooms
 from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.load_phases import LoadPhases
 from kafka_ingest.core.log_observations import newest
 from kafka_ingest.core.metrics import Measurement, Metric
 from kafka_ingest.core.settings import PipelineSettings
@@ -40,6 +42,14 @@ def valid_through_measurements(batch: Batch, now: datetime) -> Iterator[Measurem
         yield Measurement(
             metrics.VALID_THROUGH_AGE, max(0.0, (now - batch.valid_through).total_seconds()), batch.pipeline
         )
+
+
+def phase_measurements(phases: LoadPhases, pipeline: str) -> Iterator[Measurement]:
+    """Gives how long each phase of a load took, and each part of its tasks' work."""
+    for phase, seconds in (("session", phases.session), ("stage", phases.stage), ("publish", phases.publish)):
+        yield Measurement(metrics.LOAD_PHASE_DURATION, seconds * 1_000, pipeline, (("phase", phase),))
+    for part, seconds in asdict(phases.tasks).items():
+        yield Measurement(metrics.STAGE_TASK_TIME, seconds * 1_000, pipeline, (("part", part),))
 
 
 def lag_measurements(settings: PipelineSettings, view: PlanView) -> Iterator[Measurement]:

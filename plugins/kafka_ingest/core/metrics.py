@@ -108,6 +108,21 @@ STEP_DURATION = Metric(
     "How long a task that succeeded took: `plan`, `load` (Spark's start included) or `audit`.",
     ("step",),
 )
+LOAD_PHASE_DURATION = Metric(
+    "kafka_ingest.load_phase_duration",
+    MetricKind.TIMER,
+    "milliseconds",
+    "How long a phase of a load took: `session` (until Spark can take tasks), `stage` (all tasks) or `publish`.",
+    ("phase",),
+)
+STAGE_TASK_TIME = Metric(
+    "kafka_ingest.stage_task_time",
+    MetricKind.TIMER,
+    "milliseconds",
+    "What the tasks of a load did in `stage`, summed over tasks, which run side by side: `read` (wait for Kafka), "
+    "`decode` or `copy` (to staging).",
+    ("part",),
+)
 
 #: In the order of the documentation.
 METRICS = (
@@ -124,4 +139,6 @@ METRICS = (
     STALLED,
     VALID_THROUGH_AGE,
     STEP_DURATION,
+    LOAD_PHASE_DURATION,
+    STAGE_TASK_TIME,
 )

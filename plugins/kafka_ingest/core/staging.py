@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_ingest.core.batch import RecordCounts
+from kafka_ingest.core.load_phases import TaskSeconds
 from kafka_ingest.core.offsets import TopicPartition
 
 
@@ -133,11 +134,15 @@ class SubrangeResult:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What the winning attempt of one task staged. Only rows tagged with ``attempt_id`` are published."""
+    """What the winning attempt of one task staged. Only rows tagged with ``attempt_id`` are published.
+
+    ``seconds`` says what it spent its time on.
+    """
 
     task_index: int
     attempt_id: int
     subranges: tuple[SubrangeResult, ...]
+    seconds: TaskSeconds = field(default_factory=TaskSeconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.core.batch import Batch
+from kafka_ingest.core.load_phases import LoadPhases
 from kafka_ingest.core.offsets import OffsetRange
 
 
@@ -33,6 +34,14 @@ def batch_summary(batch: Batch) -> dict[str, Any]:
         "left_out": list(batch.left_out),
         "warnings": list(batch.warnings),
     }
+
+
+def load_summary(batch: Batch, phases: LoadPhases | None) -> dict[str, Any]:
+    """Gives :func:`batch_summary` and ``phases``, in seconds: what ``core.load_phases`` says.
+
+    ``phases`` is ``None`` when the batch was not loaded by the attempt that tells, or when that was killed at its end.
+    """
+    return {**batch_summary(batch), "phases": asdict(phases) if phases else None}
 
 
 def _by_topic(batch: Batch, value: Callable[[OffsetRange], Any]) -> dict[str, dict[str, Any]]:

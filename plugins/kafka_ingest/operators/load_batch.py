@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from kafka_ingest.adapters.job_outcome import loaded_batch
+from kafka_ingest.adapters.job_outcome import loaded_batch, read_phases
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.load_phases import LoadPhases
+from kafka_ingest.core.measurements import phase_measurements
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.core.summary import load_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import airflow_outcome
-from kafka_ingest.operators.metrics import timed_step
+from kafka_ingest.operators.metrics import send, timed_step
 from kafka_ingest.operators.plan_step import run_plan_step
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class LoadBatchOperator(SparkSubmitOperator):
     that nothing of them can be rendered, and secrets go through the environment alone.
 
     Returns:
-        ``core.summary.batch_summary`` of the committed batch.
+        ``core.summary.load_summary`` of the committed batch.
 
     Args:
         pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
@@ -71,13 +73,16 @@ class LoadBatchOperator(SparkSubmitOperator):
             AirflowException: As ``operators/failure_policy.py`` says.
         """
         with airflow_outcome(self.log):
+            phases: LoadPhases | None = None
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
                 with timed_step(self.pipeline.pipeline, "load"):
-                    batch = self._load(batch, context)
-            return batch_summary(batch)
+                    batch, phases = self._load(batch, context)
+            if phases:
+                send(phase_measurements(phases, batch.pipeline))
+            return load_summary(batch, phases)
 
-    def _load(self, batch: Batch, context: Context) -> Batch:
+    def _load(self, batch: Batch, context: Context) -> tuple[Batch, LoadPhases | None]:
         with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
             outcome_file = Path(folder) / "outcome.json"
             self._prepare(wiring.submission(self.pipeline, batch, outcome_file))
@@ -86,8 +91,9 @@ class LoadBatchOperator(SparkSubmitOperator):
             finally:
                 self.env_vars = None
             committed = loaded_batch(batch, wiring.ledger(self.pipeline), outcome_file, last_words or "exit code 0")
+            phases = read_phases(outcome_file)
         self.log.info("Batch %s is committed: %s", committed.batch_id, committed.counts)
-        return committed
+        return committed, phases
 
     def _prepare(self, submission: JobSubmission) -> None:
         self.application = submission.application

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 
 from kafka_ingest.core.accounting import account_for
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater, VersionSkew
+from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
 from kafka_ingest.core.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
 from kafka_ingest.core.settings import PROTOCOL_VERSION, HoldSettings
@@ -41,7 +44,14 @@ class LoadPorts:
     clock: Clock
 
 
-def load_batch(batch_id: str, ports: LoadPorts, *, hold: HoldSettings, report: Callable[[LoadProgress], None]) -> Batch:
+def load_batch(
+    batch_id: str,
+    ports: LoadPorts,
+    *,
+    hold: HoldSettings,
+    report: Callable[[LoadProgress], None],
+    on_published: Callable[[LoadPhases], None] = lambda _: None,
+) -> Batch:
     """Loads a batch, and gives it back committed. Running it again changes nothing.
 
     Durable on return: rows, dead letters, counts and positions, in one transaction, by this attempt or by a newer one.
@@ -51,6 +61,7 @@ def load_batch(batch_id: str, ports: LoadPorts, *, hold: HoldSettings, report: C
         ports: The world.
         hold: How long a claim holds the pipeline without a sign of life.
         report: Called every few seconds with the progress.
+        on_published: Called with where the time went, when this attempt has come through its publish.
 
     Raises:
         Fenced: The batch was superseded or rolled back.
@@ -63,17 +74,19 @@ def load_batch(batch_id: str, ports: LoadPorts, *, hold: HoldSettings, report: C
         return batch
     _require_protocol(batch)
     try:
-        _stage_and_publish(batch, ports, hold, report)
+        phases = _stage_and_publish(batch, ports, hold, report)
     except Fenced as fenced:
         return _await_newer_claim(batch, ports, hold, fenced)
+    on_published(phases)
     _drop_staging(batch, ports.staging)
     return _committed(batch, ports.ledger)
 
 
 def _stage_and_publish(
     batch: Batch, ports: LoadPorts, hold: HoldSettings, report: Callable[[LoadProgress], None]
-) -> None:
+) -> LoadPhases:
     ports.staging.create(batch)
+    times = [ports.clock.now()]
     with Heartbeat(
         batch,
         ledger=ports.ledger,
@@ -85,11 +98,19 @@ def _stage_and_publish(
     ) as heartbeat:
         # Asking Spark for its parallelism starts it, which takes seconds: the heartbeat is there already.
         tasks = cut_into_tasks(batch.ranges, ports.runner.parallelism())
+        times.append(ports.clock.now())
         results = _stage(batch, tasks, ports.runner, heartbeat)
+        times.append(ports.clock.now())
         heartbeat.enter_step("publish")
         outcome = account_for(batch, tasks, results)
         require_same_log(batch, ports.log.identity(sorted({r.topic for r in batch.ranges})))
         publish_batch(batch, outcome, ports.publisher, ports.ledger)
+    return _phases([*times, ports.clock.now()], results)
+
+
+def _phases(times: Sequence[datetime], results: Sequence[StageResult]) -> LoadPhases:
+    session, stage, publish = ((end - start).total_seconds() for start, end in pairwise(times))
+    return LoadPhases(session, stage, publish, sum((result.seconds for result in results), TaskSeconds()))
 
 
 def _stage(batch: Batch, tasks: Sequence[StageTask], runner: TaskRunner, heartbeat: Heartbeat) -> Sequence[StageResult]:
