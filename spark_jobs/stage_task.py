@@ -19,6 +19,7 @@ from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect
 from kafka_ingest.core.batch import RecordCounts
 from kafka_ingest.core.dead_letter_limits import require_few_dead_letters
 from kafka_ingest.core.errors import RetryLater
+from kafka_ingest.core.load_phases import TaskSeconds
 from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult, staging_name
 from spark_jobs.chunks import chunks
 from spark_jobs.decode.decoded import DeadRow
@@ -28,6 +29,7 @@ from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_progress import StageProgressReport
 from spark_jobs.staging import StagingWriter
 from spark_jobs.subrange_account import ChunkOutcome, SubrangeAccount
+from spark_jobs.task_stopwatch import TaskStopwatch
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
@@ -75,7 +77,7 @@ def stage_task(
             stager = _SubrangeStager(context, writer, progress)
             results = tuple(stager.stage(source, subrange) for subrange in task.subranges)
         stager.tell()
-    return StageResult(task.task_index, attempt_id, results)
+    return StageResult(task.task_index, attempt_id, results, stager.seconds)
 
 
 class _SubrangeStager:
@@ -88,11 +90,16 @@ class _SubrangeStager:
         self._progress = progress
         self._counts = RecordCounts()
         self._offsets = 0
+        self._stopwatch = TaskStopwatch()
+
+    @property
+    def seconds(self) -> TaskSeconds:
+        return self._stopwatch.seconds
 
     def stage(self, reader: RangeReader, subrange: Subrange) -> SubrangeResult:
         account = SubrangeAccount(subrange)
         with _reading(reader, subrange) as batches:
-            for records in chunks(batches):
+            for records in self._stopwatch.each("read", chunks(batches)):
                 account.require_in_order(records)
                 account.add(records, self._stage_chunk(records, subrange))
                 self._require_few_dead_letters(account)
@@ -106,11 +113,13 @@ class _SubrangeStager:
         self._progress.tell(self._counts.readable, self._offsets)
 
     def _stage_chunk(self, records: pa.RecordBatch, subrange: Subrange) -> ChunkOutcome:
-        decoded = self._decoder.decode(records, generation=subrange.generation)
-        refused = self._writer.write(decoded)
-        dead = _in_order(decoded.dead, refused)
-        self._writer.write_dead_letters(records, dead, subrange)
-        self._writer.write_counted(records, decoded.tombstones, subrange)
+        with self._stopwatch.measuring("decode"):
+            decoded = self._decoder.decode(records, generation=subrange.generation)
+        with self._stopwatch.measuring("copy"):
+            refused = self._writer.write(decoded)
+            dead = _in_order(decoded.dead, refused)
+            self._writer.write_dead_letters(records, dead, subrange)
+            self._writer.write_counted(records, decoded.tombstones, subrange)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
 
     def _require_few_dead_letters(self, account: SubrangeAccount) -> None:
