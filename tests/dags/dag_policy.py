@@ -35,7 +35,7 @@ def load(dags: Path, airflow_home: Path, plugins: Path = CHECKOUT / "plugins", *
         variables: Further environment variables.
 
     Returns:
-        ``files`` (seconds, heavy imports and network calls of each), ``dags`` and ``import_errors``.
+        ``files`` (seconds, heavy imports, network calls and opened YAML files of each), ``dags`` and ``import_errors``.
     """
     # The caller's own settings stay outside: a policy must give the same answer everywhere.
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "KAFKA_INGEST_"))}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 #: Libraries that take long to load, or that only a running task needs. Airflow itself loads none of them.
-HEAVY = ("confluent_kafka", "psycopg2", "pyarrow", "pyspark", "pandas", "numpy")
+HEAVY = ("confluent_kafka", "msgspec", "numpy", "pandas", "psycopg2", "pyarrow", "pyspark")
 
 
 @contextlib.contextmanager
@@ -40,6 +40,16 @@ def closed_network(attempts: list[str]) -> Iterator[None]:
     finally:
         for (owner, name), original in kept.items():
             setattr(owner, name, original)
+
+
+def note_opened_yaml(opened: list[str]) -> None:
+    """Notes every opening of a YAML file from now on; an audit hook stays for the life of the process."""
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]).endswith((".yaml", ".yml")):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)
 
 
 def describe_task(task: Any) -> dict[str, Any]:
@@ -78,14 +88,17 @@ def describe_dag(dag: Any) -> dict[str, Any]:
 
 
 def load_folder(folder: Path) -> dict[str, Any]:
-    """Loads file by file: DAGs, import errors, seconds, and the heavy modules and network calls of each."""
+    """Loads file by file: DAGs, import errors, seconds; heavy modules, network calls and opened YAML files of each."""
     from airflow.dag_processing.dagbag import BundleDagBag
 
     attempts: list[str] = []
+    opened: list[str] = []
+    note_opened_yaml(opened)
     with closed_network(attempts):
         bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
         files = []
         for path in sorted(folder.rglob("*.py")):
+            opened.clear()
             loaded, calls, begin = set(sys.modules), len(attempts), time.perf_counter()
             bag.collect_dags(dag_folder=path)
             heavy = sorted(name for name in HEAVY if name in set(sys.modules) - loaded)
@@ -96,6 +109,7 @@ def load_folder(folder: Path) -> dict[str, Any]:
                     "seconds": seconds,
                     "heavy": heavy,
                     "network": attempts[calls:],
+                    "opened_yaml": sorted(opened),
                 }
             )
         dags = [describe_dag(dag) for dag in bag.dags.values()]
