@@ -88,6 +88,7 @@ def load_records(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[st
         return wait_for_rows(load, params, lambda: _check(process, status))
     finally:
         process.stop()
+        (folder / "sink.json").unlink(missing_ok=True)  # it holds the password
 
 
 def sink_settings(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[str, str]:
