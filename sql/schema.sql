@@ -265,6 +265,9 @@ CREATE UNIQUE INDEX ranges_end_a_chain_once
     ON kafka_ingest.batch_partition (pipeline, topic, generation, partition, line, committed_after)
     WHERE published AND committed_after > committed_before;
 
+-- Where a reload of a span of time begins (queries/loaded_from.sql).
+CREATE INDEX ranges_by_record_time ON kafka_ingest.batch_partition (pipeline, record_time_max) WHERE published;
+
 -- Records that did not fit, with their original bytes. The reasons are the closed list of core/dead_letters.py.
 CREATE TABLE kafka_ingest.dead_letter (
     pipeline         text        NOT NULL,

@@ -19,5 +19,6 @@ LEFT JOIN kafka_ingest.batch_partition AS r
     AND r.published
     AND r.range_start <= d."offset"
     AND d."offset" < r.range_end
-WHERE r.batch_id IS NULL
+WHERE d.pipeline = %(pipeline)s -- as the batch's (dead_letter_belongs_to_a_batch): not all dead letters are looked at
+    AND r.batch_id IS NULL
 ORDER BY d.topic, d.partition, d."offset";
