@@ -1,8 +1,9 @@
-r"""How rows travel in COPY: as CSV in which every value is quoted and NULL is an empty field without quotes.
+r"""How rows travel in COPY as text: as CSV in which every value is quoted and NULL is an empty field without quotes.
 
-Measured on 2 cores with PostgreSQL 18.6, 12 columns, 10,000 rows a COPY: Arrow's CSV writer encodes 2 to 4 million
-rows/s, PostgreSQL takes 240,000 to 300,000 rows/s; the text format with its four escapes encodes 0.7 to 0.9 million
-rows/s at the same speed of COPY. Another encoding needs another :func:`encode` and other :data:`COPY_OPTIONS`.
+It fits every type and every table. Rows of the common types travel in binary (``copy_binary.py``); this format is for
+the others and for dead letters. Arrow's CSV writer encodes 2 to 4 million rows/s (12 columns); the text format with its
+four escapes would save PostgreSQL nothing: 2.8 µs a row instead of 3.0, and cost the worker as much (PostgreSQL 18.6,
+16 columns, 10,000 rows a COPY).
 
 The quoting makes it exact (https://www.postgresql.org/docs/18/sql-copy.html, "CSV Format"): quotes are doubled,
 newlines and backslashes stand for themselves inside quotes, a quoted empty field is the empty text and not NULL, and
@@ -13,14 +14,26 @@ from __future__ import annotations
 
 import binascii
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-#: Options of ``COPY … FROM STDIN`` that read what :func:`encode` writes.
-COPY_OPTIONS = "FORMAT csv, NULL '', ENCODING 'UTF8'"
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """A way in which rows travel.
+
+    Attributes:
+        options: Options of ``COPY … FROM STDIN`` that read what ``encode`` writes.
+        encode: Writes rows, columns in the batch's order.
+    """
+
+    options: str
+    encode: Callable[[pa.RecordBatch], io.BytesIO]
+
 
 _HEX_MARK = "\\x"
 _HEX_TYPE = pa.large_string()
@@ -50,6 +63,9 @@ def encode(rows: pa.RecordBatch) -> io.BytesIO:
         csv.write_csv(pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(len(columns))]), data, options)
         data.seek(0)
     return data
+
+
+CSV = CopyFormat("FORMAT csv, NULL '', ENCODING 'UTF8'", encode)
 
 
 def _with_exact_text(column: pa.Array, name: str) -> pa.Array:

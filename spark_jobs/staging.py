@@ -21,8 +21,10 @@ from psycopg2 import errorcodes, sql
 
 from kafka_ingest.adapters.postgres_staging import staging_table
 from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.staging import Subrange
-from spark_jobs.copy_format import COPY_OPTIONS, encode
+from spark_jobs.copy_binary import NotBinaryError, binary_format
+from spark_jobs.copy_format import CSV, CopyFormat
 from spark_jobs.decode.decoded import DeadRow, DecodedBatch
 from spark_jobs.stage_context import StageContext
 from spark_jobs.staged_dead_letters import dead_letter_rows
@@ -31,10 +33,12 @@ from spark_jobs.violations import Violations, refused_row
 #: https://www.postgresql.org/docs/18/errcodes-appendix.html: 22 data exception, 23 integrity constraint violation.
 _CLASSES_OF_BAD_DATA = ("22", "23")
 #: Only a wrong encoding of COPY itself says this, never a record.
-_NEVER_BAD_DATA = {errorcodes.BAD_COPY_FILE_FORMAT}
+_NEVER_BAD_DATA = {errorcodes.BAD_COPY_FILE_FORMAT, errorcodes.INVALID_BINARY_REPRESENTATION}
 _FOUND_BY_SELECT = {errorcodes.NOT_NULL_VIOLATION, errorcodes.CHECK_VIOLATION}
 
 _COPY_BUFFER_BYTES = 1 << 16
+
+_TAG_TYPES = {"stage_task": "integer", "stage_attempt": "bigint"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,13 @@ class StagingWriter:
 
     def __init__(self, connection: Any, stem: str, context: StageContext, stage_task: int, stage_attempt: int) -> None:
         self._cursor = connection.cursor()
+        self._reads_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
         self._rows = staging_table(stem, "rows")
         self._dead_letters = staging_table(stem, "dead_letters")
         self._counted = staging_table(stem, "counted")
         self._tag = (stage_task, stage_attempt)
         self._shape = context.target
+        self._row_format: CopyFormat | None = None
         self._offset = context.settings.metadata.offset
         self._violations = Violations(context.target, self._offset)
         self._has_chunk_table = False
@@ -123,7 +129,7 @@ class StagingWriter:
         )
 
     def _stage(self, chunk: _Chunk) -> Iterator[DeadRow]:
-        refusal = self._refusal(lambda: self._copy(self._rows, chunk.rows))
+        refusal = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
         if refusal is None:
             return
         if len(chunk.row_index) == 1:
@@ -143,7 +149,7 @@ class StagingWriter:
         found: list[DeadRow] = []
 
         def move() -> None:
-            self._copy(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
+            self._copy_rows(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
             found.extend(DeadRow(index_of[v.offset], v.reason, v.detail) for v in violating)
@@ -167,11 +173,34 @@ class StagingWriter:
                 self._execute("allow_chunk_nulls", column=sql.Identifier(column.name))
         self._has_chunk_table = True
 
-    def _copy(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
+    def _copy_rows(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
+        """Copies rows into the staging table or the chunk table, which has the same columns."""
+        if self._row_format is None:
+            self._row_format = self._format_for(rows.schema.names)
+        try:
+            self._copy(table, rows, self._row_format)
+        except NotBinaryError:  # nothing was sent; PostgreSQL says what is wrong with the text
+            self._copy(table, rows)
+
+    def _format_for(self, names: Sequence[str]) -> CopyFormat:
+        """Chooses binary where the staging table's columns are just of the types that were decoded, else CSV.
+
+        The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
+        inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
+        """
+        self._execute("staging_column_types", rows=sql.Literal(self._rows.as_string(self._cursor)))
+        types = dict(self._cursor.fetchall())
+        decoded = {**{column.name: column.type for column in self._shape.columns}, **_TAG_TYPES}
+        if not self._reads_utf8 or any(types.get(name) != parse_column_type(decoded[name]).sql for name in names):
+            return CSV
+        return binary_format([types[name] for name in names]) or CSV
+
+    def _copy(self, table: sql.Identifier, rows: pa.RecordBatch, copy_format: CopyFormat = CSV) -> None:
+        data = copy_format.encode(rows)
         statement = sql.SQL(sql_text("queries/copy_into_staging")).format(
-            staging_table=table, columns=_names(rows), options=sql.SQL(COPY_OPTIONS)
+            staging_table=table, columns=_names(rows), options=sql.SQL(copy_format.options)
         )
-        self._cursor.copy_expert(statement, encode(rows), size=_COPY_BUFFER_BYTES)
+        self._cursor.copy_expert(statement, data, size=_COPY_BUFFER_BYTES)
 
     def _execute(self, query: str, **names: sql.Composable) -> None:
         self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))

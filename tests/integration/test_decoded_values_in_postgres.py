@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_ingest.core.column_types import parse_column_type
-from spark_jobs.copy_format import COPY_OPTIONS, encode
+from spark_jobs.copy_binary import binary_format
+from spark_jobs.copy_format import CSV, CopyFormat
 from spark_jobs.decode.column_plan import ColumnPlan
 from spark_jobs.decode.json_columns import JsonColumns
 from spark_jobs.decode.json_documents import MAX_NESTING
@@ -45,17 +46,23 @@ class Table:
         documents = [f'{{"a": {raw}}}'.encode() for raw in raws]
         part = JsonColumns([plan]).decode(pa.array(documents, pa.large_binary()))
         assert part.misfits == {}
+        rows = pa.RecordBatch.from_arrays(list(part.arrays), ["a"])
+        found = self._copied(type_name, rows, CSV)
+        if binary := binary_format([plan.type.sql]):
+            assert self._copied(type_name, rows, binary) == found
+        return [value for value, _ in found]
+
+    def _copied(self, type_name: str, rows: pa.RecordBatch, copy_format: CopyFormat) -> list[tuple[Any, str]]:
+        """Each value, and PostgreSQL's text for it, which also shows the scale of a numeric and a zero's sign."""
         try:
-            return self._copied(type_name, pa.RecordBatch.from_arrays(list(part.arrays), ["a"]))
+            self._cursor.execute(f"CREATE TEMPORARY TABLE t (n serial, a {type_name}) ON COMMIT DROP")
+            self._cursor.copy_expert(f"COPY t (a) FROM STDIN WITH ({copy_format.options})", copy_format.encode(rows))
+            # psycopg2 reads times in the ISO style only.
+            self._cursor.execute("SET LOCAL datestyle = 'ISO'; SELECT a, a::text FROM t ORDER BY n")
+            found = self._cursor.fetchall()
+            return [(bytes(value) if isinstance(value, memoryview) else value, text) for value, text in found]
         finally:
             self._connection.rollback()
-
-    def _copied(self, type_name: str, rows: pa.RecordBatch) -> list[Any]:
-        self._cursor.execute(f"CREATE TEMPORARY TABLE t (n serial, a {type_name}) ON COMMIT DROP")
-        self._cursor.copy_expert(f"COPY t (a) FROM STDIN WITH ({COPY_OPTIONS})", encode(rows))
-        # psycopg2 reads times in the ISO style only.
-        self._cursor.execute("SET LOCAL datestyle = 'ISO'; SELECT a FROM t ORDER BY n")
-        return [bytes(row[0]) if isinstance(row[0], memoryview) else row[0] for row in self._cursor.fetchall()]
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import io
 import math
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
+from decimal import Decimal
 from typing import Any
 
 import psycopg2
@@ -15,6 +17,9 @@ from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.settings import BatchSettings, ColumnSettings, TargetSettings
 from kafka_ingest.core.staging import Subrange
 from kafka_ingest.core.target_shape import written_columns
+from spark_jobs import staging
+from spark_jobs.copy_binary import binary_format
+from spark_jobs.copy_format import CopyFormat
 from spark_jobs.decode.decoded import DeadRow, DecodedBatch
 from spark_jobs.staging import StagingWriter
 from tests.kafka_records import NOON_MS, Record, record_batch
@@ -109,6 +114,64 @@ def test_rows_carry_the_tag_of_their_task_attempt(database: dict[str, Any]) -> N
         (1, 2, 3, 0, 5, 77),
         (2, 2, 3, 1, 5, 77),
     ]
+
+
+def without_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_rows: pa.RecordBatch) -> io.BytesIO:
+        raise AssertionError("rows were copied as CSV")
+
+    monkeypatch.setattr(staging, "CSV", CopyFormat("FORMAT csv", refuse))
+
+
+def test_rows_are_copied_in_binary_where_the_types_are_those_that_were_decoded(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (ColumnSettings("n", "int"), ColumnSettings("t", "varchar(5)"), ColumnSettings("d", "decimal(4, 2)"))
+    settings = json_settings(*columns, target=TargetSettings("shop", "t", create_table=True))
+    bench = StagingBench(database, settings)
+    bench.prepare()
+    without_csv(monkeypatch)
+
+    values = pa.array([1, None], pa.int32()), pa.array(["é", None]), pa.array(["1.5", None])
+    assert write(bench, decoded(settings, *values)) == [()]
+
+    assert bench.rows("n", "t", "d", "kafka_offset") == [
+        (1, "é", Decimal("1.50"), 0),
+        (None, None, None, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decoded_type", "column_type", "value", "stored"),
+    [
+        ("integer", "bigint", pa.array([7, None, 8], pa.int32()), [7, None, 8]),
+        ("numeric(4,2)", "numeric", pa.array(["1.5", None, "2"]), [Decimal("1.5"), None, Decimal(2)]),
+        ("numeric(4,2)", "numeric(6,3)", pa.array(["1.5", None, "2"]), [Decimal("1.500"), None, Decimal("2.000")]),
+        ("varchar(3)", "text", pa.array(["a", None, "b"]), ["a", None, "b"]),
+    ],
+)
+def test_values_stay_themselves_where_the_targets_type_is_a_wider_one(
+    database: dict[str, Any], decoded_type: str, column_type: str, value: pa.Array, stored: list[Any]
+) -> None:
+    settings = json_settings(ColumnSettings("v", decoded_type), target=TABLE)
+    bench = StagingBench(database, settings)
+    bench.run(f"CREATE TABLE orders (v {column_type}, {METADATA_COLUMNS})")
+    bench.prepare()
+
+    assert write(bench, decoded(settings, value)) == [()]
+
+    assert [str(row[0]) for row in bench.rows("v")] == [str(one) for one in stored]
+
+
+def test_text_is_the_same_whatever_the_sessions_encoding(database: dict[str, Any]) -> None:
+    settings = json_settings(ColumnSettings("v", "text"), target=TargetSettings("shop", "t", create_table=True))
+    bench = StagingBench(database, settings)
+    bench.prepare()
+
+    with closing(psycopg2.connect(**database, client_encoding="LATIN1")) as connection, transaction(connection):
+        StagingWriter(connection, bench.stem, bench.context(), 5, 77).write(decoded(settings, pa.array(["é €"])))
+
+    assert bench.rows("v") == [("é €",)]
 
 
 CHECKED = f"""
@@ -230,6 +293,20 @@ def test_a_fault_of_the_database_is_never_a_dead_letter(
         with pytest.raises(error):
             writer.write(decoded(settings, pa.array([1, 2], pa.int32())))
     bench.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_wrong_encoding_of_copy_is_never_a_dead_letter(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = json_settings(ColumnSettings("v", "integer"), target=TargetSettings("shop", "t", create_table=True))
+    bench = StagingBench(database, settings)
+    bench.prepare()
+    monkeypatch.setattr(staging, "binary_format", lambda types: binary_format(["bigint", *types[1:]]))
+
+    with pytest.raises(psycopg2.errors.InvalidBinaryRepresentation):
+        write(bench, decoded(settings, pa.array([1, 2], pa.int64())))
+
+    assert bench.rows("v") == []
 
 
 def test_dead_letters_keep_bytes_headers_and_time(database: dict[str, Any]) -> None:

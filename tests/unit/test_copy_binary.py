@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.copy_binary import NotBinaryError, binary_format
+
+SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+TRAILER = b"\xff\xff"
+
+
+def encoded(type_name: str, values: list[Any], arrow_type: pa.DataType | None = None) -> bytes:
+    """The tuples of one column, without what stands around them."""
+    copy_format = binary_format([type_name])
+    assert copy_format is not None
+    rows = pa.RecordBatch.from_arrays([pa.array(values, arrow_type or pa.string())], names=["v"])
+    data = copy_format.encode(rows).getvalue()
+    assert data.startswith(SIGNATURE)
+    assert data.endswith(TRAILER)
+    return data[len(SIGNATURE) : -len(TRAILER)]
+
+
+def field(data: bytes | None) -> bytes:
+    """A tuple of one field, as PostgreSQL's manual describes it."""
+    return b"\x00\x01" + (b"\xff\xff\xff\xff" if data is None else struct.pack(">i", len(data)) + data)
+
+
+# Fields worked out by hand from the receive functions: numeric is ndigits, weight, sign, dscale, digits to base 10,000;
+# times are microseconds, and dates days, since 2000-01-01.
+FIELDS: list[tuple[str, Any, pa.DataType | None, str]] = [
+    ("boolean", True, pa.bool_(), "01"),
+    ("smallint", -2, pa.int16(), "fffe"),
+    ("integer", 258, pa.int32(), "00000102"),
+    ("bigint", -(2**63), pa.int64(), "8000000000000000"),
+    ("real", 1.5, pa.float32(), "3fc00000"),
+    ("double precision", -0.0, pa.float64(), "8000000000000000"),
+    ("text", "é", None, "c3a9"),
+    ("text", "", None, ""),
+    ("character varying", "a", None, "61"),
+    ("character varying(3)", "abc", None, "616263"),
+    ("bytea", b"\x00\xff", pa.large_binary(), "00ff"),
+    ("jsonb", "[1]", None, "015b315d"),
+    ("uuid", "6D0F6E5C-3F0A-4A39-9D1F-0D5F3F7C9A10", None, "6d0f6e5c3f0a4a399d1f0d5f3f7c9a10"),
+    ("uuid", "6d0f6e5c3f0a4a399d1f0d5f3f7c9a10", None, "6d0f6e5c3f0a4a399d1f0d5f3f7c9a10"),
+    ("date", "2000-01-02", None, "00000001"),
+    ("date", "1999-12-31", None, "ffffffff"),
+    ("time without time zone", "00:00:01.5", None, "000000000016e360"),
+    ("timestamp without time zone", "2000-01-01 00:00:00.000001", None, "0000000000000001"),
+    ("timestamp with time zone", "2000-01-01T01:00:00+01:00", None, "0000000000000000"),
+    ("timestamp with time zone", "1999-12-31 23:59:59.999999+00", None, "ffffffffffffffff"),
+    ("timestamp with time zone", "2000-01-01T00:00:01Z", None, "00000000000f4240"),
+    ("numeric(6,2)", "12.5", None, "0002 0000 0000 0002 000c 1388"),
+    ("numeric(6,2)", "-0.01", None, "0002 0000 4000 0002 0000 0064"),
+    ("numeric(5,0)", "90001", None, "0002 0001 0000 0000 0009 0001"),
+    ("numeric(2,2)", "0.99", None, "0001 ffff 0000 0002 26ac"),
+    ("numeric(16,16)", "0.0000000000000001", None, "0004 ffff 0000 0010 0000 0000 0000 0001"),
+    ("numeric(16,0)", "9999999999999999", None, "0004 0003 0000 0000 270f 270f 270f 270f"),
+    ("numeric(16,1)", "-999999999999999.9", None, "0005 0003 4000 0001 03e7 270f 270f 270f 2328"),
+]
+
+
+@pytest.mark.parametrize(("type_name", "value", "arrow_type", "expected"), FIELDS)
+def test_a_value_is_the_field_that_postgresql_receives(
+    type_name: str, value: Any, arrow_type: pa.DataType | None, expected: str
+) -> None:
+    assert encoded(type_name, [value], arrow_type) == field(bytes.fromhex(expected))
+
+
+@pytest.mark.parametrize(("type_name", "value", "arrow_type", "expected"), FIELDS)
+def test_null_has_no_field_and_leaves_its_neighbours_alone(
+    type_name: str, value: Any, arrow_type: pa.DataType | None, expected: str
+) -> None:
+    whole = field(bytes.fromhex(expected))
+    assert encoded(type_name, [value, None, value], arrow_type) == whole + field(None) + whole
+
+
+def test_columns_of_every_width_stand_side_by_side_in_their_order() -> None:
+    copy_format = binary_format(["text", "integer", "text", "bigint", "text"])
+    assert copy_format is not None
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["skip", "orders", "orders"]),
+            pa.array([0, 1, 2], pa.int32()),
+            pa.array(["skip", "a", None]),
+            pa.array([0, 256, None], pa.int64()),
+            pa.array(["skip", "", "bc"]),
+        ],
+        names=list("abcde"),
+    )
+
+    data = copy_format.encode(rows.slice(1)).getvalue()
+
+    first = b"\0\5\0\0\0\6orders\0\0\0\4\0\0\0\1\0\0\0\1a\0\0\0\x08\0\0\0\0\0\0\1\0\0\0\0\0"
+    second = b"\0\5\0\0\0\6orders\0\0\0\4\0\0\0\2\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\2bc"
+    assert data == SIGNATURE + first + second + TRAILER
+
+
+def test_zeros_that_are_equal_keep_their_signs() -> None:
+    zero, negative = field(bytes(8)), field(b"\x80" + bytes(7))
+    assert encoded("double precision", [0.0, -0.0, 0.0], pa.float64()) == zero + negative + zero
+
+
+def test_no_rows_are_a_header_and_a_trailer() -> None:
+    assert encoded("uuid", []) == b""
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text"),
+    [
+        ("numeric(4,2)", "100.00"),
+        ("numeric(4,2)", "1.234"),
+        ("numeric(4,2)", "no number"),
+        ("uuid", "6d0f6e5c"),
+        ("uuid", "g" * 32),
+        ("date", "2026-02-30"),
+        ("time without time zone", "25:00:00"),
+        ("timestamp without time zone", "2026-01-01T00:00:00Z"),
+        ("timestamp with time zone", "2026-01-01T00:00:00"),
+    ],
+)
+def test_a_text_that_names_no_value_is_not_written(type_name: str, text: str) -> None:
+    with pytest.raises(NotBinaryError):
+        encoded(type_name, [text])
+
+
+def test_two_wrong_uuids_do_not_make_right_ones_together() -> None:
+    with pytest.raises(NotBinaryError, match="a UUID without 32 digits"):
+        encoded("uuid", ["0" * 31, "0" * 33])
+
+
+@pytest.mark.parametrize("type_name", ["numeric", "numeric(17,2)", "integer[]", "text[]", "shop.code", "xml"])
+def test_a_table_with_another_type_is_not_copied_in_binary(type_name: str) -> None:
+    assert binary_format(["text", type_name]) is None
