@@ -14,7 +14,7 @@ from tests.benchmarks.limits.finished_rows import read_finished_rows, write_fini
 from tests.benchmarks.limits.insert_select import STAGED
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command, measure
-from tests.benchmarks.ours import outcome_of, planned_load
+from tests.benchmarks.ours import phases_of, planned_load
 from tests.benchmarks.workloads import ORDERS, WORKLOADS
 from tests.benchmarks.world import create_table, execute, postgres_environment
 
@@ -110,13 +110,20 @@ def finished_rows(load: Load, params: Params, state: Path) -> Path:
 
 _EVERY_SIZE = 1_000_000_000
 
-OURS = Contender("ours", _ours(), "ours", _EVERY_SIZE, also_tells=outcome_of)
+OURS = Contender("ours", _ours(), "ours", _EVERY_SIZE, also_tells=phases_of)
 OURS_WITH_KEY = Contender(
-    "ours, unique key", _ours(target={"table": "public.bench", "create_table": True, "unique_key": True}), "ours"
+    "ours, unique key",
+    _ours(target={"table": "public.bench", "create_table": True, "unique_key": True}),
+    "ours",
+    also_tells=phases_of,
 )
 #: As on a small worker; what a batch needs must not grow with it.
 OURS_IN_1_GB = Contender(
-    "ours, 1 GB", _ours(spark={"driver_memory": "1g", "executor_memory": "1g"}), "ours", _EVERY_SIZE
+    "ours, 1 GB",
+    _ours(spark={"driver_memory": "1g", "executor_memory": "1g"}),
+    "ours",
+    _EVERY_SIZE,
+    also_tells=phases_of,
 )
 SPARK_JDBC = Contender(
     "Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc", before=["--install"]), most_records=_EVERY_SIZE

@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kafka_ingest.adapters.job_outcome import read_phases
 from kafka_ingest.adapters.job_submission import JobConnections, job_submission, spark_submit_command
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.settings_json import settings_hash
@@ -21,6 +23,8 @@ from kafka_ingest.steps.plan_batch import plan_batch
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command
 from tests.benchmarks.workloads import WORKLOADS
+
+_OUTCOME = "outcome.json"
 
 
 def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Command:
@@ -42,14 +46,16 @@ def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Comm
             postgres=connection(settings.batch.target_connection, "postgres"),
             spark=connection(settings.job.spark_connection, "spark"),
         )
-        submission = job_submission(settings, batch.batch_id, connections, folder / "outcome.json")
+        submission = job_submission(settings, batch.batch_id, connections, folder / _OUTCOME)
     return Command(spark_submit_command(submission), submission.env_vars)
 
 
-def outcome_of(load: Load) -> Mapping[str, Any]:
-    """Gives what the job said at its end: counts and how long its phases took."""
-    told: Mapping[str, Any] = json.loads((Path(load.folder) / "outcome.json").read_text(encoding="utf-8"))
-    return told
+def phases_of(load: Load) -> dict[str, Any]:
+    """Gives what the job said of its phases: seconds by the clock, task-seconds, and the rate of staging alone."""
+    phases = read_phases(Path(load.folder) / _OUTCOME)
+    if phases is None:
+        raise ValueError("the job did not say how long its phases took")
+    return {"phases": asdict(phases), "staging_per_second": load.records / phases.stage}
 
 
 def written_pipeline(load: Load, folder: Path, **sections: Any) -> PipelineSettings:

@@ -27,6 +27,7 @@ from tests.benchmarks.results import RESULTS, read_results
 from tests.benchmarks.statistics import of_contender
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
+_KINDS = ("java", "python", "postgres", "kafka")
 _NO_RESULTS = "Not measured: `python -m tests.benchmarks {name}` does it."
 
 _TOP = """\
@@ -170,13 +171,21 @@ def _airflow(found: Mapping[str, Any]) -> str:
 
 def _phases(found: Mapping[str, Any]) -> str:
     runs = [run for run in found["runs"] if run["contender"] == OURS.name]
-    phases = list(runs[0]["phases"])
-    rows = [(phase, *(f"{run['phases'][phase]:.1f}" for run in runs)) for phase in phases]
-    cpu = [
-        (f"CPU: {kind}", *(f"{run['cpu_seconds'].get(kind, 0):.1f}" for run in runs))
-        for kind in ("java", "python", "postgres", "kafka")
+    clock = [(phase, [run["phases"][phase] for run in runs]) for phase in ("session", "stage", "publish")]
+    start = (
+        "start and end of the processes",
+        [run["seconds"] - sum(run["phases"][p] for p, _ in clock) for run in runs],
+    )
+    tasks = [
+        (f"task-seconds: {part}", [run["phases"]["tasks"][part] for run in runs]) for part in ("read", "decode", "copy")
     ]
-    return markdown_table(("seconds", *(f"round {run['round'] + 1}" for run in runs)), [*rows, *cpu])
+    cpu = [(f"CPU: {kind}", [run["cpu_seconds"].get(kind, 0.0) for run in runs]) for kind in _KINDS]
+    rows = [(name, *(f"{figure:.1f}" for figure in figures)) for name, figures in (*clock, start, *tasks, *cpu)]
+    return (
+        "Seconds by the clock, then what the two tasks at a time spent in sum, then CPU time: `java` is Spark's JVM, "
+        "`python` the driver and the tasks.\n\n"
+        + markdown_table(("seconds", *(f"round {run['round'] + 1}" for run in runs)), rows)
+    )
 
 
 _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (

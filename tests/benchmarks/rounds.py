@@ -70,7 +70,7 @@ def compare(world: BenchWorld, comparison: Comparison) -> list[dict[str, Any]]:
                 measured = measure(command, _servers(world), world.folder / f"{_slug(contender.name)}.log")
                 if contender.loads:
                     _require_all_rows(contender, measured, load, params)
-                run = _entry(comparison, contender, number, measured) | {"also": dict(contender.also_tells(load))}
+                run = _entry(comparison, contender, number, measured) | dict(contender.also_tells(load))
             runs.append(run)
             print(_line(run), file=sys.stderr, flush=True)
     return runs
