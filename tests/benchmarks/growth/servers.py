@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from sandbox.postgres import PostgresServer
 @contextmanager
 def own_postgres() -> Iterator[PostgresServer]:
     """Gives a running server with ``fsync`` and ``synchronous_commit`` on."""
+    _end_in_order()
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-growth-") as folder:
         server = PostgresServer(Path(folder) / "postgres")
         try:
@@ -29,6 +32,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 @contextmanager
 def own_kafka() -> Iterator[KafkaBroker]:
     """Gives a running broker."""
+    _end_in_order()
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-growth-") as folder:
         broker = KafkaBroker(Path(folder) / "kafka")
         try:
@@ -45,3 +49,8 @@ def new_ledger(server: PostgresServer) -> dict[str, Any]:
     params = server.params(name)
     migrate(params)
     return params
+
+
+def _end_in_order() -> None:
+    """Lets a script that is told to stop remove its servers first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
