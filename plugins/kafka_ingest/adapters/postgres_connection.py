@@ -97,10 +97,19 @@ def connect(params: Mapping[str, object], *, application_name: str, read_only: b
     return connection
 
 
+#: One request for all. The isolation level is first, as PostgreSQL asks. A server notices within 5 s that the client of
+#: a long statement is gone: PostgreSQL 14+, where the platform can tell (docs: "currently available only on systems that
+#: support POLLRDHUP"; elsewhere setting it is an error).
+_BEGIN = """
+SET TRANSACTION ISOLATION LEVEL {isolation};
+SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS setting (name, value);
+SELECT set_config('client_connection_check_interval', '5s', true)
+ WHERE current_setting('client_connection_check_interval', true) IS NOT NULL AND version() LIKE '%%linux%%'
+"""
+
+
 def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None:
-    """Begins a transaction with its limits and UTC; the isolation level is first, as PostgreSQL asks."""
-    isolation = "REPEATABLE READ READ ONLY" if limits.is_snapshot else "READ COMMITTED"
-    cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+    """Begins a transaction with its limits and UTC."""
     settings = {
         "TimeZone": "UTC",
         "lock_timeout": f"{limits.lock_timeout_seconds * 1000:.0f}ms",
@@ -108,16 +117,8 @@ def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None
     }
     if limits.statement_timeout_seconds is not None:
         settings["statement_timeout"] = f"{limits.statement_timeout_seconds * 1000:.0f}ms"
-    cursor.execute(
-        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS setting (name, value)",
-        (list(settings), list(settings.values())),
-    )
-    # A server notices within 5 s that the client of a long statement is gone: PostgreSQL 14+, where the platform can
-    # tell (docs: "currently available only on systems that support POLLRDHUP"; elsewhere setting it is an error).
-    cursor.execute(
-        "SELECT set_config('client_connection_check_interval', '5s', true)"
-        " WHERE current_setting('client_connection_check_interval', true) IS NOT NULL AND version() LIKE '%linux%'"
-    )
+    isolation = "REPEATABLE READ READ ONLY" if limits.is_snapshot else "READ COMMITTED"
+    cursor.execute(_BEGIN.format(isolation=isolation), (list(settings), list(settings.values())))
 
 
 @contextmanager
