@@ -98,8 +98,8 @@ def connect(params: Mapping[str, object], *, application_name: str, read_only: b
 
 
 #: One request for all. The isolation level is first, as PostgreSQL asks. A server notices within 5 s that the client of
-#: a long statement is gone: PostgreSQL 14+, where the platform can tell (docs: "currently available only on systems that
-#: support POLLRDHUP"; elsewhere setting it is an error).
+#: a long statement is gone: PostgreSQL 14+, where the platform can tell (docs: "currently available only on systems
+#: that support POLLRDHUP"; elsewhere setting it is an error).
 _BEGIN = """
 SET TRANSACTION ISOLATION LEVEL {isolation};
 SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS setting (name, value);

@@ -1,14 +1,13 @@
-"""The ledger in PostgreSQL: port ``Ledger``, one connection and one transaction a method.
+"""The ledger in PostgreSQL: port ``Ledger``, one transaction a method.
 
-A connection of its own for every call costs a few milliseconds and makes the ledger safe to use from several threads:
-the heartbeat runs beside the load. What each method does stands in ``postgres_plan``, ``postgres_claim`` and
-``postgres_audit``.
+Each has a connection of its own unless the caller keeps one: the heartbeat uses the ledger beside the load. What each
+method does stands in ``postgres_plan``, ``postgres_claim`` and ``postgres_audit``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from kafka_ingest.adapters.postgres_audit import find_unannounced, find_violations, mark_announced
 from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, lock_standing
@@ -17,13 +16,13 @@ from kafka_ingest.adapters.postgres_connection import (
     SNAPSHOT,
     Cursor,
     TransactionLimits,
-    connect,
     database_faults,
     transaction,
 )
 from kafka_ingest.adapters.postgres_migrations import require_current_ledger
 from kafka_ingest.adapters.postgres_plan import read_plan_view, write_plan
 from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, hold_of, is_batch_id, load_batch
+from kafka_ingest.adapters.postgres_sessions import NewSessions, Sessions
 from kafka_ingest.core.batch import Batch, Hold, Request
 from kafka_ingest.core.errors import CommitStateUnknown, LockTimeout
 from kafka_ingest.core.ledger_view import PlanView
@@ -40,10 +39,17 @@ class PostgresLedger:
     Args:
         params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
         limits: Time-outs of its short transactions.
+        sessions: Gives its connections; by default a new one for every call, which is safe in several threads.
     """
 
-    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = SHORT_TRANSACTION) -> None:
-        self._params = params
+    def __init__(
+        self,
+        params: Mapping[str, object],
+        limits: TransactionLimits = SHORT_TRANSACTION,
+        *,
+        sessions: Sessions | None = None,
+    ) -> None:
+        self._sessions = sessions or NewSessions(params)
         self._limits = limits
 
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
@@ -144,7 +150,7 @@ class PostgresLedger:
         batch_id: str | None = None,
     ) -> Iterator[Cursor]:
         with (
-            closing(connect(self._params, application_name="kafka_ingest ledger")) as connection,
+            self._sessions.use("kafka_ingest ledger") as connection,
             database_faults(doing, pipeline=pipeline, batch_id=batch_id),
             transaction(connection, limits or self._limits) as cursor,
         ):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any
 
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.adapters.postgres_connection import connect, database_faults, transaction
+from kafka_ingest.adapters.postgres_connection import database_faults, transaction
+from kafka_ingest.adapters.postgres_sessions import NewSessions, Sessions
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.adapters.target_catalog import CatalogTable, read_table
 from kafka_ingest.adapters.target_checks import (
@@ -40,10 +40,11 @@ class PostgresTarget:
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
+        sessions: Gives its connections; by default a new one for every call.
     """
 
-    def __init__(self, params: Mapping[str, object]) -> None:
-        self._params = params
+    def __init__(self, params: Mapping[str, object], *, sessions: Sessions | None = None) -> None:
+        self._sessions = sessions or NewSessions(params)
 
     def prepare(self, settings: BatchSettings) -> None:
         """Creates the table where the settings say so, and checks it.
@@ -58,7 +59,10 @@ class PostgresTarget:
             ConfigError: The role may not create the schema or the table.
         """
         target = settings.target
-        with closing(self._connect("prepare target")) as connection, database_faults(f"prepare the table {target}"):
+        with (
+            self._sessions.use("kafka_ingest prepare target") as connection,
+            database_faults(f"prepare the table {target}"),
+        ):
             table = _read(connection, target)
             if table is None and target.create_table:
                 _create(connection, settings)
@@ -75,12 +79,9 @@ class PostgresTarget:
             TargetMismatch: The table does not fit the settings (any more).
         """
         target = settings.target
-        with closing(self._connect("read target")) as connection, database_faults(f"read the table {target}"):
+        with self._sessions.use("kafka_ingest read target") as connection, database_faults(f"read the table {target}"):
             table = _read(connection, target)
         return _shape(settings, _require_match(settings, table))
-
-    def _connect(self, doing: str) -> Any:
-        return connect(self._params, application_name=f"kafka_ingest {doing}")
 
 
 def _read(connection: Any, target: TargetSettings) -> CatalogTable | None:

@@ -20,6 +20,7 @@ from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.pipeline_files import pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_sessions import KeptSession
 from kafka_ingest.adapters.postgres_target import PostgresTarget
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.errors import ConfigError
@@ -89,10 +90,11 @@ def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:
 def plan_ports(settings: PipelineSettings) -> PlanPorts:
     """Gives what planning needs."""
     params = target_params(settings)
+    sessions = KeptSession(params)
     return PlanPorts(
-        ledger=PostgresLedger(params),
+        ledger=PostgresLedger(params, sessions=sessions),
         log=KafkaLog(kafka_config(settings)),
-        target=PostgresTarget(params),
+        target=PostgresTarget(params, sessions=sessions),
         runs=UnknownRunStates(),
     )
 

@@ -74,12 +74,16 @@ def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
     """
+    from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+    from kafka_ingest.adapters.postgres_sessions import KeptSession
     from kafka_ingest.adapters.postgres_target import PostgresTarget
 
+    params = _postgres_params(pipeline)
+    sessions = KeptSession(params)
     return PlanPorts(
-        ledger=ledger(pipeline),
+        ledger=PostgresLedger(params, sessions=sessions),
         log=_kafka_log(pipeline),
-        target=PostgresTarget(_postgres_params(pipeline)),
+        target=PostgresTarget(params, sessions=sessions),
         runs=AirflowRunStates(context["ti"]),
     )
 

@@ -1,0 +1,67 @@
+"""One connection for several uses, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+from kafka_ingest.adapters import postgres_sessions
+from kafka_ingest.adapters.postgres_sessions import KeptSession
+from tests.deadlines import until
+
+
+def backend(session: KeptSession) -> int:
+    """Uses the session; gives the pid of the server process behind it."""
+    with session.use("test kept session") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = int(cursor.fetchone()[0])
+        connection.commit()
+        return pid
+
+
+def is_alive(params: Mapping[str, Any], pid: int) -> bool:
+    with closing(psycopg2.connect(**params)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,))
+        return bool(cursor.fetchone()[0])
+
+
+def test_uses_that_follow_each_other_share_a_connection(database: dict[str, Any]) -> None:
+    session = KeptSession(database)
+    assert backend(session) == backend(session)
+
+
+def test_a_connection_that_the_server_has_ended_is_opened_anew(database: dict[str, Any]) -> None:
+    session = KeptSession(database)
+    first = backend(session)
+    with closing(psycopg2.connect(**database)) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", (first,))
+    until(lambda: not is_alive(database, first), "the server has ended the connection")
+    assert backend(session) != first
+
+
+def test_a_connection_that_was_idle_for_long_is_opened_anew(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = KeptSession(database)
+    first = backend(session)
+    monkeypatch.setattr(postgres_sessions, "_LONGEST_IDLE_SECONDS", -1.0)
+    assert backend(session) != first
+
+
+def test_a_use_that_fails_closes_its_connection(database: dict[str, Any]) -> None:
+    session = KeptSession(database)
+    first = backend(session)
+    with pytest.raises(ZeroDivisionError), session.use("test kept session"):
+        raise ZeroDivisionError
+    assert backend(session) != first
+
+
+def test_nothing_stays_open_when_the_session_is_forgotten(database: dict[str, Any]) -> None:
+    session = KeptSession(database)
+    pid = backend(session)
+    del session
+    until(lambda: not is_alive(database, pid), "the connection is closed")
