@@ -8,9 +8,12 @@ python -m tests.benchmarks peers-1m …      single comparisons by name
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.benchmarks.comparisons import COMPARISONS, FULL, QUICK
+from tests.benchmarks.comparisons import COMPARISONS, FULL, QUICK, SCRIPTS
 from tests.benchmarks.machine import load_average, machine
 from tests.benchmarks.results import RESULTS, write_results
 from tests.benchmarks.rounds import compare
@@ -20,19 +23,23 @@ from tests.benchmarks.world import BenchWorld
 def main() -> None:
     """Runs the comparisons that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=str(__doc__).splitlines()[0])
-    parser.add_argument(
-        "names", nargs="+", choices=["quick", "full", *COMPARISONS], metavar="comparison", help=", ".join(COMPARISONS)
-    )
+    known = [*COMPARISONS, *SCRIPTS]
+    parser.add_argument("names", nargs="+", choices=["quick", "full", *known], metavar="name", help=", ".join(known))
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON files (%(default)s)")
     parser.add_argument("--rounds", type=int, help="rounds of each comparison, instead of its own number")
     options = parser.parse_args()
+    wanted = _wanted(options.names)
     world = BenchWorld()
     world.start()
     try:
-        for name in _wanted(options.names):
-            _run(world, name, options.results, options.rounds)
+        for name in wanted:
+            if name in COMPARISONS:
+                _run(world, name, options.results, options.rounds)
     finally:
         world.stop()
+    for name in wanted:
+        if name in SCRIPTS:
+            _run_script(name, options.results)
 
 
 def _wanted(names: list[str]) -> list[str]:
@@ -50,6 +57,14 @@ def _run(world: BenchWorld, name: str, folder: Path, rounds: int | None) -> None
         "runs": runs,
     }
     write_results(name, found, folder)
+
+
+def _run_script(name: str, folder: Path) -> None:
+    """Runs a script with servers of its own; its last line is its result."""
+    before = load_average()
+    said = subprocess.run([sys.executable, "-m", *SCRIPTS[name]], stdout=subprocess.PIPE, check=True).stdout
+    found = json.loads(said.splitlines()[-1])
+    write_results(name, {"load_average_before": before, **found}, folder)
 
 
 if __name__ == "__main__":

@@ -59,5 +59,15 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
 COMPARISONS: Mapping[str, Callable[[int | None], Comparison]] = {
     definition[0]: partial(_comparison, *definition) for definition in _DEFINITIONS
 }
-FULL = tuple(name for name in COMPARISONS if name != "quick-1m")
+
+_GROWTH = "tests.benchmarks.growth"
+#: Modules, with arguments, that measure something else than loads side by side, by the name of their results.
+SCRIPTS: Mapping[str, Sequence[str]] = {
+    "airflow-run": ("tests.benchmarks.airflow_run",),
+    "nothing-to-read": (f"{_GROWTH}.nothing_to_read",),
+    "planning": (f"{_GROWTH}.planning",),
+    "publishing": (f"{_GROWTH}.publishing", "--rounds", "3"),
+    "parsing": (f"{_GROWTH}.parsing",),
+}
+FULL = (*(name for name in COMPARISONS if name != "quick-1m"), *SCRIPTS)
 QUICK = ("quick-1m", "one-record")

@@ -24,7 +24,7 @@ from tests.benchmarks.contenders import (
 from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
 from tests.benchmarks.page_targets import Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
-from tests.benchmarks.statistics import of_contender
+from tests.benchmarks.statistics import of_contender, spread
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
 _KINDS = ("java", "python", "postgres", "kafka")
@@ -188,6 +188,74 @@ def _phases(found: Mapping[str, Any]) -> str:
     )
 
 
+def _nothing(found: Mapping[str, Any]) -> str:
+    return (
+        "A plan that finds nothing to read ends the run; no JVM is started. Beside it `list_offsets` and two queries, "
+        "both with clients opened anew, in a process that has its libraries loaded. Medians of "
+        f"{found['rounds']} rounds.\n\n"
+        + markdown_table(
+            ("what", "ms"),
+            [
+                ("plan", f"{found['plan_seconds'] * 1e3:.1f}"),
+                ("list_offsets and two queries", f"{found['plain_seconds'] * 1e3:.1f}"),
+                ("ratio (target ≤ 3)", f"{found['ratio']:.2f}"),
+            ],
+        )
+    )
+
+
+def _planning(found: Mapping[str, Any]) -> str:
+    rows = [
+        ("one `list_offsets`", f"{found['list_offsets_seconds']:.3f}", "1"),
+        ("three `list_offsets`", "", f"{found['ratio_of_three_list_offsets']:.2f}"),
+        ("plan (target ≤ 3)", f"{found['plan_seconds']:.3f}", f"{found['ratio']:.2f}"),
+    ]
+    return (
+        f"A topic of {thousands(found['partitions'])} partitions on a real broker, without new records. A plan needs "
+        "three offsets of each partition: log start, last stable offset and high watermark. With a record in every "
+        f"partition the ratio is {found['ratio_of_full_plan']:.2f}. A plan of "
+        f"{thousands(found['fake_partitions'])} partitions in memory takes {found['fake_plan_seconds']:.2f} s.\n\n"
+        + markdown_table(("what", "seconds", "ratio"), rows)
+    )
+
+
+def _publishing(found: Mapping[str, Any]) -> str:
+    rows = []
+    for records in sorted({run["records"] for run in found["runs"]}):
+        runs = [run for run in found["runs"] if run["records"] == records]
+        seconds = [
+            f"{spread([run[name] for run in runs]).median:.1f}"
+            for name in ("seconds", "xmin_seconds", "replica_lag_seconds", "replica_sees_after_seconds")
+        ]
+        wal = spread([run["wal_bytes"] for run in runs]).median / records
+        rows.append((thousands(records), *seconds, f"{wal:.0f}"))
+    return (
+        "The publish is one transaction: until its COMMIT VACUUM keeps what it might still see (its xmin), and a "
+        "replica replays its WAL as it comes. The default limit of 2,000,000 offsets a run is chosen from this table: "
+        "longer transactions gain nothing, because the time grows with the rows. A streaming replica ran on the same "
+        "machine.\n\n"
+        + markdown_table(
+            (
+                "rows",
+                "seconds",
+                "xmin held, s",
+                "replica behind, s",
+                "seen on replica after COMMIT, s",
+                "WAL bytes a row",
+            ),
+            rows,
+        )
+    )
+
+
+def _parsing(found: Mapping[str, Any]) -> str:
+    return (
+        f"The DAG file with {found['files']} pipeline files, each read once: "
+        f"{found['file_ms_per_file']:.1f} ms a file, of which {found['read_ms_per_file']:.1f} ms read and check the "
+        f"file; most of the rest is Airflow's own work for a DAG. Imports take {found['import_seconds']:.2f} s, once."
+    )
+
+
 _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("Targets", "peers-1m", _targets),
     ("Machine", "peers-1m", _machine),
@@ -202,6 +270,10 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("Skew", "skew-2m", _skew),
     ("Memory", "memory-20m", _memory),
     ("A whole run in Airflow", "airflow-run", _airflow),
+    ("Nothing to read", "nothing-to-read", _nothing),
+    ("Planning many partitions", "planning", _planning),
+    ("The publish transaction", "publishing", _publishing),
+    ("Parsing pipeline files", "parsing", _parsing),
 )
 
 

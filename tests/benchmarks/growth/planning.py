@@ -22,6 +22,7 @@ from psycopg2 import sql
 
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.adapters.postgres_sessions import KeptSession
 from kafka_ingest.adapters.postgres_target import PostgresTarget
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.ports import Log
@@ -58,7 +59,9 @@ class _Plans:
         execute(params, sql.SQL("CREATE SCHEMA shop"))
 
     def plan(self, log: Log) -> Batch:
-        ports = PlanPorts(PostgresLedger(self._params), log, PostgresTarget(self._params), _EveryRunHasEnded())
+        sessions = KeptSession(self._params)
+        ledger = PostgresLedger(self._params, sessions=sessions)
+        ports = PlanPorts(ledger, log, PostgresTarget(self._params, sessions=sessions), _EveryRunHasEnded())
         return plan_batch(self._settings, Request("orders", uuid.uuid4().hex), ports, settings_hash="one")
 
     def plan_on_kafka(self, bootstrap: str) -> Batch:
