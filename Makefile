@@ -113,11 +113,13 @@ lock-requirements: $(READY) ## write requirements*.txt from what requirements*.i
 verify-requirements: $(READY)
 	@$(BIN)/python tools/requirements_lock.py verify
 
-generate: $(READY) ## write the reference pages from the model of the pipeline file and the metrics
+generate: $(READY) ## write the reference pages from the model of the pipeline file, the metrics and the results of benchmarks
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference
+	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page
 
 verify-generated: $(READY)
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference --check
+	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
 
 build: $(READY) ## build the wheel into dist/
 	@$(PIP) wheel --no-deps --wheel-dir dist .
