@@ -16,17 +16,15 @@ from tests.deadlines import until
 
 def backend(session: KeptSession) -> int:
     """Uses the session; gives the pid of the server process behind it."""
-    with session.use("test kept session") as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        pid = int(cursor.fetchone()[0])
+    with session.use("test kept session") as connection:
         connection.commit()
-        return pid
+        return connection.info.backend_pid
 
 
 def is_alive(params: Mapping[str, Any], pid: int) -> bool:
     with closing(psycopg2.connect(**params)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (pid,))
-        return bool(cursor.fetchone()[0])
+        cursor.execute("SELECT FROM pg_stat_activity WHERE pid = %s", (pid,))
+        return cursor.rowcount > 0
 
 
 def test_uses_that_follow_each_other_share_a_connection(database: dict[str, Any]) -> None:
