@@ -24,7 +24,7 @@ def backend(session: KeptSession) -> int:
 def is_alive(params: Mapping[str, Any], pid: int) -> bool:
     with closing(psycopg2.connect(**params)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT FROM pg_stat_activity WHERE pid = %s", (pid,))
-        return cursor.rowcount > 0
+        return bool(cursor.rowcount)
 
 
 def test_uses_that_follow_each_other_share_a_connection(database: dict[str, Any]) -> None:
