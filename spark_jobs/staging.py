@@ -188,7 +188,7 @@ class StagingWriter:
         The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
         inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
         """
-        self._execute("staging_column_types", rows=sql.Literal(self._rows.as_string(self._cursor)))
+        self._execute("staging_column_types", rows=sql.Literal(self._rows.as_string(self._cursor.connection)))
         types = dict(self._cursor.fetchall())
         decoded = {**{column.name: column.type for column in self._shape.columns}, **_TAG_TYPES}
         if not self._reads_utf8 or any(types.get(name) != parse_column_type(decoded[name]).sql for name in names):

@@ -114,6 +114,9 @@ class _Copying:
         self._connection = connection
         self._reached = reached
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
     def cursor(self) -> _CopyingCursor:
         return _CopyingCursor(self._connection.cursor(), self._reached)
 
