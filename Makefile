@@ -9,6 +9,7 @@ READY := $(VENV)/ready
 # Other folders with the package on its path, as Airflow and Spark have it.
 IMPORTS := PYTHONPATH=plugins:.
 # A test that hangs is stopped with the stacks of all threads; the longest takes about two minutes on two cores.
+# Recipes exec it, so that a make that is stopped stops it, and not only a shell around it.
 PYTEST := $(BIN)/python -m pytest --timeout=900
 # The rungs, quickest first.
 ALL_RUNGS := $(wildcard tests/unit tests/properties tests/protocol_model tests/dags tests/contracts tests/integration \
@@ -58,31 +59,31 @@ soak: $(READY) ## kill everything at seeded moments under load, then compare eve
 	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED)
 
 test: $(READY) ## run all tests but the slow ones, on services that they start and stop
-	@$(PYTEST) -m "not slow" $(ALL_RUNGS)
+	@exec $(PYTEST) -m "not slow" $(ALL_RUNGS)
 
 test-all: $(READY) ## run all tests, also the slow ones
-	@$(PYTEST) $(ALL_RUNGS)
+	@exec $(PYTEST) $(ALL_RUNGS)
 
 test-unit: $(READY) ## run unit and property tests: no services, seconds
-	@$(PYTEST) $(wildcard tests/unit tests/properties)
+	@exec $(PYTEST) $(wildcard tests/unit tests/properties)
 
 test-dags: $(READY) ## load every DAG and check the policies: no services
-	@$(PYTEST) $(wildcard tests/dags)
+	@exec $(PYTEST) $(wildcard tests/dags)
 
 test-integration: $(READY) ## run contract and integration tests: real Kafka, PostgreSQL, Spark
-	@$(PYTEST) $(wildcard tests/contracts tests/integration)
+	@exec $(PYTEST) $(wildcard tests/contracts tests/integration)
 
 crash: $(READY) ## kill real processes at every point, cut and stop them, break Kafka and PostgreSQL; run again; count
-	@$(PYTEST) --durations=15 tests/crash
+	@exec $(PYTEST) --durations=15 tests/crash
 
 test-airflow: $(READY) ## press every button and run every kind of run in one running Airflow, with real backfills
-	@$(PYTEST) $(wildcard tests/e2e)
+	@exec $(PYTEST) $(wildcard tests/e2e)
 
 model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)
 	@"$(PYTHON)" model/check.py
 
 model-deep: $(READY) ## run 20,000 random schedules of the real steps against fakes, other ones each time (half an hour)
-	@$(PYTEST) --timeout=0 --hypothesis-profile=deep tests/protocol_model
+	@exec $(PYTEST) --timeout=0 --hypothesis-profile=deep tests/protocol_model
 
 mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")
