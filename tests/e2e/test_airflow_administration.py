@@ -11,11 +11,14 @@ import pytest
 
 from kafka_ingest.core.offsets import TopicPartition
 from tests.contracts.test_group_mirror_contract import offsets_of
+from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld
 from tests.e2e.lines_pipeline import HOUR, LinesPipeline, new_topic, require_lines_once, send_lines, this_hour, two_each
 
 ADMINISTRATION, HOUSEKEEPING = "kafka_ingest_administration", "kafka_ingest_housekeeping"
 OPTIONS = "schedule: null\nmirror_group: true"
+#: The DAG processor reads the file again every few seconds, on a busy machine much later.
+FORM_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +28,16 @@ def lines(world: AirflowWorld) -> LinesPipeline:
     send_lines(world, pipeline.topic, two_each(this_hour() - 3 * HOUR, HOUR, 3))
     world.add(pipeline)
     world.open_dag(ADMINISTRATION)
+    until(lambda: pipeline.name in pipelines_of_form(world), "the form offers the pipeline", FORM_SECONDS)
     world.run(pipeline)
     return pipeline
+
+
+def pipelines_of_form(world: AirflowWorld) -> list[str]:
+    """Gives what the DAG processor has put into the form, which it does anew when a pipeline file was added."""
+    form = world.airflow.call("GET", f"/dags/{ADMINISTRATION}/details")["params"]
+    pipelines: list[str] = form["pipeline"]["schema"]["enum"]
+    return pipelines
 
 
 def administer(world: AirflowWorld, **form: Any) -> str:

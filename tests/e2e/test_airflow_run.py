@@ -94,6 +94,8 @@ def test_the_table_is_announced_with_batch_counts_and_offsets(killed: KilledRun)
 def test_xcom_is_the_batch_in_a_few_lines(killed: KilledRun) -> None:
     planned, loaded, audited = (killed.airflow.xcom(killed.dag_id, killed.run_id, task) for task in TASKS)
     assert planned["state"] == "planned"
+    phases = loaded.pop("phases")
+    assert set(phases) == {"session", "stage", "publish", "tasks"}
     assert loaded == audited
     assert loaded["counts"]["rows"] == RECORDS - MALFORMED
     assert {start for start, _ in loaded["ranges"][killed.shop.topic].values()} == {0}
