@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from sandbox.airflow import AirflowServer, AirflowSetup
 from sandbox.airflow_client import AirflowClient
-from sandbox.airflow_settings import connection_variables, postgres_connection, spark_connection
 from tests.benchmarks.contenders import OURS
 from tests.benchmarks.load import Load
 from tests.benchmarks.machine import machine
-from tests.benchmarks.ours import written_pipeline
+from tests.benchmarks.ours import connections, written_pipeline
 from tests.benchmarks.rounds import TABLE, Comparison, compare
 from tests.benchmarks.topics import filled_topic
 from tests.benchmarks.workloads import ORDERS
@@ -58,7 +56,7 @@ def _dag_run(world: BenchWorld) -> dict[str, Any]:
         written_pipeline(load, pipelines)
         setup = AirflowSetup(
             database_url=world.postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
-            connections=_connections(world.kafka.bootstrap, params),
+            connections=connections(world.kafka.bootstrap, params),
             extra_env={"KAFKA_INGEST_PIPELINES": str(pipelines)},
         )
         server = AirflowServer(world.folder / "airflow", setup)
@@ -92,16 +90,6 @@ def _timed(airflow: AirflowClient) -> dict[str, Any]:
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
-
-
-def _connections(bootstrap: str, params: Mapping[str, Any]) -> dict[str, str]:
-    return connection_variables(
-        {
-            "kafka_default": json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap}}),
-            "postgres_default": postgres_connection(params),
-            "spark_default": spark_connection("local[2]"),
-        }
-    )
 
 
 if __name__ == "__main__":

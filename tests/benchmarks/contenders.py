@@ -15,7 +15,7 @@ from tests.benchmarks.limits.insert_select import STAGED
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command, measure
 from tests.benchmarks.ours import phases_of, planned_load
-from tests.benchmarks.workloads import ORDERS, WORKLOADS
+from tests.benchmarks.workloads import WORKLOADS
 from tests.benchmarks.world import create_table, execute, postgres_environment
 
 Params = Mapping[str, Any]
@@ -158,11 +158,9 @@ ALL = (
     COPY_BINARY,
     INSERT_SELECT,
 )
-BY_NAME = {contender.name: contender for contender in ALL}
 
 #: A topic with one record, in which nothing but the start is measured.
 ONE_RECORD = (
     OURS,
     Contender("spark-submit reading one record", _script("peers.spark_one_record", before=["--install"]), loads=False),
 )
-ONE_RECORD_WORKLOAD = ORDERS

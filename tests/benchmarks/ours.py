@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from kafka_ingest.commands.wiring import connection, plan_ports
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.steps.plan_batch import plan_batch
+from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command
 from tests.benchmarks.workloads import WORKLOADS
@@ -79,24 +79,21 @@ def written_pipeline(load: Load, folder: Path, **sections: Any) -> PipelineSetti
 
 
 @contextmanager
-def environment_of(load: Load, params: Mapping[str, Any], folder: Path, *, master: str = "local[2]") -> Iterator[None]:
+def environment_of(load: Load, params: Mapping[str, Any], folder: Path) -> Iterator[None]:
     """Sets the connections of the pipeline in this process, as Airflow or the command line would find them."""
-    postgres = {
-        "conn_type": "postgres",
-        "host": params["host"],
-        "port": params["port"],
-        "login": params["user"],
-        "password": params["password"],
-        "schema": params["dbname"],
-    }
-    connections: dict[str, dict[str, Any]] = {
-        "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": {"bootstrap.servers": load.bootstrap}},
-        "POSTGRES_DEFAULT": postgres,
-        "SPARK_DEFAULT": {"conn_type": "spark", "host": master},
-    }
-    variables = {f"AIRFLOW_CONN_{name}": json.dumps(values) for name, values in connections.items()}
-    with _variables({**variables, "KAFKA_INGEST_PIPELINES": str(folder)}):
+    with _variables({**connections(load.bootstrap, params), "KAFKA_INGEST_PIPELINES": str(folder)}):
         yield
+
+
+def connections(bootstrap: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Gives the variables with the three connections that pipelines use by default."""
+    return connection_variables(
+        {
+            "kafka_default": kafka_connection(bootstrap),
+            "postgres_default": postgres_connection(params),
+            "spark_default": spark_connection("local[2]"),
+        }
+    )
 
 
 @contextmanager

@@ -6,40 +6,45 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kafka_ingest.adapters.postgres_migrations import migrate
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 
 
-@contextmanager
-def own_postgres() -> Iterator[PostgresServer]:
+class _Server(Protocol):
+    def start(self) -> None: ...
+
+    def destroy(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=_Server)
+
+
+def own_postgres() -> AbstractContextManager[PostgresServer]:
     """Gives a running server with ``fsync`` and ``synchronous_commit`` on."""
+    return _own(lambda folder: PostgresServer(folder / "postgres"))
+
+
+def own_kafka() -> AbstractContextManager[KafkaBroker]:
+    """Gives a running broker."""
+    return _own(lambda folder: KafkaBroker(folder / "kafka"))
+
+
+@contextmanager
+def _own(server_in: Callable[[Path], _S]) -> Iterator[_S]:
     _end_in_order()
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-growth-") as folder:
-        server = PostgresServer(Path(folder) / "postgres")
+        server = server_in(Path(folder))
         try:
             server.start()
             yield server
         finally:
             server.destroy()
-
-
-@contextmanager
-def own_kafka() -> Iterator[KafkaBroker]:
-    """Gives a running broker."""
-    _end_in_order()
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-growth-") as folder:
-        broker = KafkaBroker(Path(folder) / "kafka")
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.destroy()
 
 
 def new_ledger(server: PostgresServer) -> dict[str, Any]:
