@@ -16,13 +16,14 @@ import io
 import re
 import sys
 from array import array
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.copy_format import CopyFormat
+from spark_jobs.copy_format import CopyData, CopyFormat
 
 #: Signature, flags, length of the header's extension.
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
@@ -58,7 +59,7 @@ def binary_format(types: Sequence[str]) -> CopyFormat | None:
 
     Args:
         types: Types of the table's columns as ``format_type`` spells them, in the order of the rows' columns. A column
-            must hold what :func:`spark_jobs.decode.decoded.arrow_type` says for its type; a text that does not name a
+            must hold what ``spark_jobs.decode.decoded.DecodedBatch`` says for its type; a text that does not name a
             value makes ``encode`` raise ``NotBinaryError``.
     """
     fields = [_fields_of(type_name) for type_name in types]
@@ -73,7 +74,7 @@ def _fields_of(type_name: str) -> _Fields | None:
     return _FIELDS.get(re.sub(r"^character varying\([0-9]+\)$", "character varying", type_name))
 
 
-def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> io.BytesIO:
+def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> CopyData:
     if not rows.num_rows:
         return io.BytesIO(_HEADER + _TRAILER)
     tuples = _Tuples(rows.num_rows, rows.num_columns)
@@ -85,7 +86,26 @@ def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> io.BytesIO:
                 tuples.add(of(column))
     except (pa.ArrowInvalid, binascii.Error) as error:
         raise NotBinaryError(str(error)) from error
-    return io.BytesIO(b"".join((_HEADER, tuples.joined(), _TRAILER)))
+    return _Pieces(_HEADER, tuples.joined(), _TRAILER)
+
+
+class _Pieces:
+    """Buffers read one after another; joining them would cost as much as joining their fields did."""
+
+    def __init__(self, *pieces: bytes | pa.Buffer) -> None:
+        self._left: deque[memoryview[int]] = deque(memoryview(piece) for piece in pieces)
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Gives the next bytes, fewer than ``size`` only at the end; all of them for a negative size."""
+        taken: list[memoryview[int]] = []
+        while self._left and size != 0:
+            piece = self._left.popleft()
+            if 0 < size < len(piece):
+                self._left.appendleft(piece[size:])
+                piece = piece[:size]
+            taken.append(piece)
+            size -= len(piece) if size > 0 else 0
+        return b"".join(taken)
 
 
 def _is_constant(column: pa.Array) -> bool:
@@ -232,8 +252,9 @@ def _time(texts: pa.Array) -> pa.Array:
     return _number(day.cast(pa.timestamp("us")).cast(pa.int64()))
 
 
-def _timestamp(zone: str | None, texts: pa.Array) -> pa.Array:
-    since_1970 = texts.cast(pa.timestamp("us", zone)).cast(pa.int64())
+def _timestamp(zone: str | None, times: pa.Array) -> pa.Array:
+    """Texts, or record times."""
+    since_1970 = times.cast(pa.timestamp("us", zone)).cast(pa.int64())
     return _number(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
 
 

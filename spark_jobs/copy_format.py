@@ -16,10 +16,20 @@ import binascii
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+
+from spark_jobs.decode.decoded import RECORD_TIME
+
+
+class CopyData(Protocol):
+    """What ``copy_expert`` reads."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Gives the next ``size`` bytes, or what is left; all of it for a negative size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +38,11 @@ class CopyFormat:
 
     Attributes:
         options: Options of ``COPY … FROM STDIN`` that read what ``encode`` writes.
-        encode: Writes rows, columns in the batch's order.
+        encode: Gives rows, columns in the batch's order, as a file to read.
     """
 
     options: str
-    encode: Callable[[pa.RecordBatch], io.BytesIO]
+    encode: Callable[[pa.RecordBatch], CopyData]
 
 
 _HEX_MARK = "\\x"
@@ -51,7 +61,7 @@ def encode(rows: pa.RecordBatch) -> io.BytesIO:
     """Encodes rows for COPY, columns in the batch's order.
 
     Args:
-        rows: Columns of text (PostgreSQL's input text for any type), integers, booleans, floats and bytes.
+        rows: Columns of text (PostgreSQL's input text for any type), integers, booleans, floats, bytes, record times.
 
     Raises:
         TypeError: A column of another type; it could not be written exactly.
@@ -71,6 +81,8 @@ CSV = CopyFormat("FORMAT csv, NULL '', ENCODING 'UTF8'", encode)
 def _with_exact_text(column: pa.Array, name: str) -> pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return hex_text(column)
+    if column.type == RECORD_TIME:
+        return column.cast(pa.string())
     if any(is_type(column.type) for is_type in _SCALARS_WITH_EXACT_TEXT):
         return column
     raise TypeError(f"column {name}: COPY has no exact text for Arrow type {column.type}")

@@ -100,7 +100,7 @@ class RangeEnd:
 
     def _records(self, messages: Sequence[Message]) -> Sequence[Message]:
         own = self._own(messages)
-        offsets = [message.offset() for message in own]
+        offsets = list(map(Message.offset, own))
         if offsets and not (offsets[0] >= self.next_offset and all(map(lt, offsets, offsets[1:]))):
             raise RetryLater(
                 f"Kafka gave records of {self.subrange.topic_partition} out of order",

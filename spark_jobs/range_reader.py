@@ -96,7 +96,7 @@ class KafkaRangeReader:
             pending += taken
             pending_bytes += size_bytes(taken)
             if end.ended or len(pending) >= MAX_RECORDS or pending_bytes >= MAX_BYTES:
-                yield from bounded_batches(pending)
+                yield from bounded_batches(pending, pending_bytes)
                 pending, pending_bytes = [], 0
 
     def _wait_for_messages(self, end: RangeEnd) -> list[Message]:

@@ -33,14 +33,19 @@ def size_bytes(messages: Sequence[Message]) -> int:
     return sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
 
 
-def bounded_batches(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
-    """Gives the messages, in order, in batches within the limits. All messages are of one partition."""
+def bounded_batches(messages: Sequence[Message], total_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Gives the messages, in order, in batches within the limits.
+
+    Args:
+        messages: All of one partition.
+        total_bytes: Their size, as :func:`size_bytes` counts it.
+    """
     if not messages:
         return
-    if len(messages) > 1 and (len(messages) > MAX_RECORDS or size_bytes(messages) > MAX_BYTES):
+    if len(messages) > 1 and (len(messages) > MAX_RECORDS or total_bytes > MAX_BYTES):
         middle = len(messages) // 2
-        yield from bounded_batches(messages[:middle])
-        yield from bounded_batches(messages[middle:])
+        for half in (messages[:middle], messages[middle:]):
+            yield from bounded_batches(half, size_bytes(half))
     else:
         yield record_batch(messages)
 
@@ -86,12 +91,14 @@ def _headers(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """
     headers: list[list[tuple[str, bytes | None]] | None] = []
     unreadable: set[int] = set()
-    for index, message in enumerate(messages):
+    left = map(_headers_of, messages)
+    while len(headers) < len(messages):
         try:
-            headers.append(_headers_of(message))
+            headers.extend(left)
         except (UnicodeDecodeError, SystemError):
+            # The list holds what came before the fault, so its length is the index of the fault.
+            unreadable.add(len(headers))
             headers.append(None)
-            unreadable.add(index)
     count = len(headers)
     readable = pa.array([index not in unreadable for index in range(count)]) if unreadable else _all_true(count)
     return (pa.nulls(count, _HEADERS) if headers.count(None) == count else _header_lists(headers)), readable

@@ -122,8 +122,8 @@ class StagingWriter:
         return pa.RecordBatch.from_arrays(
             [
                 *rows.columns,
-                pa.array([task] * rows.num_rows, pa.int32()),
-                pa.array([attempt] * rows.num_rows, pa.int64()),
+                pa.repeat(pa.scalar(task, pa.int32()), rows.num_rows),
+                pa.repeat(pa.scalar(attempt, pa.int64()), rows.num_rows),
             ],
             names=[*rows.schema.names, "stage_task", "stage_attempt"],
         )

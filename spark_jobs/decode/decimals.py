@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow.compute as pc
 
-from spark_jobs.decode.json_values import described, number_text, positions, raw_texts, string_value
+from spark_jobs.decode.json_values import described, has_character, number_text, positions, raw_texts, string_value
 from spark_jobs.decode.misfits import excerpt, out_of_range, wrong_type
 from spark_jobs.decode.value_rules import QuickColumn
 
@@ -113,4 +113,4 @@ class NumericRule:
         """Takes plain numbers within the limits as they are written."""
         texts = raw_texts(values)
         doubtful = positions(pc.invert(pc.match_substring_regex(texts, self._quick_pattern)))
-        return QuickColumn(pc.utf8_trim(texts, characters='"'), doubtful)
+        return QuickColumn(pc.utf8_trim(texts, characters='"') if has_character(texts, b'"') else texts, doubtful)

@@ -20,6 +20,9 @@ _ARROW_TYPES = {
     "bytea": pa.large_binary(),
 }
 
+#: Record times, which Kafka gives as numbers, are not made a text that COPY's format would have to read again.
+RECORD_TIME = pa.timestamp("ms", tz="UTC")
+
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
     """Gives the Arrow type in which a column of this PostgreSQL type is handed to COPY.
@@ -54,7 +57,7 @@ class DecodedBatch:
 
     Attributes:
         columns: The records that fit, in input order: the columns of ``written_columns(settings)`` in that order,
-            with the types of :func:`arrow_type`.
+            with the types of :func:`arrow_type`; the record time is ``RECORD_TIME``.
         row_index: Input index of each row of ``columns``; rising.
         dead: Records that do not fit, by rising input index.
         tombstones: Input indices of null values that the rule ``count`` counts; rising.

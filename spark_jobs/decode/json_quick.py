@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -83,12 +83,14 @@ class _ObjectNode:
         self.struct: Any = msgspec.defstruct("Record", fields, rename=renamed, gc=False)
         self.empty = self.struct()
         self.field_type: Any = self.struct | None
-        self._children = [(attrgetter(name), child) for name, child in zip(names, children, strict=True)]
+        self._children = children
 
     def fill(self, values: Sequence[Any], sheet: Sheet) -> None:
         structs = [self.empty if value is None else value for value in values]
-        for get, child in self._children:
-            child.fill(list(map(get, structs)), sheet)
+        # Flat, so that each tuple dies at once; a third of the time that one look for each field takes.
+        cells = list(chain.from_iterable(map(msgspec.structs.astuple, structs)))
+        for place, child in enumerate(self._children):
+            child.fill(cells[place :: len(self._children)], sheet)
 
 
 class _TextNode:

@@ -15,6 +15,8 @@ WHITE_SPACE = " \t\r\n"
 
 _KINDS = {"{": "an object", "[": "an array", '"': "the string", "t": "the boolean", "f": "the boolean", "n": "null"}
 _STRING = msgspec.json.Decoder(str)
+#: A byte that no UTF-8 text contains.
+_NO_UTF8 = b"\xff"
 
 
 def described(raw: str) -> str:
@@ -46,7 +48,11 @@ def string_value(raw: str, expected: str) -> str:
 
 def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
     """Gives JSON values as a string array; missing and JSON null become null."""
-    texts = pa.array([None if value is None else str(value, "utf-8") for value in values], pa.string())
+    if not values:
+        return pa.array([], pa.string())
+    joined = _NO_UTF8.join([b"null" if value is None else value for value in values])
+    # Taken apart by Arrow, which takes half the time of one Python string a value.
+    texts = pc.split_pattern(pa.array([joined], pa.large_binary()), _NO_UTF8).flatten().cast(pa.string())
     return pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
 
 
@@ -59,10 +65,13 @@ def positions_containing(texts: pa.Array, part: str, *, sign: bytes) -> list[int
         sign: One byte of ``part`` that is rare. The texts are looked through for it as one piece first, which is 20
             times faster than text by text.
     """
+    return positions(pc.match_substring(texts, part)) if has_character(texts, sign) else []
+
+
+def has_character(texts: pa.Array, character: bytes) -> bool:
+    """Whether an ASCII character may stand in one of a string array's texts. One look at all of them as one piece."""
     characters = texts.buffers()[2]
-    if characters is None or sign not in characters.to_pybytes():
-        return []
-    return positions(pc.match_substring(texts, part))
+    return characters is not None and character in characters.to_pybytes()
 
 
 def positions(mask: pa.Array) -> list[int]:

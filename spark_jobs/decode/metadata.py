@@ -9,6 +9,7 @@ from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.settings import MetadataColumns
 from kafka_ingest.core.target_shape import TargetShape
 from spark_jobs.decode.column_plan import ColumnPlan, metadata_plan
+from spark_jobs.decode.decoded import RECORD_TIME
 from spark_jobs.decode.json_values import positions
 from spark_jobs.decode.misfits import Misfit
 from spark_jobs.decode.parts import DecodedPart
@@ -42,7 +43,7 @@ class Metadata:
             pa.repeat(pa.scalar(generation, pa.int32()), len(batch)),
             batch.column("partition"),
             batch.column("offset"),
-            _time_texts(times),
+            _stored_times(times),
         ]
         if self._time_type:
             types = [_TIME_TYPES.get(number) for number in batch.column("timestamp_type").to_pylist()]
@@ -63,7 +64,6 @@ class Metadata:
         return misfits
 
 
-def _time_texts(times: pa.Array) -> pa.Array:
+def _stored_times(times: pa.Array) -> pa.Array:
     inside = pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
-    stored = pc.if_else(inside, times, pa.scalar(None, pa.int64())).cast(pa.timestamp("ms")).cast(pa.string())
-    return pc.binary_join_element_wise(stored, "+00", "")
+    return pc.if_else(inside, times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)

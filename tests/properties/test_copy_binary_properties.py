@@ -18,7 +18,7 @@ def fields(type_name: str, texts: list[str]) -> list[bytes]:
     """The fields of one column, read as PostgreSQL reads them."""
     copy_format = binary_format([type_name])
     assert copy_format is not None
-    data = copy_format.encode(pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["v"])).getvalue()
+    data = copy_format.encode(pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["v"])).read()
     found = []
     place = 19
     while (count := struct.unpack_from(">h", data, place)[0]) != -1:

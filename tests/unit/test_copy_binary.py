@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.copy_binary import NotBinaryError, binary_format
+from spark_jobs.decode.decoded import RECORD_TIME
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -17,7 +18,7 @@ def encoded(type_name: str, values: list[Any], arrow_type: pa.DataType | None = 
     copy_format = binary_format([type_name])
     assert copy_format is not None
     rows = pa.RecordBatch.from_arrays([pa.array(values, arrow_type or pa.string())], names=["v"])
-    data = copy_format.encode(rows).getvalue()
+    data = copy_format.encode(rows).read()
     assert data.startswith(SIGNATURE)
     assert data.endswith(TRAILER)
     return data[len(SIGNATURE) : -len(TRAILER)]
@@ -52,6 +53,8 @@ FIELDS: list[tuple[str, Any, pa.DataType | None, str]] = [
     ("timestamp with time zone", "2000-01-01T01:00:00+01:00", None, "0000000000000000"),
     ("timestamp with time zone", "1999-12-31 23:59:59.999999+00", None, "ffffffffffffffff"),
     ("timestamp with time zone", "2000-01-01T00:00:01Z", None, "00000000000f4240"),
+    ("timestamp with time zone", 946_684_799_999, RECORD_TIME, "fffffffffffffc18"),
+    ("timestamp with time zone", 253_402_300_799_999, RECORD_TIME, "0380e70b913b7c18"),
     ("numeric(6,2)", "12.5", None, "0002 0000 0000 0002 000c 1388"),
     ("numeric(6,2)", "-0.01", None, "0002 0000 4000 0002 0000 0064"),
     ("numeric(5,0)", "90001", None, "0002 0001 0000 0000 0009 0001"),
@@ -91,7 +94,7 @@ def test_columns_of_every_width_stand_side_by_side_in_their_order() -> None:
         names=list("abcde"),
     )
 
-    data = copy_format.encode(rows.slice(1)).getvalue()
+    data = copy_format.encode(rows.slice(1)).read()
 
     first = b"\0\5\0\0\0\6orders\0\0\0\4\0\0\0\1\0\0\0\1a\0\0\0\x08\0\0\0\0\0\0\1\0\0\0\0\0"
     second = b"\0\5\0\0\0\6orders\0\0\0\4\0\0\0\2\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\2bc"
@@ -134,3 +137,15 @@ def test_two_wrong_uuids_do_not_make_right_ones_together() -> None:
 @pytest.mark.parametrize("type_name", ["numeric", "numeric(17,2)", "integer[]", "text[]", "shop.code", "xml"])
 def test_a_table_with_another_type_is_not_copied_in_binary(type_name: str) -> None:
     assert binary_format(["text", type_name]) is None
+
+
+@pytest.mark.parametrize("size", [1, 7, 19, 64, 1 << 16])
+def test_copy_reads_the_same_bytes_in_pieces_of_any_size(size: int) -> None:
+    copy_format = binary_format(["text", "integer"])
+    assert copy_format is not None
+    texts, numbers = pa.array(["a", None, "ccc"]), pa.array([1, 2, None], pa.int32())
+    rows = pa.RecordBatch.from_arrays([texts, numbers], names=["a", "b"])
+    data = copy_format.encode(rows)
+    pieces = list(iter(lambda: data.read(size), b""))
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert b"".join(pieces) == copy_format.encode(rows).read()

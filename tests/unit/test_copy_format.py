@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.copy_format import array_literal, bytea_array_literal, encode, hex_text
+from spark_jobs.decode.decoded import RECORD_TIME
 
 
 def encoded(values: list[Any], arrow_type: pa.DataType) -> bytes:
@@ -55,6 +56,9 @@ def test_null_and_empty_text_stay_apart() -> None:
         (b"\x00\xff\\", pa.large_binary(), b'"\\x00ff5c"'),
         (b"ab", pa.binary(), b'"\\x6162"'),
         (None, pa.large_binary(), b""),
+        (-1, RECORD_TIME, b'"1969-12-31 23:59:59.999Z"'),
+        (-62_135_596_800_000, RECORD_TIME, b'"0001-01-01 00:00:00.000Z"'),
+        (None, RECORD_TIME, b""),
     ],
 )
 def test_scalars_keep_their_exact_text(value: Any, arrow_type: pa.DataType, field: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from spark_jobs.record_batches import bounded_batches, record_batch
+from spark_jobs.record_batches import bounded_batches, record_batch, size_bytes
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_SCHEMA
 from tests.kafka_messages import record
 
@@ -71,7 +71,7 @@ def test_the_time_is_null_just_where_there_is_none() -> None:
 
 def test_no_batch_has_more_than_ten_thousand_records() -> None:
     messages = [record(offset) for offset in range(10_001)]
-    batches = list(bounded_batches(messages))
+    batches = list(bounded_batches(messages, size_bytes(messages)))
     assert [batch.num_rows for batch in batches] == [5_000, 5_001]
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(10_001))
 
@@ -79,9 +79,12 @@ def test_no_batch_has_more_than_ten_thousand_records() -> None:
 def test_no_batch_has_more_than_eight_megabytes_but_a_single_larger_record() -> None:
     megabyte = b"x" * 1_000_000
     messages = [record(0, megabyte * 9), *[record(offset, megabyte, key=megabyte) for offset in range(1, 6)]]
-    sizes = [(batch.num_rows, sum(map(len, batch["value"].to_pylist()))) for batch in bounded_batches(messages)]
+    sizes = [
+        (batch.num_rows, sum(map(len, batch["value"].to_pylist())))
+        for batch in bounded_batches(messages, size_bytes(messages))
+    ]
     assert sizes == [(1, 9_000_000), (2, 2_000_000), (3, 3_000_000)]
 
 
 def test_no_messages_are_no_batch() -> None:
-    assert list(bounded_batches([])) == []
+    assert list(bounded_batches([], 0)) == []
