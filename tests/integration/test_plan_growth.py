@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -138,6 +139,32 @@ def test_kafka_gets_as_many_requests_for_hundreds_of_partitions_as_for_one(
     assert counts[0] == counts[1]
     # Log start, last stable offset, high watermark; the time, and the end where no record is that late.
     assert counts[1] == ({"describe_cluster": 3, "describe_topics": 3, "list_offsets": 15}, 15)
+
+
+def test_every_kind_of_offset_is_asked_for_before_an_answer_comes(
+    kafka_broker: KafkaBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(1)
+    held: list[tuple[Future[Any], Future[Any]]] = []
+
+    class HoldingClient(AdminClient):  # type: ignore[misc]  # the library has no types
+        """Keeps answers back until log start, last stable offset and high watermark have been asked for."""
+
+        def list_offsets(self, *args: Any, **options: Any) -> dict[Any, Future[Any]]:
+            given: dict[Any, Future[Any]] = {}
+            for where, answer in super().list_offsets(*args, **options).items():
+                given[where] = Future()
+                held.append((given[where], answer))
+            if len(held) == 3:
+                for kept, answer in held:
+                    kept.set_result(answer.result(30))
+            return given
+
+    monkeypatch.setattr(kafka_admin, "AdminClient", HoldingClient)
+    with KafkaLog({"bootstrap.servers": kafka_broker.bootstrap}, timeout_seconds=5) as log:
+        found = log.snapshot(TopicSelection(names=(name,)), IsolationLevel.READ_COMMITTED)
+    assert found.topics[name].partitions[0].end_offset == 0
+    assert len(held) == 3
 
 
 def test_texts_with_every_kind_of_character_come_back_from_an_array(database: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import IsolationLevel as KafkaIsolation
@@ -29,6 +29,9 @@ from kafka_ingest.core.offsets import TopicPartition
 NEW_TOPIC_GRACE_SECONDS = 2.0
 
 _POLL_SECONDS = 0.1
+
+#: Which offset of a partition is asked for.
+OffsetKind = tuple[OffsetSpec, KafkaIsolation]
 
 #: What Kafka said about one partition: an offset, or the broker's words.
 OffsetAnswer = TimedOffset | str
@@ -101,25 +104,27 @@ class KafkaAdmin:
         _refuse_forbidden(answers)
         return answers
 
-    def offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        spec: OffsetSpec,
-        isolation: KafkaIsolation = KafkaIsolation.READ_UNCOMMITTED,
-    ) -> dict[TopicPartition, OffsetAnswer]:
-        """Asks for one offset of every partition, in one request to each leader.
+    def offsets(self, partitions: Iterable[TopicPartition], *kinds: OffsetKind) -> list[list[OffsetAnswer]]:
+        """Asks for offsets of every partition: one request a kind to each leader, all of them under way together.
 
-        The answer is the offset (-1 when no record is that late) with its record time (where it was asked for by time),
-        or the broker's words for that partition.
+        A leader answers them in the order of ``kinds``: they go over one connection, and it handles the requests of a
+        connection one after another (Kafka protocol guide, section Network).
+
+        Returns:
+            For each kind, in the order of ``partitions``: the offset (-1 when no record is that late) with its record
+            time (where it was asked for by time), or the broker's words for that partition.
         """
-        asked = {item: KafkaTopicPartition(item.topic, item.partition) for item in partitions}
+        asked = [KafkaTopicPartition(item.topic, item.partition) for item in partitions]
         if not asked:
-            return {}
-        futures = self._open().list_offsets(
-            dict.fromkeys(asked.values(), spec), isolation_level=isolation, request_timeout=self._timeout_seconds
-        )
-        answers = self._answers(futures, "listing offsets")
-        return {item: _offset_answer(answers[key]) for item, key in asked.items()}
+            return [[] for _ in kinds]
+        requests = [
+            self._open().list_offsets(
+                dict.fromkeys(asked, spec), isolation_level=isolation, request_timeout=self._timeout_seconds
+            )
+            for spec, isolation in kinds
+        ]
+        found = [self._answers(futures, "listing offsets") for futures in requests]
+        return [[_offset_answer(answers[key]) for key in asked] for answers in found]
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, ConfigAnswer]:
         """Asks for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
@@ -138,16 +143,22 @@ class KafkaAdmin:
         """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _POLL_SECONDS
         # One after another: the futures of a request are answered together, and to watch each of thousands costs more.
-        for future in futures.values():
-            while not future.done() and wait((future,), timeout=_POLL_SECONDS).not_done:
-                self._open().poll(0)
-                if self._events.refused_for_good or time.monotonic() > deadline:
-                    raise self._unavailable(tried)
-        answers = {key: _answer(future) for key, future in futures.items()}
+        answers = {key: self._answer(future, deadline, tried) for key, future in futures.items()}
         if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
             self._open().poll(0)
             raise self._unavailable(tried, next(iter(answers.values())))
         return answers
+
+    def _answer(self, future: Future[Any], deadline: float, tried: str) -> Any:
+        while True:
+            try:
+                return future.result(_POLL_SECONDS)
+            except KafkaException as error:
+                return error.args[0]
+            except TimeoutError:
+                self._open().poll(0)
+                if self._events.refused_for_good or time.monotonic() > deadline:
+                    raise self._unavailable(tried) from None
 
     def _unavailable(self, tried: str, error: KafkaError | None = None) -> Exception:
         if error is not None and not self._events.last_words:
@@ -184,13 +195,6 @@ def _config_answer(answer: Any) -> ConfigAnswer:
     if isinstance(answer, KafkaError):
         return str(answer.str())
     return {name: str(entry.value) for name, entry in answer.items() if entry.value is not None}
-
-
-def _answer(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except KafkaException as error:
-        return error.args[0]
 
 
 def _refuse_forbidden(answers: Mapping[str, Any]) -> None:

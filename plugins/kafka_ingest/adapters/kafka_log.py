@@ -11,7 +11,7 @@ from types import TracebackType
 from confluent_kafka import IsolationLevel as KafkaIsolation
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
-from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer
+from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer, OffsetKind
 from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.core.offsets import TopicPartition
@@ -25,12 +25,16 @@ ELECTION_GRACE_SECONDS = 5.0
 
 _POLL_SECONDS = 0.2
 
+_LOG_START: OffsetKind = (OffsetSpec.earliest(), KafkaIsolation.READ_UNCOMMITTED)
+_LAST_STABLE: OffsetKind = (OffsetSpec.latest(), KafkaIsolation.READ_COMMITTED)
+_HIGH_WATERMARK: OffsetKind = (OffsetSpec.latest(), KafkaIsolation.READ_UNCOMMITTED)
+
 
 class KafkaLog:
     """The port ``Log`` on a real cluster.
 
     The number of requests does not grow with the number of partitions: offsets are asked for in one request to each
-    leader and each kind of offset. It opens no consumer and joins no group. Not safe for several threads.
+    leader and each kind of offset, all at once. It opens no consumer and joins no group. Not safe for several threads.
 
     Args:
         config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
@@ -70,9 +74,9 @@ class KafkaLog:
         """
         wanted = list(partitions)
         spec = OffsetSpec.for_timestamp(time_ms) if time_ms >= 0 else OffsetSpec.earliest()
-        found = _all_known(self._admin.offsets(wanted, spec))
+        found = self._known_offsets(wanted, (spec, KafkaIsolation.READ_UNCOMMITTED))
         too_late = [partition for partition, timed in found.items() if timed.offset < 0]
-        return {**found, **_all_known(self._admin.offsets(too_late, OffsetSpec.latest()))}
+        return {**found, **self._known_offsets(too_late, _HIGH_WATERMARK)}
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
         """Asks again for cluster id and topic ids; see the port."""
@@ -85,24 +89,39 @@ class KafkaLog:
         answers = self._admin.describe_configs(topics)
         return {topic: found["cleanup.policy"] for topic, found in answers.items() if not isinstance(found, str)}
 
+    def _known_offsets(self, wanted: list[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, TimedOffset]:
+        [answers] = self._admin.offsets(wanted, kind)
+        return _all_known(dict(zip(wanted, answers, strict=True)))
+
     def _states(
         self, described: Mapping[str, TopicDescription], isolation_level: IsolationLevel
     ) -> dict[str, TopicState]:
+        partitions = {
+            topic: {info.id: PartitionState(info.id, has_leader=False) for info in description.partitions}
+            for topic, description in described.items()
+        }
         with_leader = [
             TopicPartition(topic, info.id)
             for topic, description in described.items()
             for info in description.partitions
             if _has_leader(info.leader)
         ]
-        offsets = _PartitionOffsets(self._admin, with_leader, isolation_level)
+        for found, *answers in zip(with_leader, *self._offsets(with_leader, isolation_level), strict=True):
+            partitions[found.topic][found.partition] = _state(found.partition, *answers)
         return {
-            topic: TopicState(
-                topic,
-                _topic_id(description),
-                {info.id: offsets.state(TopicPartition(topic, info.id)) for info in description.partitions},
-            )
+            topic: TopicState(topic, _topic_id(description), partitions[topic])
             for topic, description in described.items()
         }
+
+    def _offsets(
+        self, partitions: list[TopicPartition], isolation_level: IsolationLevel
+    ) -> tuple[list[OffsetAnswer], list[OffsetAnswer], list[OffsetAnswer]]:
+        """Gives log start, end and high watermark, asked for in this order so that start <= end <= HW."""
+        kinds = [_LOG_START]
+        if isolation_level is IsolationLevel.READ_COMMITTED:
+            kinds.append(_LAST_STABLE)
+        answers = self._admin.offsets(partitions, *kinds, _HIGH_WATERMARK)
+        return answers[0], answers[1], answers[-1]
 
     def _select(self, topics: TopicSelection) -> dict[str, TopicDescription]:
         if topics.pattern is None:
@@ -113,35 +132,12 @@ class KafkaLog:
         return {topic: found for topic, found in described.items() if not found.is_internal}
 
 
-class _PartitionOffsets:
-    """Log start, end and high watermark of many partitions, asked for in this order so that start <= end <= HW.
-
-    A partition that did not answer is not asked for the next kind, so a dead leader costs one time-out and not three.
-    """
-
-    def __init__(self, admin: KafkaAdmin, partitions: list[TopicPartition], isolation_level: IsolationLevel) -> None:
-        self._known = set(partitions)
-        self._start = admin.offsets(partitions, OffsetSpec.earliest())
-        self._end: dict[TopicPartition, OffsetAnswer] = {}
-        if isolation_level is IsolationLevel.READ_COMMITTED:
-            self._end = admin.offsets(_answered(self._start), OffsetSpec.latest(), KafkaIsolation.READ_COMMITTED)
-        self._high = admin.offsets(_answered(self._end or self._start), OffsetSpec.latest())
-
-    def state(self, partition: TopicPartition) -> PartitionState:
-        """Puts the answers for one partition together; the first fault among them makes all offsets unknown."""
-        if partition not in self._known:
-            return PartitionState(partition.partition, has_leader=False)
-        start = self._start[partition]
-        end = self._end.get(partition, self._high.get(partition, start))
-        high = self._high.get(partition, end)
-        if isinstance(start, TimedOffset) and isinstance(end, TimedOffset) and isinstance(high, TimedOffset):
-            return PartitionState(partition.partition, True, start.offset, high.offset, end.offset)
-        fault = next(answer for answer in (start, end, high) if isinstance(answer, str))
-        return PartitionState(partition.partition, has_leader=True, fault=fault)
-
-
-def _answered(answers: Mapping[TopicPartition, OffsetAnswer]) -> list[TopicPartition]:
-    return [partition for partition, answer in answers.items() if isinstance(answer, TimedOffset)]
+def _state(partition: int, start: OffsetAnswer, end: OffsetAnswer, high: OffsetAnswer) -> PartitionState:
+    """Puts the answers for one partition together; the first fault among them makes all offsets unknown."""
+    if isinstance(start, TimedOffset) and isinstance(end, TimedOffset) and isinstance(high, TimedOffset):
+        return PartitionState(partition, True, start.offset, high.offset, end.offset)
+    fault = next(answer for answer in (start, end, high) if isinstance(answer, str))
+    return PartitionState(partition, has_leader=True, fault=fault)
 
 
 def _is_faulty(state: TopicState) -> bool:

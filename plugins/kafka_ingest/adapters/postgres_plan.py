@@ -199,12 +199,12 @@ def _insert_positions(cursor: Cursor, plan: NewPlan, batch_id: str, *, is_first:
 
 
 def _set_valid_through(cursor: Cursor, plan: NewPlan) -> None:
-    known = sorted(plan.valid_through.items())
+    known = plan.valid_through
     if not known:
         return
-    place = {"topic": [tp.topic for tp, _ in known], "partition": [tp.partition for tp, _ in known]}
+    place = {"topic": [tp.topic for tp in known], "partition": [tp.partition for tp in known]}
     run_query(cursor, "lock_positions", pipeline=plan.pipeline, **place)
-    times = [time for _, time in known]
+    times = list(known.values())
     run_query(cursor, "set_valid_through", pipeline=plan.pipeline, valid_through=times, **place)
 
 

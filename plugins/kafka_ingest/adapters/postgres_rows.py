@@ -176,7 +176,7 @@ def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
 
 def position_of(row: Row) -> Position:
     """Reads a position."""
-    return Position(**{name: row[name] for name in _POSITION_COLUMNS})
+    return Position(**row)
 
 
 _OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))

@@ -70,11 +70,11 @@ class Headroom:
 
 def headrooms(positions: Iterable[Position], observations: Iterable[LogObservation]) -> tuple[Headroom, ...]:
     """Puts positions and observations of the same log together, ordered by (topic, partition)."""
-    seen = {observation.topic_partition: observation for observation in observations}
+    seen = {(observation.topic, observation.partition): observation for observation in observations}
     return tuple(
-        _headroom(position, seen[where])
-        for position in sorted(positions, key=lambda p: p.topic_partition)
-        if (where := position.topic_partition) in seen and position.topic_id in (None, seen[where].topic_id)
+        _headroom(position, found)
+        for position in sorted(positions, key=lambda p: (p.topic, p.partition))
+        if (found := seen.get((position.topic, position.partition))) and position.topic_id in (None, found.topic_id)
     )
 
 

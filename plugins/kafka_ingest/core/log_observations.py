@@ -76,14 +76,13 @@ def observe(snapshot: LogSnapshot, stored: Iterable[LogObservation]) -> tuple[Lo
         snapshot: The log now. Partitions without a leader or without an answer keep what is stored.
         stored: What earlier plans left.
     """
-    before = {observation.topic_partition: observation for observation in stored}
-    seen = {
-        where: _observation(topic, partition, snapshot.taken_at, before.get(where))
-        for name, topic in snapshot.topics.items()
-        for number, partition in topic.partitions.items()
-        if partition.end_offset is not None and (where := TopicPartition(name, number))
-    }
-    return tuple(seen[where] for where in sorted(seen))
+    before = {(observation.topic, observation.partition): observation for observation in stored}
+    return tuple(
+        _observation(topic, partition, snapshot.taken_at, before.get((name, number)))
+        for name, topic in sorted(snapshot.topics.items())
+        for number, partition in sorted(topic.partitions.items())
+        if partition.end_offset is not None
+    )
 
 
 def newest(observations: Iterable[LogObservation]) -> tuple[LogObservation, ...]:

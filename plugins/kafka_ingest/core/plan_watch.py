@@ -34,7 +34,7 @@ def watched(
         say since when, and with a fault for each that has stalled for longer than ``max_stalled_seconds``.
     """
     observations = observe(without_retired(view, snapshot), view.observations)
-    seen = {observation.topic_partition: observation for observation in observations}
+    seen = {observation.topic_partition: observation for observation in observations} if choice.stalled else {}
     stalled = tuple(since_observation(partition, seen[partition.where]) for partition in choice.stalled)
     found = (_stalled_fault(partition, settings) for partition in stalled if kind is BatchKind.LIVE)
     faults = tuple(fault for fault in found if fault)

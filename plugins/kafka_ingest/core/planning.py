@@ -168,23 +168,25 @@ def _partitions(
     settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, options: RunOptions, times: LogTimes
 ) -> Iterator[_Candidate | PartitionFault]:
     positions = {p.topic_partition: p for p in view.positions}
+    generations = {p.topic: p.generation for p in reversed(view.positions)}
     is_first = view.pipeline is None
     listed = {span.topic_partition for span in options.offsets}
     for tp, state in _states(snapshot):
         if listed and tp not in listed and not is_first:
             continue  # neither read nor in the way of those that are
-        position: Position | PartitionFault | None = positions.get(tp)
+        known = positions.get(tp)
         if fault := partition_fault(tp, state, settings, is_first=is_first):
             yield fault
             continue
-        if position is None:
-            position = _new_position(tp, settings, view, snapshot, times)
+        position = known or _new_position(
+            tp, settings, snapshot, times, is_first=is_first, generation=generations.get(tp.topic, 0)
+        )
         if isinstance(position, PartitionFault):
             yield position
         elif fault := position_fault(position, state, settings.pipeline):
             yield fault
         else:
-            is_new = tp not in positions
+            is_new = known is None
             yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)
 
 
@@ -217,10 +219,15 @@ def _states(snapshot: LogSnapshot) -> Iterator[tuple[TopicPartition, PartitionSt
 
 
 def _new_position(
-    tp: TopicPartition, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, times: LogTimes
+    tp: TopicPartition,
+    settings: PipelineSettings,
+    snapshot: LogSnapshot,
+    times: LogTimes,
+    *,
+    is_first: bool,
+    generation: int,
 ) -> Position | PartitionFault:
     topic = snapshot.topics[tp.topic]
-    is_first = view.pipeline is None
     start = first_offset(tp, topic.partitions[tp.partition], settings, is_first=is_first, offsets_at=times.first_run)
     if isinstance(start, PartitionFault):
         return start
@@ -228,7 +235,7 @@ def _new_position(
     return Position(
         topic=tp.topic,
         partition=tp.partition,
-        generation=next((p.generation for p in view.positions if p.topic == tp.topic), 0),
+        generation=generation,
         topic_id=topic.topic_id if knows_topic_id else None,
         cluster_id=snapshot.cluster_id,
         committed_offset=start,

@@ -78,7 +78,8 @@ def wanted_range(
         return _reload_of_times(position, state, options, times)
     if options.offsets:
         return _reload_of_offsets(position, state, options)
-    return _live(position, state, times.until.get(position.topic_partition), taken_at)
+    bound = times.until.get(position.topic_partition) if times.until else None
+    return _live(position, state, bound, taken_at)
 
 
 def _live(position: Position, state: PartitionState, bound: TimedOffset | None, taken_at: datetime) -> WantedRange:
