@@ -41,7 +41,8 @@ def _array(elements: list[Any]) -> str:
     psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
     the thousands of partitions that a plan stores it took three times as long.
     """
-    return "{" + ",".join([_ELEMENTS[type(element)](element) for element in elements]) + "}"
+    written = {element: _ELEMENTS[type(element)](element) for element in set(elements)}  # few differ in most columns
+    return "{" + ",".join([written[element] for element in elements]) + "}"
 
 
 def _quoted(text: str) -> str:

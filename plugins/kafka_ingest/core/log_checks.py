@@ -58,12 +58,12 @@ def partition_fault(
 
 def position_fault(position: Position, state: PartitionState, pipeline: str) -> PartitionFault | None:
     """Gives the fault of a position that lies outside the log."""
-    committed, tp = position.committed_offset, position.topic_partition
+    committed = position.committed_offset
     log_start, high_watermark = state.log_start_offset or 0, state.high_watermark or 0
     if committed < log_start:
         return PartitionFault(
             OffsetsExpired,
-            str(tp),
+            str(position.topic_partition),
             expected=f"a log that still holds the committed offset {committed}",
             found=f"log start offset {log_start}: {log_start - committed} offsets were deleted before they were read",
             next_command=f"{change_command(pipeline, 'accept-loss')}; {_RUNBOOK}OffsetsExpired",
@@ -72,7 +72,7 @@ def position_fault(position: Position, state: PartitionState, pipeline: str) -> 
     if committed > high_watermark:
         return PartitionFault(
             LogTruncated,
-            str(tp),
+            str(position.topic_partition),
             expected=f"a high watermark at or above the committed offset {committed}",
             found=f"high watermark {high_watermark}: the log lost {committed - high_watermark} offsets",
             next_command=f"first {_RUNBOOK}LogTruncated; then {change_command(pipeline, 'reset --to latest')}",

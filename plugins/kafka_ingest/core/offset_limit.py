@@ -23,9 +23,9 @@ def share_limit(backlog_offsets: Mapping[TopicPartition, int], limit: OffsetLimi
     wanted = {tp: min(backlog, cap) if cap else backlog for tp, backlog in backlog_offsets.items()}
     left = limit.total_offsets
     shares: dict[TopicPartition, int] = {}
-    by_size = sorted(wanted, key=lambda tp: (wanted[tp], tp))
-    for place, tp in enumerate(by_size):
-        fair = left // (len(by_size) - place)
-        shares[tp] = min(wanted[tp], fair)
-        left -= shares[tp]
+    by_size = sorted((backlog, tp.topic, tp.partition, tp) for tp, backlog in wanted.items())
+    for place, (backlog, _, _, tp) in enumerate(by_size):
+        share = min(backlog, left // (len(by_size) - place))
+        shares[tp] = share
+        left -= share
     return shares

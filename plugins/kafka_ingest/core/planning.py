@@ -167,14 +167,14 @@ def _sound_topics(snapshot: LogSnapshot, faults: list[PartitionFault]) -> LogSna
 def _partitions(
     settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, options: RunOptions, times: LogTimes
 ) -> Iterator[_Candidate | PartitionFault]:
-    positions = {p.topic_partition: p for p in view.positions}
+    positions = {(p.topic, p.partition): p for p in view.positions}
     generations = {p.topic: p.generation for p in reversed(view.positions)}
     is_first = view.pipeline is None
     listed = {span.topic_partition for span in options.offsets}
     for tp, state in _states(snapshot):
         if listed and tp not in listed and not is_first:
             continue  # neither read nor in the way of those that are
-        known = positions.get(tp)
+        known = positions.get((tp.topic, tp.partition))
         if fault := partition_fault(tp, state, settings, is_first=is_first):
             yield fault
             continue
