@@ -27,7 +27,6 @@ from kafka_ingest.core.ports import TaskRunner
 from kafka_ingest.core.secret_texts import secret_values
 from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
-from spark_jobs.in_process_runner import InProcessRunner
 from spark_jobs.scrubbing import ScrubbedFormatter
 from spark_jobs.stage_contexts import stage_context
 
@@ -125,9 +124,12 @@ def _report(progress: LoadProgress) -> None:
 
 def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
     context_of = partial(stage_context, environment=environment)
+    # A runner loads what its tasks need, which takes a second: neither PySpark in process, nor Arrow beside Spark.
     if kind == "in-process":
+        from spark_jobs.in_process_runner import InProcessRunner
+
         return InProcessRunner(context_of, tasks=environment.job.tasks or 1)
-    from spark_jobs.spark_runner import SparkTaskRunner  # PySpark is not needed in process
+    from spark_jobs.spark_runner import SparkTaskRunner
 
     return SparkTaskRunner(context_of, tasks=environment.job.tasks)
 

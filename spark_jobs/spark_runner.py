@@ -15,9 +15,9 @@ from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
 from kafka_ingest.core.secret_texts import scrubbed, secret_values
 from kafka_ingest.core.staging import StageResult, StageTask
+from spark_jobs.arrow_start import start_arrow_without_pandas
 from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
-from spark_jobs.stage_task import stage_task
 
 _log = logging.getLogger(__name__)
 
@@ -91,11 +91,15 @@ def _stage_partition(
     spark_task = TaskContext.get()
     if spark_task is None:
         raise RuntimeError("a staging task runs inside a Spark task only")
+    start_arrow_without_pandas()
     for task in tasks:
         yield _stage(task, context, spark_task.taskAttemptId(), is_last=spark_task.attemptNumber() >= last_attempt)
 
 
 def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
+    # Only here: the driver has no use for Arrow, and loading it takes a second.
+    from spark_jobs.stage_task import stage_task
+
     try:
         return stage_task(task, context, attempt_id)
     except IngestError as error:

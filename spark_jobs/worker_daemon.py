@@ -18,7 +18,11 @@ if __name__ == "__main__":
 
     # What is missing is missed again by the task that needs it, and its error is the one that is told.
     with suppress(ImportError):
+        from spark_jobs.arrow_start import start_arrow_without_pandas
+
+        start_arrow_without_pandas()
         import spark_jobs.range_reader
-        import spark_jobs.spark_runner  # noqa: F401
+        import spark_jobs.spark_runner
+        import spark_jobs.stage_task  # noqa: F401
 
     daemon.manager()

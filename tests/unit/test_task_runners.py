@@ -33,7 +33,7 @@ def staging_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def stage_task(*_: Any) -> StageResult:
         raise error
 
-    monkeypatch.setattr(spark_runner, "stage_task", stage_task)
+    monkeypatch.setattr("spark_jobs.stage_task.stage_task", stage_task)
     monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
 
 

@@ -1,0 +1,39 @@
+"""What the processes of a load do not load: it would cost every load up to a second."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def loaded(program: str, *libraries: str) -> list[str]:
+    """Gives those of the libraries that a new process has loaded when it has run the program."""
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'plugins'}:{CHECKOUT}"}
+    asked = f"{program}\nimport sys\nprint(*[name for name in {libraries!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", asked], env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_the_driver_does_without_arrow() -> None:
+    program = "import spark_jobs.load_job, spark_jobs.spark_runner"
+    assert loaded(program, "pyspark", "pyarrow", "numpy", "pandas") == ["pyspark"]
+
+
+def test_a_worker_does_without_pandas() -> None:
+    program = (
+        "from spark_jobs.arrow_start import start_arrow_without_pandas\n"
+        "start_arrow_without_pandas()\n"
+        "import spark_jobs.range_reader, spark_jobs.stage_task"
+    )
+    assert loaded(program, "pyarrow", "pandas") == ["pyarrow"]
+
+
+def test_pandas_can_still_be_loaded_afterwards() -> None:
+    program = (
+        "from spark_jobs.arrow_start import start_arrow_without_pandas\nstart_arrow_without_pandas()\nimport pandas"
+    )
+    assert loaded(program, "pandas") == ["pandas"]
