@@ -108,6 +108,16 @@ def test_the_first_plan_begins_where_first_run_says(first_run: FirstRun, start: 
     assert choice.new_topics == ("orders",)
 
 
+def test_a_partition_that_joins_later_belongs_to_the_generation_of_its_topic() -> None:
+    """The topic "orders" was re-created twice and then grew; "returns" never was; "refunds" is new."""
+    view = view_of(replace(position(0, 3), generation=2), position(0, 7, topic="returns"))
+    grown = [partition_state(0, 0, 10), partition_state(1, 0, 5)]
+    log = snapshot({"orders": grown, "returns": grown, "refunds": grown[:1]})
+    settings = pipeline_settings("orders", "returns", "refunds")
+    found = [(p.topic, p.partition, p.generation) for p in choose(settings, view, log).new_positions]
+    assert found == [("orders", 1, 2), ("refunds", 0, 0), ("returns", 1, 0)]
+
+
 def test_first_run_by_time_begins_at_the_first_offset_at_or_after_it() -> None:
     settings = pipeline_settings(first_run=FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=1))
     log = snapshot({"orders": [partition_state(0, 40, 100), partition_state(1, 0, 10)]})
