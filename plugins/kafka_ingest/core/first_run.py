@@ -36,9 +36,9 @@ def first_offset(
 
 
 def _listed_offset(tp: TopicPartition, state: PartitionState, settings: PipelineSettings) -> int | PartitionFault:
-    listed = {TopicPartition(o.topic, o.partition): o.offset for o in settings.plan.first_run.offsets}
+    listed = settings.plan.first_run.offsets
     low, high = state.log_start_offset or 0, state.high_watermark or 0
-    offset = listed.get(tp)
+    offset = next((o.offset for o in reversed(listed) if o.partition == tp.partition and o.topic == tp.topic), None)
     if offset is not None and low <= offset <= high:
         return offset
     return PartitionFault(
