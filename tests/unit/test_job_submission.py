@@ -137,6 +137,13 @@ def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> No
     assert cluster.env_vars["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
+def test_the_jvm_that_only_writes_a_command_line_starts_with_few_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LAUNCHER_OPTS", raising=False)
+    assert submission().env_vars["SPARK_LAUNCHER_OPTS"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
+    assert "SPARK_LAUNCHER_OPTS" not in submission().env_vars
+
+
 def test_local_workers_find_the_code_that_they_load_before_their_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/opt/plugins")
     local, cluster = submission(), submission("spark://master:7077")

@@ -18,7 +18,7 @@ from kafka_ingest.adapters.job_archive import entry_script, job_archive
 from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
 from kafka_ingest.adapters.kafka_config import client_config
 from kafka_ingest.adapters.spark_installation import spark_submit
-from kafka_ingest.adapters.spark_startup import jvm_conf
+from kafka_ingest.adapters.spark_startup import jvm_conf, launcher_options
 from kafka_ingest.core.settings import JobSettings, PipelineSettings
 
 _LOOPBACK = "127.0.0.1"
@@ -158,6 +158,7 @@ def _submission(
         env_vars={
             # spark-submit looks for PySpark with it, and it runs the driver.
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **launcher_options(),
             **(_local_workers(archive) if has_own_workers else {}),
             # Without it Spark warns about the machine's own name, which the driver does not use.
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),

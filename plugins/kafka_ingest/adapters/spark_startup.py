@@ -22,6 +22,7 @@ CACHE_VARIABLE = "KAFKA_INGEST_CACHE"
 #: Seconds of CPU that a load of one record took: 8.7 with default options, 4.7 with these, 3.5 with the archive, too
 #: (single runs on two busy cores, Java 17, Spark 4.2).
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
 #: What these name is on the class path beside Spark's jars (``AbstractCommandBuilder.buildClassPath``, Spark 4.2).
 _CLASS_PATH_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
@@ -45,6 +46,14 @@ def jvm_conf(conf: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
         for who, text in options.items()
         if not set_elsewhere & {f"spark.{who}.extraJavaOptions", f"spark.{who}.defaultJavaOptions"}
     }
+
+
+def launcher_options() -> dict[str, str]:
+    """Gives the variable with the options of the JVM that writes spark-submit's command line; a caller's own stays.
+
+    Source: ``bin/spark-class``, Spark 4.2.
+    """
+    return {} if _LAUNCHER_VARIABLE in os.environ else {_LAUNCHER_VARIABLE: " ".join(JVM_OPTIONS)}
 
 
 def driver_options(archive: Path | None) -> str:
