@@ -112,7 +112,9 @@ class KafkaRangeReader:
             if self._events.refused_for_good or time.monotonic() > deadline:
                 self._give_up(end)
         self._events.forget()
-        return [first, *self._consumer.consume(MAX_RECORDS - 1, 0)]
+        # What librdkafka holds of large records is many times what a batch takes.
+        many = min(MAX_RECORDS - 1, MAX_BYTES // max(1, len(first)) + 1)
+        return [first, *self._consumer.consume(many, 0)]
 
     def _give_up(self, end: RangeEnd) -> NoReturn:
         tried = f"reading {end.subrange.topic_partition} at offset {end.next_offset}"

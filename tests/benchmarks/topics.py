@@ -6,7 +6,7 @@ import multiprocessing
 import sys
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -47,7 +47,15 @@ def records_in(bootstrap: str, topic: str) -> int:
     if metadata is None:
         return 0
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in metadata.partitions}
-    return sum(answer.result(_SECONDS).offset for answer in admin.list_offsets(asked).values())
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return sum(answer.result(_SECONDS).offset for answer in admin.list_offsets(asked).values())
+        except KafkaException:
+            # A broker that has just started does not lead its partitions yet.
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:

@@ -32,8 +32,8 @@ FIXED: Mapping[str, str] = {
 #: Better defaults than librdkafka's for reading what is already there; a connection may set others.
 DEFAULTS: Mapping[str, str] = {
     "check.crcs": "true",  # a damaged batch is an error instead of wrong rows; no slowdown was measurable
-    # All that is read is there already. Only the fetch after a partition's last record waits, and with it the event that
-    # ends the range: 80 partitions of 1,000 records took 110 ms each with 50, 10 ms with 1 (librdkafka's own is 500).
+    # All that is read is there already: only the fetch after a partition's last record waits, and with it the event
+    # that ends the range. 80 partitions of 1,000 records took 110 ms each with 50, 10 with 1 (librdkafka's own is 500).
     "fetch.wait.max.ms": "1",
     "fetch.queue.backoff.ms": "20",  # after the prefetch limit; 1000 (librdkafka's) read 79 k records/s, 20: 375 k
     "group.id": "kafka-ingest-unused",  # librdkafka wants one; no group is joined and nothing is committed to it
