@@ -6,7 +6,6 @@ An attempt that is retried, doubled by speculation or killed leaves rows that no
 
 from __future__ import annotations
 
-import gc
 import heapq
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,6 +20,7 @@ from kafka_ingest.core.dead_letter_limits import require_few_dead_letters
 from kafka_ingest.core.errors import RetryLater
 from kafka_ingest.core.load_phases import TaskSeconds
 from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult, staging_name
+from kafka_ingest.steps.rare_collections import rare_collections
 from spark_jobs.chunks import chunks
 from spark_jobs.decode.decoded import DeadRow
 from spark_jobs.decode.record_decoder import RecordDecoder
@@ -34,11 +34,6 @@ from spark_jobs.task_stopwatch import TaskStopwatch
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
 MIN_IDLE_TIMEOUT_SECONDS = 1_800
-
-#: The garbage collector runs after so many new objects (Python: 700). A chunk is up to 10,000 messages and as many
-#: decoded records, which all die when their count falls to zero: looking through them 14 times a chunk finds nothing.
-#: Ten chunks bound what cycles may hold until then.
-_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 def stage_task(
@@ -67,7 +62,7 @@ def stage_task(
         idle_timeout_seconds=max(MIN_IDLE_TIMEOUT_SECONDS, 4 * context.no_progress_timeout_seconds),
     )
     name = f"kafka_ingest stage task {task.task_index}"
-    with _rare_collections(), _faults(context), ExitStack() as stack:
+    with rare_collections(), _faults(context), ExitStack() as stack:
         connection = stack.enter_context(closing(connect(context.postgres, application_name=name)))
         telling = stack.enter_context(closing(connect(context.postgres, application_name=f"{name} progress")))
         progress = StageProgressReport(telling, stem, stage_task=task.task_index, stage_attempt=attempt_id)
@@ -131,16 +126,6 @@ class _SubrangeStager:
             samples=account.samples,
             batch_id=self._context.batch_id,
         )
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from kafka_ingest.core.range_rule import LogTimes
 from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
 from kafka_ingest.core.run_options import RunOptions, run_options_of
 from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.steps.rare_collections import rare_collections
 
 _log = logging.getLogger(__name__)
 
@@ -78,12 +79,13 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
         StopAndCall: A fault of configuration, topics or positions; every one is listed.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    for _ in range(_PLAN_ATTEMPTS - 1):
-        try:
-            return _plan_once(settings, request, ports, settings_hash)
-        except LedgerMoved:
-            continue
-    return _plan_once(settings, request, ports, settings_hash)
+    with rare_collections():
+        for _ in range(_PLAN_ATTEMPTS - 1):
+            try:
+                return _plan_once(settings, request, ports, settings_hash)
+            except LedgerMoved:
+                continue
+        return _plan_once(settings, request, ports, settings_hash)
 
 
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
