@@ -22,12 +22,13 @@ from tests.benchmarks.contenders import (
     SPARK_JDBC,
 )
 from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
-from tests.benchmarks.page_targets import Target, targets_table
+from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
 from tests.benchmarks.statistics import of_contender, spread
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
-_KINDS = ("java", "python", "postgres", "kafka")
+_OWN_KINDS = ("java", "python")
+_KINDS = (*_OWN_KINDS, "postgres", "kafka")
 _NO_RESULTS = "Not measured: `python -m tests.benchmarks {name}` does it."
 
 _TOP = """\
@@ -59,15 +60,16 @@ _READING = """\
 - With more cores the peers in Python stay where they are (one process is one core); staging does not.
 """
 
+_LOAD = "whole load of 10 M records"
 TARGETS = (
-    Target("whole load of 10 M records", "peers-10m", OURS, SPARK_JDBC, least=3.0),
-    Target("whole load of 10 M records", "peers-10m", OURS, COPY_BINARY, least=0.30),
-    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY_PLAIN, least=3.0),
-    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY, least=3.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM, least=4.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM_UNNEST, least=4.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, EXECUTE_VALUES, least=6.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DLT, least=10.0),
+    Target(_LOAD, "peers-10m", OURS, SPARK_JDBC, least=3.0),
+    Target(_LOAD, "peers-10m", OURS, DEBEZIUM, least=4.0, against_in="peers-1m"),
+    Target(_LOAD, "peers-10m", OURS, DEBEZIUM_UNNEST, least=4.0, against_in="peers-1m"),
+    Target(_LOAD, "peers-10m", OURS, PYTHON_COPY_PLAIN, least=3.0, against_in="peers-2m"),
+    Target(_LOAD, "peers-10m", OURS, PYTHON_COPY, least=3.0, against_in="peers-2m"),
+    Target(_LOAD, "peers-10m", OURS, EXECUTE_VALUES, least=6.0, against_in="peers-1m"),
+    Target(_LOAD, "peers-10m", OURS, DLT, least=10.0, against_in="peers-1m"),
+    Target(_LOAD, "peers-10m", OURS, COPY_BINARY, least=0.30),
     Target("staging alone, of 10 M records", "peers-10m", OURS, CONSUME_ONE, least=0.40, figure="staging_per_second"),
     Target("seconds for one record", "one-record", ONE_RECORD[0], ONE_RECORD[1], most=0.4, figure="seconds"),
 )
@@ -83,7 +85,34 @@ def _section(name: str, write: Callable[[Mapping[str, Any]], str]) -> str:
 
 
 def _targets(_: Mapping[str, Any]) -> str:
-    return targets_table(TARGETS) + "\n\n" + _READING.strip()
+    return targets_table(TARGETS, _growth_targets()) + "\n\n" + _READING.strip()
+
+
+def _growth_targets() -> tuple[GrowthTarget, ...]:
+    return (
+        GrowthTarget("plan with nothing to read", "`list_offsets` and two queries", 3, "nothing-to-read", _ratio),
+        GrowthTarget("plan of 2,000 partitions", "`list_offsets` of them", 3, "planning", _ratio),
+        GrowthTarget("load of a skewed topic, 2 M records", "the same of an even one", 1.3, "skew-2m", _skew_ratio),
+        GrowthTarget("memory of a load of 20 M records", "that of 2 M", 1.1, "memory-20m", _memory_ratio),
+        GrowthTarget("DAG run of 1 M records: seconds on top", "the load alone", 30, "airflow-run", _on_top_seconds),
+    )
+
+
+def _ratio(found: Mapping[str, Any]) -> float:
+    return float(found["ratio"])
+
+
+def _skew_ratio(found: Mapping[str, Any]) -> float:
+    return of_contender(found["runs"], OURS.name, "seconds").median / _even_seconds()
+
+
+def _memory_ratio(found: Mapping[str, Any]) -> float:
+    small, large = read_results("memory-2m")["runs"][0]["peak_rss_mb"], found["runs"][0]["peak_rss_mb"]
+    return float(max(large[kind] / small[kind] for kind in _OWN_KINDS))
+
+
+def _on_top_seconds(found: Mapping[str, Any]) -> float:
+    return spread([run["dag_run"]["seconds"] - run["load_seconds"] for run in found["runs"]]).median
 
 
 def _machine(found: Mapping[str, Any]) -> str:
@@ -145,7 +174,7 @@ def _skew(found: Mapping[str, Any]) -> str:
         "read by several tasks.\n\n"
         + markdown_table(
             ("topic", "seconds"),
-            [("even", f"{even:.1f}"), ("skewed", f"{skewed.median:.1f}"), ("ratio", f"{skewed.median / even:.2f}")],
+            [("even", f"{even:.1f}"), ("skewed", f"{skewed.median:.1f}"), ("ratio", f"{_skew_ratio(found):.2f}")],
         )
     )
 
@@ -158,8 +187,7 @@ def _memory(found: Mapping[str, Any]) -> str:
     small = read_results("memory-2m")["runs"][0]["peak_rss_mb"]
     large = found["runs"][0]["peak_rss_mb"]
     rows = [
-        (kind, f"{small[kind]:.0f}", f"{large[kind]:.0f}", f"{large[kind] / small[kind]:.2f}")
-        for kind in ("java", "python")
+        (kind, f"{small[kind]:.0f}", f"{large[kind]:.0f}", f"{large[kind] / small[kind]:.2f}") for kind in _OWN_KINDS
     ]
     return (
         "A driver and executors with 1 GB, `local[2]`; the greatest resident memory of any one process of a kind, "
