@@ -9,7 +9,10 @@ import json
 import shutil
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+from psycopg2 import sql
 
 from sandbox.airflow import AirflowServer, AirflowSetup
 from sandbox.airflow_client import AirflowClient
@@ -20,7 +23,7 @@ from tests.benchmarks.ours import connections, written_pipeline
 from tests.benchmarks.rounds import TABLE, Comparison, compare
 from tests.benchmarks.topics import filled_topic
 from tests.benchmarks.workloads import ORDERS
-from tests.benchmarks.world import BenchWorld, fresh_database
+from tests.benchmarks.world import BenchWorld, execute, fresh_database
 
 RECORDS, ROUNDS = 1_000_000, 3
 _DAG_ID = "kafka_to_postgres__bench"
@@ -31,6 +34,10 @@ def main() -> None:
     """Prints one JSON object: seconds of each round, and of the parts of the DAG run."""
     world = BenchWorld()
     world.start()
+    # Runs that an earlier measurement left would come first.
+    shutil.rmtree(_airflow_folder(world), ignore_errors=True)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(_AIRFLOW_DATABASE))
+    execute(world.postgres.params(), drop)
     world.postgres.create_database(_AIRFLOW_DATABASE)
     try:
         runs = [_one_round(world, number) for number in range(ROUNDS)]
@@ -53,18 +60,22 @@ def _dag_run(world: BenchWorld) -> dict[str, Any]:
     pipelines.mkdir()
     with fresh_database(world) as params:
         load = Load(ORDERS.name, RECORDS, ORDERS.partitions, world.kafka.bootstrap, topic, TABLE, str(pipelines))
-        written_pipeline(load, pipelines)
+        written_pipeline(load, pipelines, follow_up=False)
         setup = AirflowSetup(
             database_url=world.postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
             connections=connections(world.kafka.bootstrap, params),
             extra_env={"KAFKA_INGEST_PIPELINES": str(pipelines)},
         )
-        server = AirflowServer(world.folder / "airflow", setup)
+        server = AirflowServer(_airflow_folder(world), setup)
         server.start(report=lambda _: None)
         try:
             return _timed(server.client())
         finally:
             server.stop()
+
+
+def _airflow_folder(world: BenchWorld) -> Path:
+    return world.folder / "airflow"
 
 
 def _timed(airflow: AirflowClient) -> dict[str, Any]:

@@ -65,7 +65,7 @@ _GROWTH = "tests.benchmarks.growth"
 SCRIPTS: Mapping[str, Sequence[str]] = {
     "airflow-run": ("tests.benchmarks.airflow_run",),
     "nothing-to-read": (f"{_GROWTH}.nothing_to_read",),
-    "planning": (f"{_GROWTH}.planning",),
+    "planning": (f"{_GROWTH}.planning", "--rounds", "21"),
     "publishing": (f"{_GROWTH}.publishing", "--rounds", "3"),
     "parsing": (f"{_GROWTH}.parsing",),
 }

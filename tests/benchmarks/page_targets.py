@@ -9,7 +9,7 @@ from typing import Any
 from tests.benchmarks.contenders import Contender
 from tests.benchmarks.page_tables import markdown_table
 from tests.benchmarks.results import RESULTS, read_results
-from tests.benchmarks.statistics import Spread, of_contender, ratio, ratio_of
+from tests.benchmarks.statistics import Spread, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,9 @@ class Target:
 
     Attributes:
         what: What is measured.
-        comparison: Where the contender was measured.
+        comparison: Where both were measured side by side.
         contender: Whose figure.
         against: Whose figure it is divided by.
-        against_in: Where the other was measured; the same comparison, side by side, unless named.
         least: Bound from below; ``None`` when ``most`` is one from above.
         most: Bound from above.
         figure: Figure of the contender; the other gives its ``records_per_second``, or the same one where it has it.
@@ -34,7 +33,6 @@ class Target:
     least: float | None = None
     most: float | None = None
     figure: str = "records_per_second"
-    against_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +78,11 @@ def _growth_row(target: GrowthTarget) -> tuple[str, ...]:
 
 
 def _found(target: Target) -> Spread | None:
-    comparisons = (target.comparison, target.against_in or target.comparison)
-    if not all(map(_is_measured, comparisons)):
+    if not _is_measured(target.comparison):
         return None
-    runs, others = (read_results(name)["runs"] for name in comparisons)
+    runs = read_results(target.comparison)["runs"]
     if target.figure == "staging_per_second":
         runs = [{**run, target.figure: run.get(target.figure, run["records_per_second"])} for run in runs]
-    if target.against_in:
-        ours, theirs = of_contender(runs, target.contender.name), of_contender(others, target.against.name)
-        return ratio_of(ours, theirs)
     return ratio(runs, target.contender.name, target.against.name, target.figure)
 
 

@@ -47,16 +47,6 @@ def ratio(runs: Runs, contender: str, against: str, figure: str = "records_per_s
     return spread([ours[number] / theirs[number] for number in both])
 
 
-def ratio_of(ours: Spread, theirs: Spread) -> Spread:
-    """Gives the ratio of figures that were not measured round by round: the range is that of any two of them."""
-    return Spread(
-        ours.median / theirs.median,
-        ours.least / theirs.greatest,
-        ours.greatest / theirs.least,
-        min(ours.count, theirs.count),
-    )
-
-
 def contenders_of(runs: Runs) -> list[str]:
     """Names the contenders in the order of their first runs."""
     return list(dict.fromkeys(run["contender"] for run in runs))

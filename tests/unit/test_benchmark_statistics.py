@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.statistics import Spread, of_contender, ratio, ratio_of, spread
+from tests.benchmarks.statistics import of_contender, ratio, spread
 
 
 def run(contender: str, number: int, rate: float) -> dict[str, object]:
@@ -27,10 +27,6 @@ def test_figures_are_those_of_one_contender() -> None:
 def test_a_ratio_compares_runs_of_the_same_round_only() -> None:
     found = ratio(RUNS, "ours", "peer")
     assert (found.least, found.greatest, found.count) == (3.0, 4.0, 2)
-
-
-def test_a_ratio_of_other_figures_has_the_range_of_any_two() -> None:
-    assert ratio_of(Spread(6.0, 4.0, 8.0, 3), Spread(2.0, 1.0, 4.0, 5)) == Spread(3.0, 1.0, 8.0, 3)
 
 
 def test_contenders_that_never_met_have_no_ratio() -> None:
