@@ -312,7 +312,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),
     ("Unique key", "unique-key", _key),
-    ("Other records", "narrow", _shapes),
+    ("Other records", "many-partitions", _shapes),
     ("Skew", "skew-2m", _skew),
     ("Memory", "memory-20m", _memory),
     ("A whole run in Airflow", "airflow-run", _airflow),
