@@ -91,13 +91,13 @@ def _stage_partition(
     spark_task = TaskContext.get()
     if spark_task is None:
         raise RuntimeError("a staging task runs inside a Spark task only")
-    start_arrow_without_pandas()
     for task in tasks:
         yield _stage(task, context, spark_task.taskAttemptId(), is_last=spark_task.attemptNumber() >= last_attempt)
 
 
 def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
     # Only here: the driver has no use for Arrow, and loading it takes a second.
+    start_arrow_without_pandas()
     from spark_jobs.stage_task import stage_task
 
     try:

@@ -10,6 +10,17 @@ from contextlib import suppress
 
 from spark_jobs.installed_pyspark import prefer_installed_pyspark
 
+
+def preload() -> None:
+    """Loads what a task imports."""
+    from spark_jobs.arrow_start import start_arrow_without_pandas
+
+    start_arrow_without_pandas()
+    import spark_jobs.range_reader
+    import spark_jobs.spark_runner
+    import spark_jobs.stage_task  # noqa: F401
+
+
 if __name__ == "__main__":
     prefer_installed_pyspark()
 
@@ -18,11 +29,6 @@ if __name__ == "__main__":
 
     # What is missing is missed again by the task that needs it, and its error is the one that is told.
     with suppress(ImportError):
-        from spark_jobs.arrow_start import start_arrow_without_pandas
-
-        start_arrow_without_pandas()
-        import spark_jobs.range_reader
-        import spark_jobs.spark_runner
-        import spark_jobs.stage_task  # noqa: F401
+        preload()
 
     daemon.manager()

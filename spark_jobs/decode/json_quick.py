@@ -87,7 +87,7 @@ class _ObjectNode:
 
     def fill(self, values: Sequence[Any], sheet: Sheet) -> None:
         structs = [self.empty if value is None else value for value in values]
-        # Flat, so that each tuple dies at once; a third of the time that one look for each field takes.
+        # Flat, so that each tuple dies at once: two thirds of the time that a look for each field takes.
         cells = list(chain.from_iterable(map(msgspec.structs.astuple, structs)))
         for place, child in enumerate(self._children):
             child.fill(cells[place :: len(self._children)], sheet)

@@ -24,12 +24,18 @@ def test_the_driver_does_without_arrow() -> None:
 
 
 def test_a_worker_does_without_pandas() -> None:
+    program = "from spark_jobs.worker_daemon import preload\npreload()"
+    assert loaded(program, "spark_jobs.stage_task", "pyarrow", "pandas") == ["spark_jobs.stage_task", "pyarrow"]
+
+
+def test_a_worker_that_spark_started_by_itself_does_without_pandas_too() -> None:
     program = (
-        "from spark_jobs.arrow_start import start_arrow_without_pandas\n"
-        "start_arrow_without_pandas()\n"
-        "import spark_jobs.range_reader, spark_jobs.stage_task"
+        "from contextlib import suppress\n"
+        "from spark_jobs import spark_runner\n"
+        "with suppress(AttributeError):\n"
+        "    spark_runner._stage(None, None, 0, is_last=True)"
     )
-    assert loaded(program, "pyarrow", "pandas") == ["pyarrow"]
+    assert loaded(program, "spark_jobs.stage_task", "pyarrow", "pandas") == ["spark_jobs.stage_task", "pyarrow"]
 
 
 def test_pandas_can_still_be_loaded_afterwards() -> None:
