@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from sandbox.kafka import KafkaBroker
     from sandbox.postgres import PostgresServer
+    from tests.integration.pipeline_under_test import PipelineUnderTest
     from tests.services import ProducerFactory, TestServices, TopicFactory
 
 RUNGS = {
@@ -142,3 +143,19 @@ def producer(kafka_broker: KafkaBroker) -> Iterator[ProducerFactory]:
     producers = Producers(kafka_broker.bootstrap)
     yield producers.create
     producers.flush_all()
+
+
+@pytest.fixture
+def raw_pipeline(
+    tmp_path: Path,
+    database: dict[str, Any],
+    kafka_broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> PipelineUnderTest:
+    """A pipeline on the shared broker for topics that a test makes and changes; its file is not written yet."""
+    from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
+
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+    return PipelineUnderTest("events", tmp_path, database, capfd)

@@ -11,15 +11,10 @@ from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.housekeeping import Housekeeper
 from tests.builders import offset_range
 from tests.contracts.ledger_values import all_rows, claimed, first_plan, next_plan, outcome_of, publish
-from tests.contracts.ledger_worlds import IMPATIENT, FakeWorld, LedgerWorld, PostgresWorld, world_of
+from tests.contracts.ledger_worlds import IMPATIENT, FakeWorld, LedgerWorld, PostgresWorld
 from tests.fakes.housekeeper import FakeHousekeeper
 
 THIRD = Request("orders", "manual__third")
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
 
 
 @pytest.fixture

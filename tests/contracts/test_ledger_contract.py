@@ -29,14 +29,9 @@ from tests.builders import (
     snapshot,
 )
 from tests.contracts.ledger_values import LATER, TARGET, claimed, first_plan, load, new_plan, next_plan, view
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.contracts.ledger_worlds import LedgerWorld
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
 
 
 def test_an_unused_ledger_knows_nothing(world: LedgerWorld) -> None:

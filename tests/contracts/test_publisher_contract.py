@@ -32,12 +32,7 @@ from tests.contracts.ledger_values import (
     publish,
     view,
 )
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
+from tests.contracts.ledger_worlds import LedgerWorld
 
 
 def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: LedgerWorld) -> None:

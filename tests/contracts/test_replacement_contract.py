@@ -12,14 +12,9 @@ from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
 from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, load, next_plan, outcome_of, publish
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.contracts.ledger_worlds import LedgerWorld
 
 P0 = TopicPartition("orders", 0)
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
 
 
 def again(start: int, end: int, *, position: int = 6) -> OffsetRange:

@@ -23,7 +23,7 @@ from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
 from kafka_ingest.core.requests import standing_batch
 from kafka_ingest.core.roll_back import RollBackRecord, UndoneSpan, WrittenCounts
 from kafka_ingest.steps.audit_batch import audit_batch
-from kafka_ingest.steps.roll_back import RollBackPorts, preview_roll_back, roll_back
+from kafka_ingest.steps.roll_back import RollBackPorts, preview_roll_back
 from tests.builders import REQUEST
 from tests.contracts.ledger_values import (
     LATER,
@@ -37,28 +37,11 @@ from tests.contracts.ledger_values import (
     publish,
     view,
 )
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
-from tests.contracts.roll_back_values import asked, loaded, offsets, orders_log, range_at, states, two_batches
+from tests.contracts.ledger_worlds import LedgerWorld
+from tests.contracts.roll_back_values import asked, loaded, offsets, range_at, states, two_batches
 from tests.fakes.log import FakeLog
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
-
-
-@pytest.fixture
-def log() -> FakeLog:
-    return orders_log()
-
-
-@pytest.fixture
-def undo(world: LedgerWorld, log: FakeLog) -> Callable[..., RollBackRecord]:
-    return lambda batches=1, request_id="undo", **flags: roll_back(
-        asked(batches, request_id, **flags), RollBackPorts(world.roll_backs, log)
-    )
 
 
 def test_rows_dead_letters_position_and_state_go_together(

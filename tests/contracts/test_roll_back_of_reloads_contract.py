@@ -9,29 +9,10 @@ import pytest
 
 from kafka_ingest.core.errors import AccountingMismatch, RollBackRefused
 from kafka_ingest.core.roll_back import RollBackRecord, WrittenCounts
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
 from tests.builders import offset_range
 from tests.contracts.ledger_values import first_plan, load, position_after, view
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
-from tests.contracts.roll_back_values import asked, loaded, offsets, orders_log, range_at, states, two_batches
-from tests.fakes.log import FakeLog
-
-
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
-    return world_of(request)
-
-
-@pytest.fixture
-def log() -> FakeLog:
-    return orders_log()
-
-
-@pytest.fixture
-def undo(world: LedgerWorld, log: FakeLog) -> Callable[..., RollBackRecord]:
-    return lambda batches=1, request_id="undo", **flags: roll_back(
-        asked(batches, request_id, **flags), RollBackPorts(world.roll_backs, log)
-    )
+from tests.contracts.ledger_worlds import LedgerWorld
+from tests.contracts.roll_back_values import loaded, offsets, range_at, states, two_batches
 
 
 def test_a_reset_since_refuses_the_roll_back_even_where_the_position_stands_as_the_batch_left_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,22 +9,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 import tests.airflow_home  # noqa: F401 (before anything imports Airflow)
-from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,21 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_ingest.cli import main
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,19 +12,6 @@ from confluent_kafka.admin import AdminClient
 from sandbox.kafka import KafkaBroker
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(

@@ -25,17 +25,10 @@ BAD = (5, 1_234, 2_999)
 
 
 @pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
+def pipeline(raw_pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch) -> PipelineUnderTest:
+    """The pipeline, with the paths that its processes import from."""
     monkeypatch.setenv("PYTHONPATH", f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}")
-    return PipelineUnderTest("events", tmp_path, database, capfd)
+    return raw_pipeline
 
 
 class CommandLines(threading.Thread):

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
-import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.core.offsets import TopicPartition as Place
 from sandbox.kafka import KafkaBroker
 from tests.contracts.test_group_mirror_contract import offsets_of
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 def send(producer: ProducerFactory, topic: str, count: int) -> None:

@@ -42,19 +42,6 @@ class Loader:
 
 
 @pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
-
-
-@pytest.fixture
 def loader(
     database: dict[str, Any], kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, pipeline: PipelineUnderTest
 ) -> Iterator[Loader]:

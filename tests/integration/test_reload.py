@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_ingest.core.errors import OffsetsExpired, ReloadWouldLose, RequestChanged
 from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
 
 HOUR_MS = 3_600_000
@@ -20,19 +19,6 @@ HOUR_MS = 3_600_000
 MIDNIGHT_MS = 1_767_312_000_000
 #: The records are older than a broker keeps any by default.
 KEPT = {"retention.ms": "-1"}
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,25 +10,12 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
 
 JSON = {"format": "json", "columns": [{"name": "n", "type": "integer"}]}
 STATES = "SELECT batch_id::text, state FROM kafka_ingest.batch ORDER BY ordinal"
 POSITIONS = "SELECT partition, committed_offset, loaded_to, line FROM kafka_ingest.committed_offset ORDER BY partition"
-
-
-@pytest.fixture
-def pipeline(
-    tmp_path: Path,
-    database: dict[str, Any],
-    kafka_broker: KafkaBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
-    monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
-    return PipelineUnderTest("events", tmp_path, database, capfd)
 
 
 @pytest.fixture
