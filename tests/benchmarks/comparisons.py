@@ -24,6 +24,7 @@ from tests.benchmarks.rounds import Comparison
 from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, SKEW, WIDE, Workload
 
 _LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT)
+_QUICK_ONES = (OURS, SPARK_JDBC, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS)
 
 
 def _comparison(
@@ -39,15 +40,16 @@ def _comparison(
 
 _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = (
     ("quick-1m", ORDERS, 1_000_000, (OURS, *_LIMITS), 1),
-    ("peers-1m", ORDERS, 1_000_000, ALL, 3),
-    ("peers-2m", ORDERS, 2_000_000, (OURS, SPARK_JDBC, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS), 3),
-    ("peers-10m", ORDERS, 10_000_000, (OURS, SPARK_JDBC, *_LIMITS), 3),
+    ("peers-1m", ORDERS, 1_000_000, _QUICK_ONES, 3),
+    ("peers-2m", ORDERS, 2_000_000, _QUICK_ONES, 3),
+    ("peers-10m", ORDERS, 10_000_000, ALL, 3),
     ("one-record", ORDERS, 1, ONE_RECORD, 5),
     *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),
     ("unique-key", ORDERS, 2_000_000, (OURS, OURS_WITH_KEY), 3),
     ("narrow", NARROW, 2_000_000, (OURS, SPARK_JDBC), 3),
     ("wide", WIDE, 500_000, (OURS, SPARK_JDBC), 3),
-    ("large", LARGE, 1_000, (OURS, SPARK_JDBC), 3),
+    # Spark's JDBC writer ends with an OutOfMemoryError in its default memory, with 10 rows a batch, too.
+    ("large", LARGE, 1_000, (OURS, PYTHON_COPY), 3),
     ("many-partitions", MANY_PARTITIONS, 300_000, (OURS, SPARK_JDBC), 3),
     ("even-2m", ORDERS, 2_000_000, (OURS,), 3),
     ("skew-2m", SKEW, 2_000_000, (OURS,), 3),

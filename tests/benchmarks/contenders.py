@@ -35,7 +35,7 @@ class Contender:
         name: Name in results and on the page.
         prepare: Makes everything ready in a fresh database, untimed, and gives the command that is timed.
         kind: ``ours``, ``peer`` or ``limit``.
-        most_records: Larger loads are left out: a slow peer is in its steady state long before.
+        most_records: Of a larger load it gets only so many records: a slow peer is in its steady state long before.
         loads: Whether the records are in the table at the end; they are counted.
         also_tells: Figures that the contender left behind, as a mapping for the results.
     """
@@ -128,9 +128,9 @@ OURS_IN_1_GB = Contender(
 SPARK_JDBC = Contender(
     "Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc", before=["--install"]), most_records=_EVERY_SIZE
 )
-PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"))
+PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"), most_records=_EVERY_SIZE)
 PYTHON_COPY_PLAIN = Contender("Python consumer, COPY with json and csv", _script("peers.python_copy", "--plain"))
-EXECUTE_VALUES = Contender("Python consumer, execute_values", _script("peers.execute_values"))
+EXECUTE_VALUES = Contender("Python consumer, execute_values", _script("peers.execute_values"), most_records=1_000_000)
 DEBEZIUM = Contender("Debezium JDBC sink", _script("peers.kafka_connect", before=["--install", "--prepare"]))
 DEBEZIUM_UNNEST = Contender(
     "Debezium JDBC sink, UNNEST", _script("peers.kafka_connect", "--unnest", before=["--install", "--prepare"])

@@ -9,6 +9,7 @@ from typing import Any
 from sandbox.paths import CHECKOUT
 from tests.benchmarks.contenders import (
     CONSUME_ONE,
+    CONSUME_TWO,
     COPY_BINARY,
     DEBEZIUM,
     DEBEZIUM_UNNEST,
@@ -24,7 +25,7 @@ from tests.benchmarks.contenders import (
 from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
 from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
-from tests.benchmarks.statistics import of_contender, spread
+from tests.benchmarks.statistics import Runs, of_contender, spread
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
 _OWN_KINDS = ("java", "python")
@@ -40,7 +41,8 @@ comes from a file in `tests/benchmarks/results/`; `make bench` measures them ane
 
 All contenders read the same topic into the same kind of table in the same PostgreSQL server, with `fsync` and
 `synchronous_commit` on and all guards of the product on. They take turns, round by round; each run starts in a fresh
-database after a database checkpoint, and its rows are counted afterwards. Trust the ratios more than the figures: they
+database after a database checkpoint, and its rows are counted afterwards. Slow peers load fewer records in the same
+rounds (each table says how many): by then their rate is steady. Trust the ratios more than the figures: they
 were measured side by side, the figures belong to this machine, which others use too: between two sections it can be
 twice as fast. Figures are medians, with the range of all rounds.
 
@@ -67,12 +69,12 @@ _READING = """\
 TARGETS = (
     Target("whole load of 10 M records", "peers-10m", OURS, SPARK_JDBC, least=3.0),
     Target("whole load of 10 M records", "peers-10m", OURS, COPY_BINARY, least=0.30),
-    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY_PLAIN, least=3.0),
-    Target("whole load of 2 M records", "peers-2m", OURS, PYTHON_COPY, least=3.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM, least=4.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DEBEZIUM_UNNEST, least=4.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, EXECUTE_VALUES, least=6.0),
-    Target("whole load of 1 M records", "peers-1m", OURS, DLT, least=10.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, PYTHON_COPY_PLAIN, least=3.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, PYTHON_COPY, least=3.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, DEBEZIUM, least=4.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, DEBEZIUM_UNNEST, least=4.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, EXECUTE_VALUES, least=6.0),
+    Target("whole load of 10 M records", "peers-10m", OURS, DLT, least=10.0),
     Target("staging alone, of 10 M records", "peers-10m", OURS, CONSUME_ONE, least=0.40, figure="staging_per_second"),
     Target("seconds for one record", "one-record", ONE_RECORD[0], ONE_RECORD[1], most=0.4, figure="seconds"),
 )
@@ -163,14 +165,15 @@ def _key(found: Mapping[str, Any]) -> str:
 
 def _shapes(_: Mapping[str, Any]) -> str:
     parts = []
-    for name, meaning in (
-        ("narrow", "2 M records of about 60 bytes, 4 columns"),
-        ("wide", "0.5 M records of about 600 bytes, 60 columns"),
-        ("large", "1,000 records of 1 MB"),
-        ("many-partitions", "0.3 M `orders` in 300 partitions"),
+    for name, unit, meaning in (
+        ("narrow", "k records/s", "2 M records of about 60 bytes, 4 columns"),
+        ("wide", "k records/s", "0.5 M records of about 600 bytes, 60 columns"),
+        ("large", "records/s", "1,000 records of 1 MB, with which Spark's JDBC writer runs out of its default memory"),
+        ("many-partitions", "k records/s", "0.3 M `orders` in 300 partitions"),
     ):
         if (RESULTS / f"{name}.json").exists():
-            parts.append(f"**{meaning}**\n\n" + figures_table(read_results(name)["runs"], against=OURS.name))
+            table = figures_table(read_results(name)["runs"], against=OURS.name, unit=unit)
+            parts.append(f"**{meaning}**\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -232,6 +235,25 @@ def _phases(found: Mapping[str, Any]) -> str:
         "Seconds by the clock, then what the two tasks at a time spent in sum, then CPU time: `java` is Spark's JVM, "
         "`python` the driver and the tasks.\n\n"
         + markdown_table(("seconds", *(f"round {run['round'] + 1}" for run in runs)), rows)
+        + "\n\n"
+        + _bound(found["runs"])
+    )
+
+
+def _bound(runs: Runs) -> str:
+    """Says how far a load could get that stages as fast as one can consume: what is left is start and publish."""
+    ours = [run for run in runs if run["contender"] == OURS.name]
+    records = ours[0]["records"]
+    beside = spread([run["seconds"] - run["phases"]["stage"] for run in ours]).median
+    consuming = records / of_contender(runs, CONSUME_TWO.name).median
+    bound = records / (beside + consuming)
+    times = ", ".join(
+        f"{bound / of_contender(runs, peer.name).median:.1f} times {peer.name}"
+        for peer in (SPARK_JDBC, PYTHON_COPY, DEBEZIUM, DEBEZIUM_UNNEST, COPY_BINARY)
+    )
+    return (
+        f"Start and publish alone take {beside:.0f} s of a load. If staging took no longer than the {consuming:.0f} s "
+        f"in which two processes merely consume the topic, a load would reach {bound / 1_000:.0f} k records/s: {times}."
     )
 
 
@@ -304,10 +326,10 @@ def _parsing(found: Mapping[str, Any]) -> str:
 
 
 _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
-    ("Machine", "peers-1m", _machine),
-    ("1 M records, all contenders", "peers-1m", _against),
+    ("Machine", "peers-10m", _machine),
+    ("1 M records", "peers-1m", _against),
     ("2 M records", "peers-2m", _against),
-    ("10 M records", "peers-10m", _against),
+    ("10 M records, all contenders", "peers-10m", _against),
     ("Where the time of a load goes (10 M records)", "peers-10m", _phases),
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),

@@ -22,8 +22,9 @@ def figures_table(
     for name in contenders_of(runs):
         found = of_contender(runs, name, figure)
         share = ratio(runs, against, name, figure)
-        rows.append((name, _range(found, scale, decimals), _range(share, 1, 2), str(found.count)))
-    return markdown_table(("contender", unit, f"{against} / this", "rounds"), rows)
+        records = of_contender(runs, name, "records").greatest
+        rows.append((name, f"{records:,}", _range(found, scale, decimals), _range(share, 1, 2), str(found.count)))
+    return markdown_table(("contender", "records", unit, f"{against} / this", "rounds"), rows)
 
 
 def ratios_table(runs: Runs, contender: str, *, against: str) -> str:

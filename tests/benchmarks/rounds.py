@@ -25,12 +25,12 @@ TABLE = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Contenders that load the same topic.
+    """Contenders that load the same topic, or the beginning of it that they get through in bearable time.
 
     Attributes:
         name: Name in the results.
         workload: What is loaded.
-        records: How many records.
+        records: How many records; a contender gets its ``most_records`` when they are fewer.
         contenders: Who loads.
         rounds: How often each does.
     """
@@ -50,16 +50,15 @@ def compare(world: BenchWorld, comparison: Comparison) -> list[dict[str, Any]]:
         ValueError: A contender left another number of rows than there are records.
     """
     bootstrap = world.kafka.bootstrap
-    topic = filled_topic(bootstrap, comparison.workload, comparison.records)
     runs = []
     for number in range(comparison.rounds):
         for contender in comparison.contenders:
-            if comparison.records > contender.most_records:
-                continue
+            records = min(comparison.records, contender.most_records)
+            topic = filled_topic(bootstrap, comparison.workload, records)
             with _folder(world) as folder, fresh_database(world) as params:
                 load = Load(
                     comparison.workload.name,
-                    comparison.records,
+                    records,
                     comparison.workload.partitions,
                     bootstrap,
                     topic,
@@ -70,7 +69,7 @@ def compare(world: BenchWorld, comparison: Comparison) -> list[dict[str, Any]]:
                 measured = measure(command, _servers(world), world.folder / f"{_slug(contender.name)}.log")
                 if contender.loads:
                     _require_all_rows(contender, measured, load, params)
-                run = _entry(comparison, contender, number, measured) | dict(contender.also_tells(load))
+                run = _entry(comparison, contender, records, number, measured) | dict(contender.also_tells(load))
             runs.append(run)
             print(_line(run), file=sys.stderr, flush=True)
     return runs
@@ -83,16 +82,18 @@ def _line(run: dict[str, Any]) -> str:
     )
 
 
-def _entry(comparison: Comparison, contender: Contender, number: int, measured: Measured) -> dict[str, Any]:
+def _entry(
+    comparison: Comparison, contender: Contender, records: int, number: int, measured: Measured
+) -> dict[str, Any]:
     told = measured.told.get("records_per_second")
     return {
         "comparison": comparison.name,
         "workload": comparison.workload.name,
-        "records": comparison.records,
+        "records": records,
         "contender": contender.name,
         "kind": contender.kind,
         "round": number,
-        "records_per_second": told or _steady(measured) or comparison.records / measured.seconds,
+        "records_per_second": told or _steady(measured) or records / measured.seconds,
         **measured.as_json(),
     }
 

@@ -115,8 +115,8 @@ def _publish(primary: PostgresServer, replica: PostgresServer, records: int) -> 
     params = new_ledger(primary)
     try:
         batch = _staged(params, records)
+        _checkpoint_and_wait(params, replica.params())
         standby = replica.params(params["dbname"])
-        _checkpoint_and_wait(params, standby)
         ledger, publisher = PostgresLedger(params), PostgresPublisher(params)
         before = _wal_position(params)
         with _sampled(params) as samples:
@@ -165,7 +165,10 @@ def _staged(params: dict[str, Any], records: int) -> Batch:
 
 
 def _checkpoint_and_wait(params: dict[str, Any], standby: dict[str, Any]) -> None:
-    """Nothing of the filling is left to be written or replayed."""
+    """Nothing of the filling is left to be written or replayed.
+
+    ``standby`` names a database that was there before: the new one may not have reached the replica yet.
+    """
     execute(params, sql.SQL("CHECKPOINT"))
     here = _wal_position(params)
     statement = sql.SQL("SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')")

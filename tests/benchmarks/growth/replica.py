@@ -43,11 +43,13 @@ def _copy(primary: PostgresServer, data: Path) -> None:
     data.mkdir(mode=0o700)
     if user is not None:
         shutil.chown(data, user.pw_uid, user.pw_gid)
+    # The slot keeps the WAL that a replica which fell behind still needs: without it a checkpoint removes it for good.
+    slot = ["-C", "-S", "replica"]
     place = ["-h", params["host"], "-p", str(params["port"]), "-U", params["user"]]
     os.environ["PGPASSWORD"] = str(params["password"])  # not among the arguments, which everybody can see
     try:
         answer = run_as(
-            user, [primary.program("pg_basebackup"), "-D", data, *place, "-R", "-X", "stream", "-c", "fast"]
+            user, [primary.program("pg_basebackup"), "-D", data, *place, *slot, "-R", "-X", "stream", "-c", "fast"]
         )
     finally:
         del os.environ["PGPASSWORD"]
