@@ -55,9 +55,11 @@ _READING = """\
 - A load has three parts: Spark starts (the row "One record" below is all of it), tasks stage the rows side by side, and
   one transaction publishes them. The first is the same for one record and for ten million, the second grows with the
   cores, the third is one PostgreSQL session and so an upper bound: `INSERT … SELECT` among the limits.
-- The publish of 10 M rows takes longer for each row than that of 1 M, as `INSERT … SELECT` does by itself: staging,
-  table and WAL no longer fit what the machine writes at leisure. A backlog is loaded in runs of at most 2 M offsets
-  unless `limit` says otherwise.
+- The publish of 10 M rows takes longer for each row than that of 1 M, as `INSERT … SELECT` does by itself: the kernel
+  has to find new memory for 9 GB of staging, table and WAL. A backlog is loaded in runs of at most 2 M offsets unless
+  `limit` says otherwise.
+- Tasks are cut by offsets, 25,000 at least: 1,000 records of 1 MB are one task, on one core, and the Python process is
+  quicker.
 - Every row is written twice, to staging and to the table. That is what it costs that a reader sees all of a batch or
   nothing, that a killed or doubled task changes nothing, and that a bad record becomes a dead letter. A Python process
   that copies straight into the table and commits as it goes writes once: on two cores it is as fast as the product
