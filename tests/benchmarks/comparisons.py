@@ -7,6 +7,7 @@ from functools import partial
 
 from tests.benchmarks.contenders import (
     ALL,
+    CONSUME_JAVA,
     CONSUME_ONE,
     CONSUME_TWO,
     COPY_BINARY,
@@ -43,6 +44,7 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
     ("peers-1m", ORDERS, 1_000_000, _QUICK_ONES, 3),
     ("peers-2m", ORDERS, 2_000_000, _QUICK_ONES, 3),
     ("peers-10m", ORDERS, 10_000_000, ALL, 3),
+    ("consuming-2m", ORDERS, 2_000_000, (CONSUME_ONE, CONSUME_TWO, CONSUME_JAVA), 3),
     ("one-record", ORDERS, 1, ONE_RECORD, 5),
     *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),
     ("unique-key", ORDERS, 2_000_000, (OURS, OURS_WITH_KEY), 3),

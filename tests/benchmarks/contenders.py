@@ -141,6 +141,9 @@ CONSUME_ONE = Contender("limit: consuming, 1 process", _script("limits.consume")
 CONSUME_TWO = Contender(
     "limit: consuming, 2 processes", _script("limits.consume", "--two"), "limit", _EVERY_SIZE, loads=False
 )
+CONSUME_JAVA = Contender(
+    "limit: consuming, Java", _script("limits.consume_java", before=["--install"]), "limit", _EVERY_SIZE, loads=False
+)
 COPY_BINARY = Contender("limit: binary COPY, 2 streams", _copy_binary, "limit", _EVERY_SIZE)
 INSERT_SELECT = Contender("limit: INSERT … SELECT", _insert_select, "limit", _EVERY_SIZE)
 

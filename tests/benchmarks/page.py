@@ -30,6 +30,8 @@ from tests.benchmarks.statistics import Runs, of_contender, spread
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
 _OWN_KINDS = ("java", "python")
 _KINDS = (*_OWN_KINDS, "postgres", "kafka")
+#: Comparisons with all or most peers, by their records.
+_PEERS = {1_000_000: "peers-1m", 2_000_000: "peers-2m", 10_000_000: "peers-10m"}
 _NO_RESULTS = "Not measured: `python -m tests.benchmarks {name}` does it."
 
 _TOP = """\
@@ -134,6 +136,13 @@ def _against(found: Mapping[str, Any]) -> str:
     return figures_table(found["runs"], against=OURS.name)
 
 
+def _consuming(found: Mapping[str, Any]) -> str:
+    return (
+        "One and two processes with librdkafka, and Kafka's own performance tool in Java (one consumer, without the "
+        "time in which it joins its group):\n\n" + figures_table(found["runs"], against=CONSUME_ONE.name)
+    )
+
+
 def _one_record(found: Mapping[str, Any]) -> str:
     return (
         "A topic with one record: nothing but the start is measured. The other is a `spark-submit` with default "
@@ -144,8 +153,8 @@ def _one_record(found: Mapping[str, Any]) -> str:
 
 def _sizes(_: Mapping[str, Any]) -> str:
     rows = []
-    for records in (50_000, 200_000, 500_000, 1_000_000, 2_000_000):
-        name = {1_000_000: "peers-1m", 2_000_000: "peers-2m"}.get(records, f"size-{records}")
+    for records in (50_000, 200_000, 500_000, *_PEERS):
+        name = _PEERS.get(records, f"size-{records}")
         if not (RESULTS / f"{name}.json").exists():
             continue
         runs = read_results(name)["runs"]
@@ -333,6 +342,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("2 M records", "peers-2m", _against),
     ("10 M records, all contenders", "peers-10m", _against),
     ("Where the time of a load goes (10 M records)", "peers-10m", _phases),
+    ("Consuming alone", "consuming-2m", _consuming),
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),
     ("Unique key", "unique-key", _key),
