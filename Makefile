@@ -6,6 +6,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# An environment with pip alone: the wheel is built without the packages that run it.
+BUILD := .cache/build
 # Other folders with the package on its path, as Airflow and Spark have it.
 IMPORTS := PYTHONPATH=plugins:.
 # A test that hangs is stopped with the stacks of all threads; the longest takes about two minutes on two cores.
@@ -122,8 +124,10 @@ verify-generated: $(READY)
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference --check
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
 
-build: $(READY) ## build the wheel into dist/
-	@$(PIP) wheel --no-deps --wheel-dir dist .
+build: ## build the wheel into dist/ (needs no make setup)
+	@test -x $(BUILD)/bin/python || "$(PYTHON)" -m venv $(BUILD)
+	@$(BUILD)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 clean: ## stop the sandbox, delete its data and all caches of tools
 	@if test -x $(BIN)/python; then $(BIN)/python -m sandbox down --delete; fi

@@ -173,7 +173,13 @@ class KafkaBroker:
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Return a new id that does not begin with ``-``: the command line of StorageTool would take it for an option.
+
+    Kafka's own ``Uuid.randomUuid`` draws again for the same reason (clients, 4.2).
+    """
+    while (drawn := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return drawn
 
 
 # What docker-compose.yaml has in common with this broker; a test compares them.

@@ -1,4 +1,7 @@
-"""Integrity and policy of a DAG folder: this project's, or that of ``KAFKA_INGEST_DAGS``."""
+"""Integrity and policy of a DAG folder: this project's, or that of ``KAFKA_INGEST_DAGS``.
+
+The pipeline files of ``KAFKA_INGEST_PIPELINES`` are part of it: a broken one is an import error here as in Airflow.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,24 @@ from pathlib import Path
 import pytest
 from airflow.utils.file import might_contain_dag
 
+from kafka_ingest.adapters.pipeline_files import FOLDERS_VARIABLE
 from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, parse_times, violations
 
 
 @pytest.fixture(scope="module")
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = Path(os.environ.get("KAFKA_INGEST_DAGS", CHECKOUT / "dags"))
-    loaded = load(folder, tmp_path_factory.mktemp("airflow"))
+    own = {FOLDERS_VARIABLE: folders} if (folders := os.environ.get(FOLDERS_VARIABLE)) else {}
+    loaded = load(folder, tmp_path_factory.mktemp("airflow"), **own)
     request.config.get_terminal_writer().line(f"\nparse times in {folder}:\n{parse_times(loaded)}")
     return loaded
 
 
 def test_every_file_loads_and_there_are_dags(report: Report) -> None:
-    assert report["import_errors"] == {}
-    assert report["dags"]
+    # As a text of its own, which pytest shows whole: it is where a user reads what is wrong with a file of theirs.
+    errors = "\n".join(f"{file}\n{error}" for file, error in report["import_errors"].items())
+    assert not errors, errors
+    assert report["dags"], "no DAG in the folder"
 
 
 def test_airflow_looks_at_every_dag_file() -> None:

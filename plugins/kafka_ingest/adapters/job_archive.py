@@ -135,6 +135,9 @@ def _sql() -> Path:
 
 
 def _spark_jobs() -> Path:
-    """Beside the package in an installed wheel, beside ``plugins`` in a checkout."""
-    installed = _package().parent / "spark_jobs"
+    """``kafka_ingest/spark_jobs`` in an installed wheel, ``spark_jobs`` beside ``plugins`` in a checkout.
+
+    Its modules are imported as ``spark_jobs`` in both, from the zip.
+    """
+    installed = _package() / "spark_jobs"
     return installed if installed.is_dir() else _package().parents[1] / "spark_jobs"
