@@ -18,8 +18,8 @@ from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, pars
 @pytest.fixture(scope="module")
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = Path(os.environ.get("KAFKA_INGEST_DAGS", CHECKOUT / "dags"))
-    own = {FOLDERS_VARIABLE: folders} if (folders := os.environ.get(FOLDERS_VARIABLE)) else {}
-    loaded = load(folder, tmp_path_factory.mktemp("airflow"), **own)
+    pipelines = os.environ.get(FOLDERS_VARIABLE, "")
+    loaded = load(folder, tmp_path_factory.mktemp("airflow"), KAFKA_INGEST_PIPELINES=pipelines)
     request.config.get_terminal_writer().line(f"\nparse times in {folder}:\n{parse_times(loaded)}")
     return loaded
 
