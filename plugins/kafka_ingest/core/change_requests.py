@@ -26,6 +26,7 @@ class ChangeKind(StrEnum):
     TOPIC_RETIRED = "topic_retired"
     TARGET_CHANGED = "target_changed"
     ISOLATION_LEVEL_CHANGED = "isolation_level_changed"
+    IDENTITY_COLUMNS_CHANGED = "identity_columns_changed"
     PIPELINE_RENAMED = "pipeline_renamed"
 
 
