@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_ingest.cli import main
+from kafka_ingest.core.errors import TopicRecreated
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced
@@ -373,3 +374,30 @@ def test_people_see_a_table_and_what_to_do_next(
     assert shown.err == "nothing was written: add --apply to make this change\n"
     assert main(["change", "events", "reset", "--to", "earliest", "--apply"]) == 78
     assert "reason" in pipeline.capture.readouterr().err
+
+
+def test_a_pipeline_planned_without_topic_ids_goes_on_with_them_and_stops_at_a_recreated_topic(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+) -> None:
+    name = topic(partitions=2)
+    pipeline.write(name, kafka={"topics": [name], "topic_identity": "none"})
+    produce(producer, name, "a", "b")
+    pipeline.load_here()
+    pipeline.write(name)
+    produce(producer, name, "c", partition=1)
+    pipeline.load_here(run_id="with ids")
+    assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1))
+    adopted = (
+        "SELECT partition, from_topic_id, to_topic_id IS NOT NULL, from_offset = to_offset, who"
+        " FROM kafka_ingest.position_change WHERE kind = 'topic_id_adopted' ORDER BY partition"
+    )
+    who = "DAG test, run with ids"
+    assert pipeline.query(adopted) == [(0, None, True, True, who), (1, None, True, True, who)]
+    assert pipeline.command("audit", "events")[:2] == (0, [])
+    recreate(admin, name, 2)
+    with pytest.raises(TopicRecreated):
+        pipeline.load_here()
+    change(pipeline, "accept-recreation", name)
+    produce(producer, name, "z")
+    pipeline.load_here()
+    assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1)) + everything(1, p0=(0, 1))

@@ -96,6 +96,35 @@ def test_without_topic_ids_a_recreation_is_accepted_only_by_name() -> None:
     assert change.after == PositionPoint(0, 1, 0, None, CLUSTER)
 
 
+def test_a_recreation_of_a_topic_whose_id_was_never_stored_is_accepted_by_name() -> None:
+    """Planned under none, re-created, and the brokers tell ids by now."""
+    log = snapshot({"orders": [partition_state(0, 0, 50)]}, topic_id=OTHER_ID)
+    view = view_of(replace(position(0, 100), topic_id=None))
+    assert choose(AcceptRecreation(), view, log) == ChangePlan()
+    [change] = choose(AcceptRecreation(("orders",)), view, log).positions
+    assert change.after == PositionPoint(0, 1, 0, OTHER_ID, CLUSTER)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_recreated_topic_is_known_by_the_id_of_any_partition(known: int) -> None:
+    ids = {known: TOPIC_ID}
+    positions = [replace(position(number, 5), topic_id=ids.get(number)) for number in (0, 1)]
+    log = snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]}, topic_id=OTHER_ID)
+    after = [c.after for c in choose(AcceptRecreation(), view_of(*positions), log).positions]
+    assert after == [PositionPoint(0, 1, 0, OTHER_ID, CLUSTER)] * 2
+
+
+@pytest.mark.parametrize(("ids", "names"), [((None, TOPIC_ID), []), ((TOPIC_ID, "older"), ["TopicRecreated"])])
+def test_the_same_log_under_another_cluster_is_shown_by_all_ids_that_are_stored(
+    ids: tuple[str | None, str], names: list[str]
+) -> None:
+    positions = [replace(position(number, 5), topic_id=topic_id) for number, topic_id in enumerate(ids)]
+    log = snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]}, cluster_id=OTHER_CLUSTER)
+    plan = choose(AcceptSameLog(), view_of(*positions), log)
+    assert [fault.error.__name__ for fault in plan.faults] == names
+    assert len(plan.moves) == (0 if names else 2)
+
+
 def test_a_recreated_topic_with_a_partition_without_offsets_has_to_wait() -> None:
     leaderless = replace(partition_state(0, 0, 0), has_leader=False, end_offset=None)
     plan = choose(AcceptRecreation(), view_of(position(0, 5)), snapshot({"orders": [leaderless]}, topic_id=OTHER_ID))

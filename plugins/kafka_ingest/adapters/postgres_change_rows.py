@@ -48,13 +48,13 @@ def change_arrays(change: NewChange) -> dict[str, list[Any]]:
     return {**arrays, **_point_arrays(changes)}
 
 
-def skip_arrays(skips: Sequence[PositionMove]) -> dict[str, list[Any]]:
-    """Gives the rows of what a plan skips as arrays: one element a partition."""
-    changes = [skip.change for skip in skips]
+def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
+    """Gives the rows of positions that a plan moves as arrays: one element a partition."""
+    changes = [move.change for move in moves]
     return {
         "topic": [c.topic for c in changes],
         "partition": [c.partition for c in changes],
-        "details": [json.dumps({"given_up": list(c.given_up or ())}) for c in changes],
+        "details": [json.dumps({"given_up": list(c.given_up)} if c.given_up else {}) for c in changes],
         **_point_arrays(changes),
     }
 

@@ -15,7 +15,7 @@ from kafka_ingest.core.settings import PartitionOffset
 
 
 class ChangeKind(StrEnum):
-    """Kinds of ``position_change`` that an operator asks for; ``initialised`` and ``rolled_back`` come elsewhere."""
+    """Kinds of ``position_change`` that operators and plans make; ``initialised`` and ``rolled_back`` are elsewhere."""
 
     RESET = "reset"
     LAG_SKIPPED = "lag_skipped"
@@ -27,6 +27,7 @@ class ChangeKind(StrEnum):
     TARGET_CHANGED = "target_changed"
     ISOLATION_LEVEL_CHANGED = "isolation_level_changed"
     PIPELINE_RENAMED = "pipeline_renamed"
+    TOPIC_ID_ADOPTED = "topic_id_adopted"
 
 
 class LogPlace(StrEnum):

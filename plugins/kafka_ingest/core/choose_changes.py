@@ -36,11 +36,13 @@ def needs_log(change: Change) -> bool:
     return not isinstance(change, RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline)
 
 
-def partitions_to_time(request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot) -> list[TopicPartition]:
+def partitions_to_time(
+    settings: PipelineSettings, request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot
+) -> list[TopicPartition]:
     """Gives the partitions whose offsets for a time must be asked for: those of a reset to a time."""
     if not isinstance(request.change, ResetToTime):
         return []
-    scope = change_scope(view.ledger, snapshot, request.change.only)
+    scope = change_scope(view.ledger, snapshot, request.change.only, identity=settings.batch.topic_identity)
     return [position.topic_partition for position, _ in scope.known]
 
 
@@ -76,7 +78,8 @@ def choose_changes(
     if isinstance(change, AcceptRecreation | AcceptCluster | AcceptSameLog):
         plan = choose_log(change, settings, view.ledger, snapshot, record)
     else:
-        plan = choose_offsets(change, view.ledger, snapshot, offsets_at)
+        identity = settings.batch.topic_identity
+        plan = choose_offsets(change, view.ledger, snapshot, offsets_at, identity=identity)
     return replace(plan, moves=tuple(sorted(plan.moves, key=lambda move: move.place)))
 
 

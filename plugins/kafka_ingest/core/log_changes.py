@@ -13,6 +13,7 @@ from kafka_ingest.core.change_requests import AcceptCluster, AcceptRecreation, L
 from kafka_ingest.core.change_scope import missing_topic, other_cluster, without_offsets
 from kafka_ingest.core.errors import ConfigError, TopicRecreated
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView
+from kafka_ingest.core.log_identity_check import is_of_another_log
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
@@ -94,11 +95,12 @@ def _recreation(
 def _is_another(
     change: AcceptRecreation, settings: PipelineSettings, positions: list[Position], snapshot: LogSnapshot
 ) -> bool:
-    """Whether the log is another than that of the positions. Without topic ids only the operator can know."""
+    """Whether the log is another than that of the positions. Where no topic id is stored only the operator can know."""
     name = positions[0].topic
-    if settings.batch.topic_identity is TopicIdentity.NONE:
+    has_ids = any(position.topic_id for position in positions)
+    if settings.batch.topic_identity is TopicIdentity.NONE or not has_ids:
         return name in change.topics
-    return positions[0].topic_id not in (None, snapshot.topics[name].topic_id)
+    return any(is_of_another_log(position, snapshot.topics[name]) for position in positions)
 
 
 def _topics(view: PlanView) -> Mapping[str, list[Position]]:
@@ -147,8 +149,8 @@ def _begun(log: _NewLog, before: Position | None, state: PartitionState, generat
 def _same_log(
     positions: list[Position], topic: TopicState, snapshot: LogSnapshot
 ) -> Iterator[PositionMove | PartitionFault]:
-    known_id = positions[0].topic_id
-    if known_id is None or topic.topic_id != known_id:
+    known_id = next((position.topic_id for position in positions if position.topic_id), None)
+    if known_id is None or any(is_of_another_log(position, topic) for position in positions):
         yield PartitionFault(
             TopicRecreated,
             f"topic {topic.topic}",

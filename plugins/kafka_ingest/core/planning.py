@@ -18,6 +18,7 @@ from kafka_ingest.core.lag_policy import Lagging, lag_fault, lagging
 from kafka_ingest.core.lag_settings import LagAction
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
+from kafka_ingest.core.log_identity_check import adopted_ids
 from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offset_limit import share_limit
@@ -51,6 +52,7 @@ class PlanChoice:
         short_headroom: Partitions that retention may soon take records from (``core/plan_watch.py``). To be told, too.
         observations: What the plan saw of the log, for later plans to compare with.
         lagging: Partitions whose lag passes a limit of the pipeline's policy; what it skips is in them. To be told.
+        adopted: Positions that had no topic id and take over the broker's, ordered by (topic, partition). To be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -65,6 +67,7 @@ class PlanChoice:
     short_headroom: tuple[Headroom, ...] = ()
     observations: tuple[LogObservation, ...] = ()
     lagging: tuple[Lagging, ...] = ()
+    adopted: tuple[PositionMove, ...] = ()
 
     @property
     def skips(self) -> tuple[PositionMove, ...]:
@@ -74,9 +77,19 @@ class PlanChoice:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is to be told and is no fault: one text a partition, of so many partitions at most."""
-        texts = [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
+        texts = [*_adoptions(self.adopted)]
+        texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
+
+
+def _adoptions(adopted: tuple[PositionMove, ...]) -> Iterator[str]:
+    ids = {move.after.topic: move.after.topic_id for move in adopted if move.after}
+    for topic, topic_id in ids.items():
+        yield (
+            f"topic {topic}: its positions had no topic id (topic_identity: none) and take over {topic_id}; "
+            "from now on a re-created topic is noticed"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,8 @@ def choose_ranges(
     faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
+    adopted = adopted_ids(settings.batch.topic_identity, view, sound)
+    view = _with_moved(view, adopted)
     for found in _partitions(settings, view, sound, options=options, times=times):
         if isinstance(found, PartitionFault):
             faults.append(found)
@@ -132,7 +147,13 @@ def choose_ranges(
         stalled=tuple(s for c in candidates if (s := stalled_partition(c.position, c.state))),
         ignored_bounds={c.position.topic_partition: b for c in candidates if (b := c.wanted.ignored_bound)},
         lagging=tuple(c.lagging for c in candidates if c.lagging),
+        adopted=adopted,
     )
+
+
+def _with_moved(view: PlanView, moves: tuple[PositionMove, ...]) -> PlanView:
+    after = {move.place: move.after for move in moves}
+    return replace(view, positions=tuple(after.get(p.topic_partition) or p for p in view.positions))
 
 
 def _unknown_spans(snapshot: LogSnapshot, options: RunOptions) -> Iterator[PartitionFault]:
