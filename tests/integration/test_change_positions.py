@@ -36,7 +36,10 @@ def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
 def recreate(admin: AdminClient, topic: str, partitions: int) -> None:
     admin.delete_topics([topic])[topic].result(30)
     until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    recreate_deleted(admin, topic, partitions)
 
+
+def recreate_deleted(admin: AdminClient, topic: str, partitions: int) -> None:
     def created() -> bool:
         # A broker may still know the former topic for a moment.
         return admin.create_topics([NewTopic(topic, partitions, 1)])[topic].exception(30) is None
@@ -269,6 +272,18 @@ def test_a_retired_topic_is_read_no_more_and_does_not_hold_back_the_others(
     assert summary["ranges"] == {kept: {"0": [1, 2]}}
     _, lags, _ = pipeline.command("lag", "events")
     assert [lag["topic"] for lag in lags] == [kept]
+    recreate_deleted(admin, gone, 1)
+    produce(producer, gone, "y", "z")
+    assert pipeline.load_here()["ranges"] == {}
+    [(warnings,)] = pipeline.query("SELECT warnings FROM kafka_ingest.batch ORDER BY ordinal DESC LIMIT 1")
+    assert f"change events read-topic-again {gone}" in warnings[0]
+    change(pipeline, "read-topic-again", gone)
+    assert pipeline.load_here()["ranges"] == {gone: {"0": [0, 2]}}
+    loaded = pipeline.query(
+        "SELECT kafka_generation, kafka_offset FROM shop.events WHERE kafka_topic = %s ORDER BY 1, 2", gone
+    )
+    assert loaded == [(0, 0), (1, 0), (1, 1)]
+    assert pipeline.query("SELECT count(*) FROM kafka_ingest.position_change WHERE kind = 'topic_read_again'") == [(1,)]
 
 
 def test_another_target_begins_where_the_former_one_ended(

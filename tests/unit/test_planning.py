@@ -297,6 +297,18 @@ def test_a_retired_topic_is_neither_read_nor_missed() -> None:
         assert (spans(choice), choice.faults, choice.backlog_offsets) == ([("orders", 0, 100, 120)], (), 20)
 
 
+def test_a_retired_topic_that_exists_is_told_with_the_command_that_reads_it_again() -> None:
+    view = retired(view_of(position(0, 100), position(0, 7, topic="returns")), "returns")
+    settings, orders = pipeline_settings("orders", "returns"), [partition_state(0, 0, 100)]
+    [warning] = choose(settings, view, snapshot({"orders": orders, "returns": [partition_state(0, 0, 1)]})).warnings
+    assert warning == (
+        "topic returns exists and is not read, because it is retired: take it out of the pipeline file's selection, or "
+        'let it be read again: python -m kafka_ingest change orders read-topic-again returns --reason "..."'
+    )
+    assert choose(settings, view, snapshot({"orders": orders})).warnings == ()
+    assert choose(settings, view, snapshot({"orders": orders, "returns": []})).warnings == ()
+
+
 def test_a_pattern_that_matches_nothing_but_retired_topics_reads_nothing() -> None:
     settings = pipeline_settings()
     settings = replace(settings, plan=replace(settings.plan, topics=TopicSelection(pattern="ord.*")))

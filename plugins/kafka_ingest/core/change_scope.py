@@ -85,6 +85,28 @@ def missing_topic(topic: str, pipeline: str) -> PartitionFault:
     )
 
 
+def unknown_topic(topic: str, pipeline: str) -> PartitionFault:
+    """Gives the fault of a topic that the ledger does not know."""
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic}",
+        expected="a topic that the pipeline loads",
+        found="none of that name in the ledger",
+        next_command=f"correct the name: python -m kafka_ingest lag {pipeline} lists the topics",
+    )
+
+
+def retired_topic(topic: str, pipeline: str) -> PartitionFault:
+    """Gives the fault of a retired topic, of which a change wants positions that are read."""
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic}",
+        expected="a topic that the pipeline reads",
+        found="a retired one",
+        next_command=f"first {change_command(pipeline, f'read-topic-again {topic}')} --apply",
+    )
+
+
 def _state_of(position: Position, snapshot: LogSnapshot, identity: TopicIdentity) -> PartitionState | PartitionFault:
     place, topic = position.topic_partition, snapshot.topics.get(position.topic)
     if topic is None:

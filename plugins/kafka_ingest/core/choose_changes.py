@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kafka_ingest.core.change_requests import (
-    AcceptCluster,
-    AcceptRecreation,
-    AcceptSameLog,
     Change,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
-    RenamePipeline,
+    LogChange,
+    PipelineChange,
     ResetToTime,
-    RetireTopic,
 )
 from kafka_ingest.core.change_scope import change_scope
 from kafka_ingest.core.change_view import ChangeView
@@ -33,7 +30,7 @@ from kafka_ingest.core.settings import PipelineSettings
 
 def needs_log(change: Change) -> bool:
     """Whether Kafka must be asked; the others can be made while it is away."""
-    return not isinstance(change, RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline)
+    return not isinstance(change, PipelineChange)
 
 
 def partitions_to_time(
@@ -71,11 +68,10 @@ def choose_changes(
         return ChangePlan(faults=(_never_planned(request),))
     if not isinstance(change, ChangeTarget | ChangeIsolationLevel):
         require_bound_settings(view.ledger, settings)
-    match change:
-        case RetireTopic() | ChangeTarget() | ChangeIsolationLevel() | RenamePipeline():
-            return choose_binding(change, settings, view, record)
+    if isinstance(change, PipelineChange):
+        return choose_binding(change, settings, view, record)
     assert snapshot is not None  # noqa: S101 - needs_log
-    if isinstance(change, AcceptRecreation | AcceptCluster | AcceptSameLog):
+    if isinstance(change, LogChange):
         plan = choose_log(change, settings, view.ledger, snapshot, record)
     else:
         identity = settings.batch.topic_identity

@@ -26,7 +26,7 @@ from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
-from kafka_ingest.core.retired_topics import without_retired
+from kafka_ingest.core.retired_topics import unread_topics, without_retired
 from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
@@ -53,6 +53,7 @@ class PlanChoice:
         observations: What the plan saw of the log, for later plans to compare with.
         lagging: Partitions whose lag passes a limit of the pipeline's policy; what it skips is in them. To be told.
         adopted: Positions that had no topic id and take over the broker's, ordered by (topic, partition). To be told.
+        unread_topics: Retired topics that exist, one text each. No fault: to be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -68,6 +69,7 @@ class PlanChoice:
     observations: tuple[LogObservation, ...] = ()
     lagging: tuple[Lagging, ...] = ()
     adopted: tuple[PositionMove, ...] = ()
+    unread_topics: tuple[str, ...] = ()
 
     @property
     def skips(self) -> tuple[PositionMove, ...]:
@@ -76,8 +78,8 @@ class PlanChoice:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be told and is no fault: one text a partition, of so many partitions at most."""
-        texts = [*_adoptions(self.adopted)]
+        """What is to be told and is no fault: one text a topic or partition, so many at most."""
+        texts = [*_adoptions(self.adopted), *self.unread_topics]
         texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
@@ -119,6 +121,7 @@ def choose_ranges(
         options: The run's options.
         times: Offsets for the times in settings and options.
     """
+    unread = tuple(unread_topics(view, snapshot))
     snapshot = without_retired(view, snapshot)
     faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
@@ -148,6 +151,7 @@ def choose_ranges(
         ignored_bounds={c.position.topic_partition: b for c in candidates if (b := c.wanted.ignored_bound)},
         lagging=tuple(c.lagging for c in candidates if c.lagging),
         adopted=adopted,
+        unread_topics=unread,
     )
 
 
