@@ -21,13 +21,17 @@ CREATE TABLE kafka_ingest.schema_migration (
 
 -- What binds a pipeline since its first plan; only a position change alters it.
 CREATE TABLE kafka_ingest.pipeline (
-    pipeline        text        NOT NULL,
-    target_schema   text        NOT NULL,
-    target_table    text        NOT NULL,
-    cluster_id      text        NOT NULL,
-    isolation_level text        NOT NULL,
-    first_run       jsonb       NOT NULL,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    pipeline          text        NOT NULL,
+    target_schema     text        NOT NULL,
+    target_table      text        NOT NULL,
+    cluster_id        text        NOT NULL,
+    isolation_level   text        NOT NULL,
+    first_run         jsonb       NOT NULL,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    topic_column      text        NOT NULL, -- this and the next three: the target's columns that identify a row
+    generation_column text        NOT NULL,
+    partition_column  text        NOT NULL,
+    offset_column     text        NOT NULL,
     CONSTRAINT one_row_per_pipeline PRIMARY KEY (pipeline),
     CONSTRAINT isolation_level_is_known CHECK (isolation_level IN ('read_committed', 'read_uncommitted'))
 );
@@ -350,7 +354,8 @@ CREATE TABLE kafka_ingest.position_change (
     CONSTRAINT position_change_kind_is_known CHECK (kind IN (
         'initialised', 'reset', 'lag_skipped', 'loss_accepted', 'topic_recreation_accepted',
         'cluster_change_accepted', 'same_log_under_another_cluster_accepted', 'topic_retired', 'target_changed',
-        'isolation_level_changed', 'pipeline_renamed', 'rolled_back'
+        'isolation_level_changed', 'pipeline_renamed', 'rolled_back', 'identity_columns_changed', 'topic_read_again',
+        'topic_id_adopted'
     )),
     CONSTRAINT partition_of_a_topic CHECK (partition IS NULL OR topic IS NOT NULL)
 );

@@ -93,7 +93,13 @@ def view_of(*positions: Position) -> PlanView:
     return PlanView(
         now=NOON,
         pipeline=PipelineRecord(
-            "orders", "shop", "orders", CLUSTER, IsolationLevel.READ_COMMITTED, FirstRun(FirstRunKind.EARLIEST)
+            "orders",
+            "shop",
+            "orders",
+            CLUSTER,
+            IsolationLevel.READ_COMMITTED,
+            FirstRun(FirstRunKind.EARLIEST),
+            batch_settings().metadata.identity,
         ),
         positions=positions,
         served=tuple(ServedTopic("orders", CLUSTER, topic) for topic in sorted({p.topic for p in positions})),

@@ -16,7 +16,7 @@ from kafka_ingest.core.offset_changes import moved
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.position_changes import PositionMove
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, IsolationLevel
+from kafka_ingest.core.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
 from kafka_ingest.core.staging import StageProgress
 from tests.builders import (
     CLUSTER,
@@ -52,7 +52,13 @@ def test_the_first_plan_binds_the_pipeline_and_its_positions(world: LedgerWorld)
     first_plan(world)
     seen = view(world)
     assert seen.pipeline == PipelineRecord(
-        "orders", "shop", "orders", CLUSTER, IsolationLevel.READ_COMMITTED, FirstRun(FirstRunKind.EARLIEST)
+        "orders",
+        "shop",
+        "orders",
+        CLUSTER,
+        IsolationLevel.READ_COMMITTED,
+        FirstRun(FirstRunKind.EARLIEST),
+        IdentityColumns("kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset"),
     )
     assert seen.positions == (position(0, 0), position(1, 0))
     assert seen.served == (ServedTopic("orders", CLUSTER, "orders"),)

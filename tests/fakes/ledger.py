@@ -194,6 +194,7 @@ class FakeLedger:
                 plan.cluster_id,
                 plan.settings.isolation_level,
                 plan.first_run,
+                plan.settings.metadata.identity,
             ),
         )
         for topic in plan.new_topics:

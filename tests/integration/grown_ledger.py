@@ -17,8 +17,13 @@ PIPELINES, BATCHES, PARTITIONS = 50, 5_000, 19
 OFFSETS = 1_000
 
 _FILL = f"""
-INSERT INTO kafka_ingest.pipeline (pipeline, target_schema, target_table, cluster_id, isolation_level, first_run)
-SELECT 'pipeline_' || p, 'shop', 'orders', 'cluster-1', 'read_committed', '{{}}'
+INSERT INTO kafka_ingest.pipeline (
+    pipeline, target_schema, target_table, cluster_id, isolation_level, first_run, topic_column, generation_column,
+    partition_column, offset_column
+)
+SELECT
+    'pipeline_' || p, 'shop', 'orders', 'cluster-1', 'read_committed', '{{}}', 'kafka_topic', 'kafka_generation',
+    'kafka_partition', 'kafka_offset'
 FROM generate_series(1, {PIPELINES}) AS p;
 
 INSERT INTO kafka_ingest.served_topic (target_schema, target_table, cluster_id, topic, pipeline, joined_by)

@@ -18,6 +18,7 @@ from kafka_ingest.adapters.postgres_connection import SNAPSHOT, connect, transac
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_migrations import Migration, migrate, require_current_ledger
 from kafka_ingest.adapters.sql_files import sql_names, sql_text
+from kafka_ingest.core.change_requests import ChangeKind
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.errors import ConfigError, LedgerOutdated
 from sandbox.paths import CHECKOUT
@@ -105,13 +106,77 @@ def test_a_migration_that_was_changed_after_it_was_applied_is_refused(database: 
 
 def test_an_older_ledger_is_refused_and_migrates(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     known = postgres_migrations.migrations()
-    monkeypatch.setattr(postgres_migrations, "migrations", lambda: [*known, Migration(2, "0002_next", "x")])
+    monkeypatch.setattr(
+        postgres_migrations, "migrations", lambda: [*known, Migration(len(known) + 1, "0009_next", "x")]
+    )
     with (
         closing(connect(database, application_name="test")) as connection,
         transaction(connection, SNAPSHOT) as cursor,
-        pytest.raises(LedgerOutdated, match="0002_next"),
+        pytest.raises(LedgerOutdated, match="0009_next"),
     ):
         require_current_ledger(cursor)
+
+
+OLD_LEDGER = """
+INSERT INTO kafka_ingest.pipeline (pipeline, target_schema, target_table, cluster_id, isolation_level, first_run)
+SELECT name, 's', 't', 'c', 'read_committed', '{}'
+FROM unnest('{loaded,never_loaded,empty,moved}'::text[]) AS name;
+INSERT INTO kafka_ingest.served_topic VALUES ('s', 't', 'c', 'orders', 'loaded', 'first_plan');
+INSERT INTO kafka_ingest.position_change (request_id, kind, pipeline, who, why) VALUES ('1', 'reset', 'loaded', '', '');
+"""
+
+
+def old_batch(batch: int, pipeline: str, offset_column: str, state: str, rows: int | None, table: str = "t") -> str:
+    names = f'{{"topic": "k_topic", "generation": "g", "partition": "p", "offset": "{offset_column}"}}'
+    done = f"now(), {rows}, 0, 0, 0, 0" if rows is not None else "NULL, NULL, NULL, NULL, NULL, NULL"
+    return (
+        "INSERT INTO kafka_ingest.batch (batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number,"
+        " clear_number, parameters, kind, state, settings, settings_hash, protocol_version, target_schema,"
+        " target_table, cluster_id, planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible)"
+        f" VALUES ('{uuid_of(batch)}', '{pipeline}', 'd', 'run {batch}', '', -1, 0, 0, '{{}}', 'live', '{state}',"
+        f" '{{\"metadata\": {names}}}', 'h', 1, 's', '{table}', 'c', now(), {done});"
+    )
+
+
+def test_an_old_ledger_binds_the_columns_under_which_its_newest_rows_stand(empty: dict[str, Any]) -> None:
+    first = postgres_migrations.migrations()[0]
+    run(empty, sql_text(f"migrations/{first.name}"))
+    run(
+        empty,
+        "INSERT INTO kafka_ingest.schema_migration VALUES (%s, %s, %s)",
+        (first.number, first.name, first.sha256),
+    )
+    run(
+        empty,
+        OLD_LEDGER
+        + old_batch(1, "loaded", "first_name", "committed", 3)
+        + old_batch(2, "loaded", "second_name", "committed", 3)
+        + old_batch(3, "loaded", "nothing_to_read", "committed", 0)
+        + old_batch(4, "loaded", "planned", "planned", None)
+        + old_batch(5, "never_loaded", "given_up", "superseded", None)
+        + old_batch(6, "never_loaded", "planned", "planned", None)
+        + old_batch(7, "moved", "here", "committed", 0)
+        + old_batch(8, "moved", "elsewhere", "committed", 3, table="other"),
+    )
+    assert migrate(empty) == sql_names("migrations")[1:]
+    assert run(
+        empty,
+        "SELECT pipeline, topic_column, generation_column, partition_column, offset_column"
+        " FROM kafka_ingest.pipeline ORDER BY pipeline",
+    ) == [
+        ("empty", "kafka_topic", "kafka_generation", "kafka_partition", "kafka_offset"),
+        ("loaded", "k_topic", "g", "p", "second_name"),
+        ("moved", "k_topic", "g", "p", "here"),
+        ("never_loaded", "k_topic", "g", "p", "planned"),
+    ]
+
+
+def test_the_ledger_knows_just_the_kinds_of_changes_that_are_made(database: dict[str, Any]) -> None:
+    (definition,) = run(
+        database, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'position_change_kind_is_known'"
+    )[0]
+    made_elsewhere = {"initialised", "rolled_back", "topic_read_again", "topic_id_adopted"}
+    assert set(re.findall(r"'(\w+)'::text", definition)) == made_elsewhere | {kind.value for kind in ChangeKind}
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
@@ -157,8 +222,9 @@ def test_the_ledger_knows_just_the_reasons_of_the_closed_list(database: dict[str
 
 
 PIPELINE = (
-    "INSERT INTO kafka_ingest.pipeline VALUES ('p', 's', 't', 'c', 'read_committed', '{}'),"
-    " ('q', 's', 't', 'c', 'read_committed', '{}');"
+    "INSERT INTO kafka_ingest.pipeline (pipeline, target_schema, target_table, cluster_id, isolation_level, first_run,"
+    " topic_column, generation_column, partition_column, offset_column)"
+    " SELECT name, 's', 't', 'c', 'read_committed', '{}', 't', 'g', 'p', 'o' FROM unnest('{p,q}'::text[]) AS name;"
 )
 
 

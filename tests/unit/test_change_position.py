@@ -58,6 +58,7 @@ class World:
             self.log.cluster_id,
             IsolationLevel.READ_COMMITTED,
             FirstRun(FirstRunKind.EARLIEST),
+            SETTINGS.batch.metadata.identity,
         )
         served = ServedTopic("orders", self.log.cluster_id, "orders")
         self.database.served["shop", "orders", self.log.cluster_id, "orders"] = served

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import psycopg2
 
@@ -28,7 +27,7 @@ from kafka_ingest.adapters.postgres_connection import (
 )
 from kafka_ingest.adapters.postgres_migrations import require_current_ledger
 from kafka_ingest.adapters.postgres_plan import read_plan_view
-from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, position_arrays, run_query
+from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, identity_parameters, position_arrays, run_query
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
@@ -171,7 +170,7 @@ def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRe
     after = change.plan.binding
     if after is None:
         return
-    if replace(after, pipeline=bound.pipeline, isolation_level=bound.isolation_level) != bound:
+    if {**_served_place(after), "pipeline": bound.pipeline} != _served_place(bound):
         _serve_elsewhere(cursor, change, seen, bound)
     run_query(
         cursor,
@@ -179,6 +178,7 @@ def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRe
         known_name=bound.pipeline,
         isolation_level=after.isolation_level.value,
         **_served_place(after),
+        **identity_parameters(after.identity),
     )
 
 

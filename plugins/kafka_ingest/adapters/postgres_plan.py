@@ -14,6 +14,7 @@ from kafka_ingest.adapters.postgres_rows import (
     fetch_row,
     fetch_rows,
     hold_of,
+    identity_parameters,
     load_batch,
     observation_arrays,
     observation_of,
@@ -111,6 +112,7 @@ def _insert_pipeline(cursor: Cursor, plan: NewPlan) -> bool:
         cluster_id=plan.cluster_id,
         isolation_level=plan.settings.isolation_level.value,
         first_run=first_run_to_json(plan.first_run),
+        **identity_parameters(plan.settings.metadata.identity),
     )
     return inserted == 1
 

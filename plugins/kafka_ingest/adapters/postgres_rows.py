@@ -20,7 +20,7 @@ from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.offsets import OffsetRange, Position
 from kafka_ingest.core.ports import BatchStanding
-from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.core.settings import IdentityColumns, IsolationLevel
 
 Row = dict[str, Any]
 
@@ -202,7 +202,20 @@ def pipeline_of(row: Row) -> PipelineRecord:
         cluster_id=row["cluster_id"],
         isolation_level=IsolationLevel(row["isolation_level"]),
         first_run=first_run_from_json(row["first_run"]),
+        identity=IdentityColumns(
+            row["topic_column"], row["generation_column"], row["partition_column"], row["offset_column"]
+        ),
     )
+
+
+def identity_parameters(identity: IdentityColumns) -> dict[str, object]:
+    """Gives the columns of ``pipeline`` that name what identifies a row of the target."""
+    return {
+        "topic_column": identity.topic,
+        "generation_column": identity.generation,
+        "partition_column": identity.partition,
+        "offset_column": identity.offset,
+    }
 
 
 def hold_of(row: Row) -> Hold:

@@ -27,6 +27,7 @@ class ChangeKind(StrEnum):
     TOPIC_READ_AGAIN = "topic_read_again"
     TARGET_CHANGED = "target_changed"
     ISOLATION_LEVEL_CHANGED = "isolation_level_changed"
+    IDENTITY_COLUMNS_CHANGED = "identity_columns_changed"
     PIPELINE_RENAMED = "pipeline_renamed"
     TOPIC_ID_ADOPTED = "topic_id_adopted"
 

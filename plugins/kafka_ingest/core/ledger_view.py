@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from kafka_ingest.core.batch import Batch, Hold
 from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.settings import FirstRun, IsolationLevel
+from kafka_ingest.core.settings import FirstRun, IdentityColumns, IsolationLevel
 
 _ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,6 +23,7 @@ class PipelineRecord:
     cluster_id: str
     isolation_level: IsolationLevel
     first_run: FirstRun
+    identity: IdentityColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,16 @@ class KeySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityColumns:
+    """Names of the columns by which a row is found again. The first plan binds them: all rows have the same ones."""
+
+    topic: str
+    generation: str
+    partition: str
+    offset: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataColumns:
     """Names of the columns that tell where a row came from.
 
@@ -122,6 +132,11 @@ class MetadataColumns:
     timestamp: str = "kafka_timestamp"
     batch_id: str = "batch_id"
     timestamp_type: str | None = None
+
+    @property
+    def identity(self) -> IdentityColumns:
+        """The columns that identify a row."""
+        return IdentityColumns(self.topic, self.generation, self.partition, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
