@@ -15,6 +15,7 @@ from kafka_ingest.core.log_observations import observe
 from kafka_ingest.core.offset_changes import moved
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
 from kafka_ingest.core.staging import StageProgress
 from tests.builders import (
@@ -319,4 +320,26 @@ def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: Ledge
     load(world, batch)
     assert view(world).positions[0].committed_offset == 60
     # The chain begins anew where the recorded change has put the position.
+    assert world.ledger.violations("orders") == []
+
+
+def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(world: LedgerWorld) -> None:
+    blind = [replace(position(number, 0), topic_id=None) for number in (0, 1)]
+    read = [replace(offset_range(number, 0, 3), topic_id=None) for number in (0, 1)]
+    first = new_plan(*read, begins=tuple(blind))
+    load(world, world.ledger.record_plan(first, view(world)))
+    before = view(world).positions
+    known = [replace(position, topic_id=TOPIC_ID) for position in before]
+    plan = replace(
+        new_plan(offset_range(0, 50, 60), offset_range(1, 3, 4), request=LATER),
+        adopted=tuple(PositionMove(b, a) for b, a in zip(before, known, strict=True)),
+        skips=(moved(known[0], 50),),
+    )
+    batch = world.ledger.record_plan(plan, view(world, LATER))
+    assert [(p.committed_offset, p.topic_id, p.line) for p in view(world).positions] == [
+        (50, TOPIC_ID, 0),
+        (3, TOPIC_ID, 0),
+    ]
+    load(world, batch)
+    assert [p.committed_offset for p in view(world).positions] == [60, 4]
     assert world.ledger.violations("orders") == []

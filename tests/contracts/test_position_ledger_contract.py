@@ -13,6 +13,7 @@ from kafka_ingest.core.change_requests import (
     Change,
     ChangeRequest,
     ChangeTarget,
+    ReadTopicAgain,
     RenamePipeline,
     ResetBy,
     RetireTopic,
@@ -184,6 +185,13 @@ def test_a_retired_topic_stays_with_its_position_and_bounds_nothing(world: Ledge
     assert len(view(world).positions) == 3
     later = world.ledger.record_plan(new_plan(request=asked_by("b")), view(world, asked_by("b")))
     assert later.valid_through == NOON
+    again = (SettingChange("topic returns", "retired", "read"),)
+    change = asked(ReadTopicAgain("returns"), "r2")
+    recorded = record(world, change, ChangePlan(topic_read_again="returns", settings=again))
+    assert (recorded.kind, recorded.positions, recorded.settings) == ("topic_read_again", (), again)
+    assert not any(served.is_retired for served in view(world).served)
+    last = world.ledger.record_plan(new_plan(request=asked_by("c")), view(world, asked_by("c")))
+    assert last.valid_through is None
 
 
 def test_another_target_is_served_and_the_former_one_stays_taken(world: LedgerWorld) -> None:

@@ -124,6 +124,6 @@ POINTS = (
     CrashPoint(9, "audit.ledger.batch:after", "committed, the invariants were not checked"),
     CrashPoint(9, "audit.ledger.violations:after", "the invariants were checked, nothing is announced"),
     CrashPoint(9, "audit.ledger.unannounced:after", "unannounced batches were read"),
-    CrashPoint(9, "audit.ledger.mark_announced:before", "the announcement is not stored"),
-    CrashPoint(9, "audit.ledger.mark_announced:after", "the announcement is stored, nobody was told"),
+    CrashPoint(9, "audit.ledger.mark_announced:before", "consumers are told, the announcement is not stored"),
+    CrashPoint(9, "audit.ledger.mark_announced:after", "consumers are told, the announcement is stored"),
 )

@@ -19,7 +19,7 @@ from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
 from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
 from spark_jobs import in_process_runner
@@ -83,9 +83,10 @@ class EventfulRun:
         batch = plan_batch(settings, request, watched, settings_hash=settings_hash(settings.batch))
         if batch.state is not BatchState.COMMITTED:
             batch = self._load(batch, happening)
-        batch = audit_batch(batch.batch_id, request, ports.ledger).batch
+        report = audit_batch(batch.batch_id, request, ports.ledger)
+        record_announcement(report, ports.ledger)
         assert self.at.keys() <= happening.seen
-        return batch
+        return report.batch
 
     def _load(self, batch: Batch, happening: Happening) -> Batch:
         settings = find_pipeline(self.pipeline)

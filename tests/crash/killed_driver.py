@@ -34,7 +34,7 @@ from kafka_ingest.core.errors import CommitStateUnknown, IngestError
 from kafka_ingest.core.exit_codes import OK, exit_code
 from kafka_ingest.core.ports import TaskRunner
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import LoadPorts
 from kafka_ingest.steps.plan_batch import plan_batch
 from spark_jobs import in_process_runner, load_job
@@ -86,7 +86,8 @@ class Driver:
             self._batch_id = batch.batch_id
             if batch.state is not BatchState.COMMITTED and (code := self._load()) != OK:
                 return code
-            audit_batch(self._batch_id, self._request, watched(self._ledger, "audit.ledger", self.reached))
+            ledger = watched(self._ledger, "audit.ledger", self.reached)
+            record_announcement(audit_batch(self._batch_id, self._request, ledger), ledger)
         except IngestError as error:
             sys.stdout.write(f"{error}\n")
             return exit_code(error)

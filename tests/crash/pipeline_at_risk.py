@@ -25,7 +25,7 @@ from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
 from sandbox.paths import CHECKOUT
@@ -151,7 +151,9 @@ class PipelineAtRisk:
             runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
             ports = load_ports(environment, runner)
             batch = load_batch(batch.batch_id, ports, hold=environment.hold, report=lambda _: None)
-        return audit_batch(batch.batch_id, batch.request, self.ledger).batch
+        report = audit_batch(batch.batch_id, batch.request, self.ledger)
+        record_announcement(report, self.ledger)
+        return report.batch
 
     def run_until_nothing_is_left(self) -> None:
         """Runs later runs until one has nothing to read."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
+import structlog
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import TaskInstanceState
+from airflow.sdk.execution_time.task_runner import finalize
 
 from kafka_ingest.adapters.job_environment import OUTCOME_VARIABLE
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
@@ -65,18 +69,28 @@ class FakeSystem:
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Runs plan, load and audit of one DAG run; gives what the audit announced."""
+        self.plan_and_load(run_id)
+        return self.audit(run_id)
+
+    def plan_and_load(self, run_id: str) -> None:
         for task_id, operator in (("plan_batch", PlanBatchOperator), ("load_batch", LoadBatchOperator)):
             operator(task_id=task_id, pipeline=self.settings).execute(
                 run_context(ti=TaskInstance(task_id, run_id=run_id))
             )
-        return self.audit(run_id)
 
-    def audit(self, run_id: str) -> dict[str, Any]:
-        events = OutletEvents()
-        context: Any = {**run_context(ti=TaskInstance("audit_batch", run_id=run_id)), "outlet_events": events}
-        AuditBatchOperator(task_id="audit_batch", pipeline=self.settings).execute(context)
-        [extra] = events.extras.values()
-        return extra
+    def audit(self, run_id: str, *, ends_as: str | None = "success") -> dict[str, Any]:
+        """Audits; ``ends_as`` is what Airflow's server holds of the task afterwards, ``None``: the process dies before.
+
+        The end is Airflow's own, which calls the task's callbacks.
+        """
+        ti, events = TaskInstance("audit_batch", run_id=run_id, server_state=ends_as or "running"), OutletEvents()
+        task = AuditBatchOperator(task_id="audit_batch", pipeline=self.settings)
+        context: Any = {**run_context(ti=ti), "outlet_events": events, "task": task}
+        task.execute(context)
+        if ends_as:
+            instance: Any = SimpleNamespace(task=task, start_date=None, end_date=None)
+            finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
+        return next(iter(events.extras.values()), {})
 
     def _submission(self, _: object, batch: Batch, outcome_file: Path) -> JobSubmission:
         self._submitted = batch.batch_id

@@ -23,7 +23,8 @@ from kafka_ingest.operators.pipeline_dag import pipeline_dag
 from kafka_ingest.operators.report_left_out import ReportLeftOutOperator
 from kafka_ingest.steps.audit_batch import AuditReport
 from tests.builders import EMPTY_VIEW, NOON, batch_settings, offset_range, pipeline_settings, planned_batch
-from tests.dags.contexts import OutletEvents
+from tests.dags.all_fakes import FakeSystem
+from tests.dags.contexts import OutletEvents, TaskInstance, run_context
 
 LOADED = replace(
     planned_batch(offset_range(0, 0, 10), offset_range(1, 3, 5), state=BatchState.COMMITTED),
@@ -98,7 +99,67 @@ def test_audit_announces_the_run_s_batch_and_orphans(ledger: Any) -> None:
     assert {key: extra[key] for key in EXTRA} == EXTRA
     assert [batch["batch_id"] for batch in extra["also_announced"]] == [ORPHAN.batch_id]
     assert result["batch_id"] == LOADED.batch_id
-    assert ledger.mark_announced.call_args.args[0] == [LOADED.batch_id, ORPHAN.batch_id]
+    assert not ledger.mark_announced.called
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> FakeSystem:
+    system = FakeSystem()
+    system.install(monkeypatch)
+    return system
+
+
+def announced(extra: dict[str, Any]) -> list[dict[str, Any]]:
+    """Gives the offsets of the batches that an event tells of, its own first."""
+    return [batch["committed_offsets"] for batch in (extra, *extra["also_announced"])]
+
+
+@pytest.mark.parametrize("ends_as", [None, "failed", "up_for_retry"])
+def test_what_a_run_announced_before_it_died_is_announced_by_the_next_one(
+    system: FakeSystem, ends_as: str | None
+) -> None:
+    """The process dies before Airflow has success and event; or its server refuses the success."""
+    system.log.append("orders", b"1")
+    system.plan_and_load("dies")
+    assert announced(system.audit("dies", ends_as=ends_as)) == [{"orders": {"0": 1}}]
+    system.log.append("orders", b"2")
+    assert announced(system.run("next")) == [{"orders": {"0": 2}}, {"orders": {"0": 1}}]
+    system.log.append("orders", b"3")
+    assert announced(system.run("third")) == [{"orders": {"0": 3}}]
+
+
+def test_an_audit_that_is_tried_again_announces_the_same(system: FakeSystem) -> None:
+    system.log.append("orders", b"1")
+    system.plan_and_load("tried twice")
+    assert system.audit("tried twice", ends_as=None) == system.audit("tried twice")
+
+
+def test_a_run_that_finds_nothing_sends_no_event_and_the_asset_stays_one_of_the_dag(system: FakeSystem) -> None:
+    task = pipeline_dag(system.settings).get_task("audit_batch")
+    copy = task.prepare_for_execution()
+    assert isinstance(copy, AuditBatchOperator)
+    system.plan_and_load("empty")
+    events = OutletEvents()
+    context: Any = {**run_context(ti=TaskInstance("audit_batch", run_id="empty")), "outlet_events": events}
+    copy.execute(context)
+    assert (events.extras, copy.outlets, task.outlets) == ({}, [], [target_asset(system.settings.batch)])
+
+
+def test_an_empty_run_announces_what_a_dead_one_left(system: FakeSystem) -> None:
+    system.log.append("orders", b"1")
+    system.plan_and_load("dies")
+    system.audit("dies", ends_as=None)
+    assert announced(system.run("empty")) == [{}, {"orders": {"0": 1}}]
+    assert system.run("empty, too") == {}
+
+
+def test_callbacks_of_users_are_called_beside_ours(system: FakeSystem) -> None:
+    def theirs(_: Any) -> None: ...
+
+    for given in (theirs, [theirs]):
+        task = AuditBatchOperator(task_id="audit_batch", pipeline=system.settings, on_success_callback=given)
+        assert len(task.on_success_callback) == 2
+        assert task.on_success_callback[1] is theirs
 
 
 def test_audit_fails_at_once_when_the_load_was_only_marked_successful(ledger: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Producer
 
+from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld
-from tests.e2e.lines_pipeline import LinesPipeline, new_topic, require_lines_once
+from tests.e2e.lines_pipeline import LinesPipeline, new_topic, require_lines_once, send_lines
 
 KAFKA_SECONDS = 30
 
@@ -37,6 +39,26 @@ def test_c42_runs_of_an_empty_topic_are_green_and_start_no_spark(quiet: Quiet) -
         assert set(quiet.world.airflow.task_states(quiet.pipeline.dag_id, run_id).values()) == {"success", "skipped"}
         assert "there is nothing to read, Spark is not started" in quiet.log(run_id, "load_batch")
     assert quiet.world.committed(quiet.pipeline) == []
+
+
+def test_runs_that_load_nothing_send_no_asset_event_and_one_that_loads_sends_it_before_the_ledger_says_so(
+    quiet: Quiet,
+) -> None:
+    world, pipeline = quiet.world, quiet.pipeline
+    loaded = LinesPipeline("told", new_topic(world))
+    world.add(loaded)
+    send_lines(world, loaded.topic, [datetime.now(UTC)])
+    run_id = world.run(loaded)
+    waiting = "SELECT run_id FROM kafka_ingest.batch WHERE pipeline = %s AND announced_at IS NULL"
+
+    def is_stored() -> bool:
+        return all(world.ask(waiting, name) == [] for name in (pipeline.name, loaded.name))
+
+    # The callback runs after the task's success, so the run may have ended a moment before.
+    until(is_stored, "the ledger has the batches as announced", 60)
+    [event] = world.airflow.asset_events(source_dag_id=loaded.dag_id)
+    assert (event["source_run_id"], event["extra"]["rows"]) == (run_id, 1)
+    assert world.airflow.asset_events(source_dag_id=pipeline.dag_id) == []
 
 
 def test_c29_an_open_transaction_is_told_by_a_green_run_and_its_records_come_once_when_it_ends(quiet: Quiet) -> None:

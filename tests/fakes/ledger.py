@@ -204,7 +204,7 @@ class FakeLedger:
             db.positions[plan.pipeline, position.topic_partition] = position
         for observation in plan.observations:
             db.observations[plan.pipeline, observation.topic_partition] = observation
-        for after in (skip.after for skip in plan.skips):
+        for after in (move.after for move in (*plan.adopted, *plan.skips)):
             assert after is not None
             db.positions[plan.pipeline, after.topic_partition] = after
         for place, time in plan.valid_through.items():

@@ -46,7 +46,8 @@ class FakePositionLedger:
             self._supersede(change.supersedes)
             for move in change.plan.moves:
                 self._move(bound.pipeline, move)
-            self._retire(change.plan.retired_topic, bound)
+            self._retire(change.plan.retired_topic, bound, is_retired=True)
+            self._retire(change.plan.topic_read_again, bound, is_retired=False)
             self._bind(change.plan.binding, bound)
             return self._record(change)
 
@@ -62,10 +63,10 @@ class FakePositionLedger:
             self.database.positions[key] = move.after
             self.database.bound_lines[key] = move.after.line
 
-    def _retire(self, topic: str | None, bound: PipelineRecord) -> None:
+    def _retire(self, topic: str | None, bound: PipelineRecord, *, is_retired: bool) -> None:
         if topic is not None:
             key = (bound.target_schema, bound.target_table, bound.cluster_id, topic)
-            self.database.served[key] = replace(self.database.served[key], is_retired=True)
+            self.database.served[key] = replace(self.database.served[key], is_retired=is_retired)
 
     def _is_served_by_others(self, after: PipelineRecord, bound: PipelineRecord) -> bool:
         served, place = self.database.served, (after.target_schema, after.target_table, after.cluster_id)

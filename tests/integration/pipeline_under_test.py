@@ -24,7 +24,7 @@ from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
 from spark_jobs.in_process_runner import InProcessRunner
@@ -92,7 +92,9 @@ class PipelineUnderTest:
         batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
         if batch.state is not BatchState.COMMITTED:
             batch = self._loaded(settings, batch)
-        return batch_summary(audit_batch(batch.batch_id, batch.request, ports.ledger).batch)
+        report = audit_batch(batch.batch_id, batch.request, ports.ledger)
+        record_announcement(report, ports.ledger)
+        return batch_summary(report.batch)
 
     def _loaded(self, settings: PipelineSettings, batch: Batch) -> Batch:
         environment = JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)

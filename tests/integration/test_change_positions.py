@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_ingest.cli import main
+from kafka_ingest.core.errors import TopicRecreated
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced
@@ -35,7 +36,10 @@ def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
 def recreate(admin: AdminClient, topic: str, partitions: int) -> None:
     admin.delete_topics([topic])[topic].result(30)
     until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    recreate_deleted(admin, topic, partitions)
 
+
+def recreate_deleted(admin: AdminClient, topic: str, partitions: int) -> None:
     def created() -> bool:
         # A broker may still know the former topic for a moment.
         return admin.create_topics([NewTopic(topic, partitions, 1)])[topic].exception(30) is None
@@ -268,6 +272,18 @@ def test_a_retired_topic_is_read_no_more_and_does_not_hold_back_the_others(
     assert summary["ranges"] == {kept: {"0": [1, 2]}}
     _, lags, _ = pipeline.command("lag", "events")
     assert [lag["topic"] for lag in lags] == [kept]
+    recreate_deleted(admin, gone, 1)
+    produce(producer, gone, "y", "z")
+    assert pipeline.load_here()["ranges"] == {}
+    [(warnings,)] = pipeline.query("SELECT warnings FROM kafka_ingest.batch ORDER BY ordinal DESC LIMIT 1")
+    assert f"change events read-topic-again {gone}" in warnings[0]
+    change(pipeline, "read-topic-again", gone)
+    assert pipeline.load_here()["ranges"] == {gone: {"0": [0, 2]}}
+    loaded = pipeline.query(
+        "SELECT kafka_generation, kafka_offset FROM shop.events WHERE kafka_topic = %s ORDER BY 1, 2", gone
+    )
+    assert loaded == [(0, 0), (1, 0), (1, 1)]
+    assert pipeline.query("SELECT count(*) FROM kafka_ingest.position_change WHERE kind = 'topic_read_again'") == [(1,)]
 
 
 def test_another_target_begins_where_the_former_one_ended(
@@ -373,3 +389,30 @@ def test_people_see_a_table_and_what_to_do_next(
     assert shown.err == "nothing was written: add --apply to make this change\n"
     assert main(["change", "events", "reset", "--to", "earliest", "--apply"]) == 78
     assert "reason" in pipeline.capture.readouterr().err
+
+
+def test_a_pipeline_planned_without_topic_ids_goes_on_with_them_and_stops_at_a_recreated_topic(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+) -> None:
+    name = topic(partitions=2)
+    pipeline.write(name, kafka={"topics": [name], "topic_identity": "none"})
+    produce(producer, name, "a", "b")
+    pipeline.load_here()
+    pipeline.write(name)
+    produce(producer, name, "c", partition=1)
+    pipeline.load_here(run_id="with ids")
+    assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1))
+    adopted = (
+        "SELECT partition, from_topic_id, to_topic_id IS NOT NULL, from_offset = to_offset, who"
+        " FROM kafka_ingest.position_change WHERE kind = 'topic_id_adopted' ORDER BY partition"
+    )
+    who = "DAG test, run with ids"
+    assert pipeline.query(adopted) == [(0, None, True, True, who), (1, None, True, True, who)]
+    assert pipeline.command("audit", "events")[:2] == (0, [])
+    recreate(admin, name, 2)
+    with pytest.raises(TopicRecreated):
+        pipeline.load_here()
+    change(pipeline, "accept-recreation", name)
+    produce(producer, name, "z")
+    pipeline.load_here()
+    assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1)) + everything(1, p0=(0, 1))

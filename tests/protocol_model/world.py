@@ -14,7 +14,7 @@ from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import Log
 from kafka_ingest.core.roll_back import RollBackRequest
 from kafka_ingest.core.settings import FirstRunKind, HoldSettings, PipelineSettings
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.change_position import ChangePorts, apply_change
 from kafka_ingest.steps.load_batch import LoadPorts, load_batch
 from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch
@@ -210,7 +210,8 @@ class World:
         return batch
 
     def audit(self, batch_id: str, request: Request, attempt: Attempt) -> None:
-        audit_batch(batch_id, request, gated(self.store.ledger, "ledger", attempt))
+        ledger = gated(self.store.ledger, "ledger", attempt)
+        record_announcement(audit_batch(batch_id, request, ledger), ledger)
 
     def _log_of(self, attempt: Attempt) -> Log:
         return gated(LogOfCluster(self.log.log, attempt.cluster_id), "log", attempt)

@@ -24,6 +24,7 @@ from kafka_ingest.core.change_requests import (
     ChangeRequest,
     ChangeTarget,
     LogPlace,
+    ReadTopicAgain,
     RenamePipeline,
     ResetBy,
     ResetToOffsets,
@@ -88,6 +89,7 @@ def test_an_empty_form_is_a_preflight_that_starts_no_job() -> None:
         ({"kind": "accept-same-log"}, AcceptSameLog()),
         ({"kind": "rename", "former_name": "shop_orders"}, RenamePipeline("shop_orders")),
         ({"kind": "retire-topic", "only": "payments"}, RetireTopic("payments")),
+        ({"kind": "read-topic-again", "only": "payments"}, ReadTopicAgain("payments")),
         ({"kind": "change-target"}, ChangeTarget()),
         ({"kind": "change-isolation-level"}, ChangeIsolationLevel()),
     ],
@@ -169,6 +171,7 @@ def test_every_fault_is_listed_at_once() -> None:
         ({"kind": "accept-cluster", "begin": "middle"}, "begin: expected one of earliest, latest; found 'middle'"),
         ({"kind": "accept-recreation", "only": "orders 0"}, "only: expected topics: all partitions"),
         ({"kind": "retire-topic", "only": "orders\npayments"}, "only: expected one topic; found more, or partitions"),
+        ({"kind": "read-topic-again", "only": "orders 0"}, "only: expected one topic; found more, or partitions"),
         ({"kind": "preflight", "apply": True}, "apply: expected nothing for preflight; found a value"),
     ],
 )

@@ -15,6 +15,7 @@ from kafka_ingest.core.change_requests import (
     ChangeRequest,
     ChangeTarget,
     LogPlace,
+    ReadTopicAgain,
     RenamePipeline,
     ResetToPlace,
     RetireTopic,
@@ -24,6 +25,7 @@ from kafka_ingest.core.choose_changes import choose_changes
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.ledger_view import PlanView, ServedTopic
 from kafka_ingest.core.log_state import LogSnapshot
+from kafka_ingest.core.offsets import Position
 from kafka_ingest.core.position_changes import ChangePlan, PositionPoint, SettingChange
 from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TargetSettings, TopicIdentity
 from tests.builders import (
@@ -94,6 +96,35 @@ def test_without_topic_ids_a_recreation_is_accepted_only_by_name() -> None:
     assert choose(AcceptRecreation(), view, log, settings=BLIND) == ChangePlan()
     [change] = choose(AcceptRecreation(("orders",)), view, log, settings=BLIND).positions
     assert change.after == PositionPoint(0, 1, 0, None, CLUSTER)
+
+
+def test_a_recreation_of_a_topic_whose_id_was_never_stored_is_accepted_by_name() -> None:
+    """Planned under none, re-created, and the brokers tell ids by now."""
+    log = snapshot({"orders": [partition_state(0, 0, 50)]}, topic_id=OTHER_ID)
+    view = view_of(replace(position(0, 100), topic_id=None))
+    assert choose(AcceptRecreation(), view, log) == ChangePlan()
+    [change] = choose(AcceptRecreation(("orders",)), view, log).positions
+    assert change.after == PositionPoint(0, 1, 0, OTHER_ID, CLUSTER)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_recreated_topic_is_known_by_the_id_of_any_partition(known: int) -> None:
+    ids = {known: TOPIC_ID}
+    positions = [replace(position(number, 5), topic_id=ids.get(number)) for number in (0, 1)]
+    log = snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]}, topic_id=OTHER_ID)
+    after = [c.after for c in choose(AcceptRecreation(), view_of(*positions), log).positions]
+    assert after == [PositionPoint(0, 1, 0, OTHER_ID, CLUSTER)] * 2
+
+
+@pytest.mark.parametrize(("ids", "names"), [((None, TOPIC_ID), []), ((TOPIC_ID, "older"), ["TopicRecreated"])])
+def test_the_same_log_under_another_cluster_is_shown_by_all_ids_that_are_stored(
+    ids: tuple[str | None, str], names: list[str]
+) -> None:
+    positions = [replace(position(number, 5), topic_id=topic_id) for number, topic_id in enumerate(ids)]
+    log = snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]}, cluster_id=OTHER_CLUSTER)
+    plan = choose(AcceptSameLog(), view_of(*positions), log)
+    assert [fault.error.__name__ for fault in plan.faults] == names
+    assert len(plan.moves) == (0 if names else 2)
 
 
 def test_a_recreated_topic_with_a_partition_without_offsets_has_to_wait() -> None:
@@ -184,6 +215,70 @@ def test_a_topic_is_retired_once_and_only_by_the_pipeline_that_loads_it() -> Non
     others = replace(view, served=(view.served[0], ServedTopic("sales", CLUSTER, "returns")))
     assert [f.where for f in choose(RetireTopic("returns"), others).faults] == ["topic returns"]
     assert [f.where for f in choose(RetireTopic("misspelt"), view).faults] == ["topic misspelt"]
+
+
+def retired(*positions: Position) -> PlanView:
+    """A ledger of which topic "orders" is retired."""
+    view = view_of(*positions)
+    return replace(view, served=tuple(replace(s, is_retired=s.topic == "orders") for s in view.served))
+
+
+def test_a_retired_topic_that_is_read_again_goes_on_from_its_positions() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 50), partition_state(1, 0, 9)]})
+    plan = choose(ReadTopicAgain("orders"), retired(position(0, 5)), log)
+    assert (plan.topic_read_again, plan.moves, plan.faults) == ("orders", (), ())
+    assert plan.settings == (SettingChange("topic orders", "retired", "read"),)
+
+
+def test_a_retired_topic_that_was_created_again_is_read_again_as_a_new_generation() -> None:
+    log = snapshot({"orders": [partition_state(0, 4, 50), partition_state(2, 0, 9)]}, topic_id=OTHER_ID)
+    plan = choose(ReadTopicAgain("orders"), retired(position(0, 5), position(1, 7)), log)
+    assert (plan.topic_read_again, plan.faults) == ("orders", ())
+    assert [c.after for c in plan.positions] == [
+        PositionPoint(4, 1, 0, OTHER_ID, CLUSTER),
+        None,
+        PositionPoint(0, 1, 0, OTHER_ID, CLUSTER),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "topic_id", "after"),
+    [
+        pytest.param(SETTINGS, TOPIC_ID, PositionPoint(5, 0, 0, TOPIC_ID, OTHER_CLUSTER), id="the same log, by its id"),
+        pytest.param(SETTINGS, OTHER_ID, PositionPoint(0, 1, 0, OTHER_ID, OTHER_CLUSTER), id="another log"),
+        pytest.param(BLIND, None, PositionPoint(0, 1, 0, None, OTHER_CLUSTER), id="nothing shows that it is the same"),
+    ],
+)
+def test_a_topic_that_was_retired_on_a_former_cluster_is_read_again_on_the_accepted_one(
+    settings: PipelineSettings, topic_id: str | None, after: PositionPoint
+) -> None:
+    """The change of the cluster has left the positions of the retired topic alone."""
+    view = retired(position(0, 5))
+    assert view.pipeline is not None
+    served = tuple(replace(s, cluster_id=OTHER_CLUSTER) for s in view.served)
+    view = replace(view, pipeline=replace(view.pipeline, cluster_id=OTHER_CLUSTER), served=served)
+    log = snapshot({"orders": [partition_state(0, 0, 50)]}, cluster_id=OTHER_CLUSTER, topic_id=topic_id)
+    [change] = choose(ReadTopicAgain("orders"), view, log, settings=settings).positions
+    assert change.after == after
+
+
+def test_only_a_retired_topic_that_is_there_is_read_again() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 50)]})
+    assert choose(ReadTopicAgain("orders"), view_of(position(0, 5)), log) == ChangePlan()
+
+    def fault(topic: str, seen: LogSnapshot) -> tuple[str, str]:
+        [found] = choose(ReadTopicAgain(topic), retired(position(0, 5)), seen).faults
+        return found.error.__name__, found.where
+
+    assert fault("misspelt", log) == ("ConfigError", "topic misspelt")
+    assert fault("orders", snapshot({})) == ("TopicMissing", "topic orders")
+    assert fault("orders", snapshot({}, cluster_id=OTHER_CLUSTER)) == ("ClusterChanged", "the Kafka connection")
+
+
+def test_a_recreation_of_a_retired_topic_is_sent_to_the_change_that_reads_it_again() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 50)]}, topic_id=OTHER_ID)
+    [fault] = choose(AcceptRecreation(("orders",)), retired(position(0, 5)), log).faults
+    assert (fault.found, "change orders read-topic-again orders" in fault.next_command) == ("a retired one", True)
 
 
 def test_the_target_becomes_what_the_file_says() -> None:

@@ -22,14 +22,16 @@ from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
 from kafka_ingest.core.offset_changes import choose_offsets
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.position_changes import ChangePlan
-from kafka_ingest.core.settings import PartitionOffset
+from kafka_ingest.core.settings import PartitionOffset, TopicIdentity
 from tests.builders import CLUSTER, NOON, partition_state, position, snapshot, view_of
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
 
-def choose(change: OffsetChange, view: PlanView, log: LogSnapshot) -> ChangePlan:
-    return choose_offsets(change, view, log, {})
+def choose(
+    change: OffsetChange, view: PlanView, log: LogSnapshot, identity: TopicIdentity = TopicIdentity.TOPIC_ID
+) -> ChangePlan:
+    return choose_offsets(change, view, log, {}, identity=identity)
 
 
 def after(plan: ChangePlan) -> dict[int, tuple[int, int, int]]:
@@ -88,7 +90,7 @@ def test_a_time_is_the_first_offset_at_or_after_it_within_the_readable_log() -> 
     log = snapshot({"orders": [partition_state(0, 0, 200), partition_state(1, 40, 200, end=150)]})
     view = view_of(position(0, 100), position(1, 100))
     found = {P0: TimedOffset(60, 5), P1: TimedOffset(200)}
-    plan = choose_offsets(ResetToTime(1), view, log, found)
+    plan = choose_offsets(ResetToTime(1), view, log, found, identity=TopicIdentity.TOPIC_ID)
     assert after(plan) == {0: (60, 1, 100), 1: (150, 0, 150)}
 
 
@@ -198,3 +200,10 @@ def test_offsets_of_another_log_are_faults() -> None:
     ]
     gone = choose(change, view, snapshot({}))
     assert [f.error.__name__ for f in gone.faults] == ["TopicMissing"] * 3
+
+
+def test_positions_with_topic_ids_can_be_reset_where_brokers_tell_none_and_none_is_asked_for() -> None:
+    log = snapshot({"orders": [partition_state(0, 20, 200)]}, topic_id=None)
+    change, view = ResetToPlace(LogPlace.EARLIEST), view_of(position(0, 100))
+    assert after(choose(change, view, log, TopicIdentity.NONE)) == {0: (20, 1, 100)}
+    assert [fault.error.__name__ for fault in choose(change, view, log).faults] == ["TopicRecreated"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_ingest.core.errors import PartitionsFaulty, TopicRecreated
+from kafka_ingest.core.lag_settings import LagAction, LagPolicy
 from kafka_ingest.core.ledger_view import PlanView, ServedTopic
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
@@ -296,6 +297,18 @@ def test_a_retired_topic_is_neither_read_nor_missed() -> None:
         assert (spans(choice), choice.faults, choice.backlog_offsets) == ([("orders", 0, 100, 120)], (), 20)
 
 
+def test_a_retired_topic_that_exists_is_told_with_the_command_that_reads_it_again() -> None:
+    view = retired(view_of(position(0, 100), position(0, 7, topic="returns")), "returns")
+    settings, orders = pipeline_settings("orders", "returns"), [partition_state(0, 0, 100)]
+    [warning] = choose(settings, view, snapshot({"orders": orders, "returns": [partition_state(0, 0, 1)]})).warnings
+    assert warning == (
+        "topic returns exists and is not read, because it is retired: take it out of the pipeline file's selection, or "
+        'let it be read again: python -m kafka_ingest change orders read-topic-again returns --reason "..."'
+    )
+    assert choose(settings, view, snapshot({"orders": orders})).warnings == ()
+    assert choose(settings, view, snapshot({"orders": orders, "returns": []})).warnings == ()
+
+
 def test_a_pattern_that_matches_nothing_but_retired_topics_reads_nothing() -> None:
     settings = pipeline_settings()
     settings = replace(settings, plan=replace(settings.plan, topics=TopicSelection(pattern="ord.*")))
@@ -329,3 +342,52 @@ def test_faults_that_a_position_change_resolves_name_its_command() -> None:
     assert f"{command} retire-topic orders" in next_command(snapshot({}))
     renamed = replace(EMPTY_VIEW, served=(ServedTopic("sales", "cluster-1", "orders"),))
     assert f"{command} rename --from sales" in next_command(snapshot({"orders": [partition_state(0, 0, 9)]}), renamed)
+
+
+def test_positions_without_a_topic_id_take_over_the_brokers_and_their_ranges_carry_it() -> None:
+    """Planned under none; both partitions take it over, whether there is something to read or not."""
+    blind = (replace(position(0, 100), topic_id=None), replace(position(1, 80), topic_id=None))
+    log = snapshot({"orders": [partition_state(0, 0, 150), partition_state(1, 0, 80)]})
+    choice = choose(pipeline_settings(), view_of(*blind), log)
+    assert choice.faults == ()
+    assert [(move.before, move.after) for move in choice.adopted] == [
+        (blind[0], position(0, 100)),
+        (blind[1], position(1, 80)),
+    ]
+    assert [(r.partition, r.topic_id, r.start, r.end) for r in choice.ranges] == [(0, TOPIC_ID, 100, 150)]
+    [warning] = choice.warnings
+    assert warning == (
+        f"topic orders: its positions had no topic id (topic_identity: none) and take over {TOPIC_ID}; "
+        "from now on a re-created topic is noticed"
+    )
+
+
+def test_a_position_that_takes_over_a_topic_id_and_skips_its_lag_does_the_one_before_the_other() -> None:
+    policy = LagPolicy(LagAction.SKIP_TO, max_lag_offsets=10, keep_offsets=5)
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, lag_policy=policy))
+    view = view_of(replace(position(0, 100), topic_id=None))
+    choice = choose(settings, view, snapshot({"orders": [partition_state(0, 0, 150)]}))
+    [adopted], [skip] = choice.adopted, choice.skips
+    assert (adopted.after, skip.before) == (position(0, 100), position(0, 100))
+    assert [(r.start, r.end, r.topic_id) for r in choice.ranges] == [(145, 150, TOPIC_ID)]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_recreated_topic_is_noticed_by_the_id_of_any_partition(partition: int) -> None:
+    """The other partition joined under none: it has no id."""
+    known, blind = replace(position(partition, 5), topic_id="topic-id-0"), position(1 - partition, 5)
+    view = view_of(*sorted((known, replace(blind, topic_id=None)), key=lambda p: p.partition))
+    choice = choose(
+        pipeline_settings(), view, snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]})
+    )
+    assert (fault_names(choice), choice.ranges, choice.adopted) == (["TopicRecreated"], (), ())
+    assert "topic id topic-id-0" in choice.faults[0].expected
+
+
+def test_positions_keep_their_topic_id_under_none_and_are_read_on_from() -> None:
+    settings = pipeline_settings(batch=replace(batch_settings(), topic_identity=TopicIdentity.NONE))
+    log = snapshot({"orders": [partition_state(0, 0, 9), partition_state(1, 0, 9)]}, topic_id=None)
+    choice = choose(settings, view_of(position(0, 5)), log)
+    assert (choice.faults, choice.adopted) == ((), ())
+    assert [(r.partition, r.start, r.topic_id) for r in choice.ranges] == [(0, 5, TOPIC_ID), (1, 0, None)]

@@ -31,7 +31,7 @@ from kafka_ingest.core.roll_back import (
     WrittenRange,
 )
 from kafka_ingest.core.roll_back_choice import choose_roll_back, undone_topics
-from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.core.settings import IsolationLevel, TopicIdentity
 from tests.builders import CLUSTER, held, offset_range, partition_state, planned_batch, position, snapshot, view_of
 
 WHOLE_LOG = snapshot({"orders": [partition_state(0, 0, 1_000), partition_state(1, 0, 1_000)]})
@@ -274,3 +274,13 @@ def test_a_view_still_stands_while_only_clock_and_claim_move() -> None:
     assert busy.still_stands(later)
     assert not busy.still_stands(seen)
     assert not seen.still_stands(replace(seen, bound_lines={TopicPartition("orders", 0): 1}))
+
+
+def test_a_batch_that_was_loaded_without_comparing_topic_ids_is_rolled_back_where_brokers_tell_none() -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 1_000)]}, topic_id=None)
+    loaded = writer("b1", offset_range(0, 10, 25))
+    settings = replace(loaded.batch.settings, topic_identity=TopicIdentity.NONE)
+    blind = replace(loaded, batch=replace(loaded.batch, settings=settings))
+    assert choose(view(blind, positions=(position(0, 25),)), log=log).faults == ()
+    [fault] = choose(view(loaded, positions=(position(0, 25),)), log=log).faults
+    assert fault.error is TopicRecreated

@@ -25,7 +25,7 @@ from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
 from kafka_ingest.core.staging import StageResult, StageTask
 from kafka_ingest.core.summary import batch_summary, load_summary
-from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
+from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
 from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch, preview_plan
 from tests.builders import pipeline_settings
@@ -325,6 +325,15 @@ def test_an_audit_announces_its_own_batch_first_and_then_those_nobody_announced(
     report = world.audit(own, SECOND)
     assert [b.batch_id for b in report.announced] == [own.batch_id, orphan.batch_id]
     assert [b.batch_id for b in world.audit(own, SECOND).announced] == [own.batch_id, orphan.batch_id]
+    record_announcement(report, world.ledger)
+    assert [b.batch_id for b in world.ledger.unannounced("orders", Request("orders", "a later run"))] == []
+
+
+def test_an_audit_by_itself_stores_no_announcement(world: World) -> None:
+    world.log.append("orders", b"a")
+    own = world.load(world.plan(FIRST))
+    world.audit(own, FIRST)
+    assert [b.batch_id for b in world.ledger.unannounced("orders", SECOND)] == [own.batch_id]
 
 
 def test_a_load_marked_successful_by_hand_does_not_pass_the_audit(world: World) -> None:

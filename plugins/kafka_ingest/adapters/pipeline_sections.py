@@ -68,7 +68,9 @@ class KafkaSection(Section):
     topic_identity: Literal["topic_id", "none"] = Field(
         default="topic_id",
         description="Whether a deleted and re-created topic is recognised by its topic id. `none` only for brokers "
-        "that tell no topic id (before Kafka 2.8): then nothing protects against a re-created topic.",
+        "that tell no topic id (before Kafka 2.8): then nothing protects against a re-created topic. The key can be "
+        "changed at any time: under `none` positions keep the ids that they have, and the first plan under `topic_id` "
+        "gives the broker's id to those without one.",
     )
 
 

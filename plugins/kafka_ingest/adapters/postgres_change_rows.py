@@ -40,21 +40,22 @@ def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
 def change_arrays(change: NewChange) -> dict[str, list[Any]]:
     """Gives the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
     changes: Sequence[PositionChange | None] = change.plan.positions or [None]
+    topic = change.plan.retired_topic or change.plan.topic_read_again
     arrays: dict[str, list[Any]] = {
-        "topic": [c.topic if c else change.plan.retired_topic for c in changes],
+        "topic": [c.topic if c else topic for c in changes],
         "partition": [c.partition if c else None for c in changes],
         "details": [json.dumps(_details(change, c), ensure_ascii=False) for c in changes],
     }
     return {**arrays, **_point_arrays(changes)}
 
 
-def skip_arrays(skips: Sequence[PositionMove]) -> dict[str, list[Any]]:
-    """Gives the rows of what a plan skips as arrays: one element a partition."""
-    changes = [skip.change for skip in skips]
+def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
+    """Gives the rows of positions that a plan moves as arrays: one element a partition."""
+    changes = [move.change for move in moves]
     return {
         "topic": [c.topic for c in changes],
         "partition": [c.partition for c in changes],
-        "details": [json.dumps({"given_up": list(c.given_up or ())}) for c in changes],
+        "details": [json.dumps({"given_up": list(c.given_up)} if c.given_up else {}) for c in changes],
         **_point_arrays(changes),
     }
 

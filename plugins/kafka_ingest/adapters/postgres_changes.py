@@ -104,6 +104,7 @@ def _write_change(cursor: Cursor, change: NewChange, seen: ChangeView) -> Record
     _supersede(cursor, change, seen)
     _move_positions(cursor, change)
     _retire_topic(cursor, change, bound)
+    _read_topic_again(cursor, change, bound)
     _bind(cursor, change, seen, bound)
     run_query(
         cursor,
@@ -155,6 +156,14 @@ def _retire_topic(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> N
         return
     if run_query(cursor, "retire_topics", **_served_place(bound), topics=[topic]) != 1:
         raise _moved(change, f"topic {topic} is no longer served")
+
+
+def _read_topic_again(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> None:
+    topic = change.plan.topic_read_again
+    if topic is None:
+        return
+    if run_query(cursor, "read_topic_again", **_served_place(bound), topic=topic) != 1:
+        raise _moved(change, f"topic {topic} is no longer retired")
 
 
 def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
 import psycopg2
 
-from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays, skip_arrays
+from kafka_ingest.adapters.postgres_change_rows import before_arrays, move_arrays, place_arrays
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_rows import (
     fetch_row,
@@ -30,6 +31,7 @@ from kafka_ingest.core.change_requests import ChangeKind
 from kafka_ingest.core.errors import ConfigError, LedgerMoved
 from kafka_ingest.core.ledger_view import PlanView, ServedTopic
 from kafka_ingest.core.new_plan import NewPlan
+from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
 
 
@@ -72,6 +74,7 @@ def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
         _supersede(cursor, plan, seen)
         batch_id = str(uuid4())
         _insert_served_topics(cursor, plan, is_first=seen.pipeline is None)
+        _adopt_topic_ids(cursor, plan, batch_id)
         _skip_lag(cursor, plan, batch_id)
         _insert_positions(cursor, plan, batch_id, is_first=seen.pipeline is None)
         _set_valid_through(cursor, plan)
@@ -161,8 +164,21 @@ def _served_already(cursor: Cursor, plan: NewPlan, topics: set[str]) -> ConfigEr
     )
 
 
+def _adopt_topic_ids(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
+    # A request id of its own: a request changes a partition once, and the same plan may skip its lag, too.
+    request_id, why = f"plan:{batch_id}:topic_id", "topic_identity: topic_id, none before"
+    _move(cursor, plan, plan.adopted, kind=ChangeKind.TOPIC_ID_ADOPTED, request_id=request_id, why=why)
+
+
 def _skip_lag(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    pairs = [(skip.before, skip.after) for skip in plan.skips if skip.before and skip.after]
+    request_id, why = f"plan:{batch_id}", "lag_policy: skip_to"
+    _move(cursor, plan, plan.skips, kind=ChangeKind.LAG_SKIPPED, request_id=request_id, why=why)
+
+
+def _move(
+    cursor: Cursor, plan: NewPlan, moves: Sequence[PositionMove], *, kind: ChangeKind, request_id: str, why: str
+) -> None:
+    pairs = [(move.before, move.after) for move in moves if move.before and move.after]
     if not pairs:
         return
     before, after = [b for b, _ in pairs], [a for _, a in pairs]
@@ -171,16 +187,16 @@ def _skip_lag(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
         cursor, "change_positions", pipeline=plan.pipeline, **position_arrays(after), **before_arrays(before)
     )
     if changed != len(pairs):
-        raise _moved(plan, f"{changed} of {len(pairs)} positions whose lag is skipped stand as they were seen")
+        raise _moved(plan, f"{changed} of {len(pairs)} positions stand as they were seen ({kind.value})")
     run_query(
         cursor,
         "insert_position_changes",
-        request_id=f"plan:{batch_id}",
-        kind=ChangeKind.LAG_SKIPPED.value,
+        request_id=request_id,
+        kind=kind.value,
         pipeline=plan.pipeline,
         who=str(plan.request),
-        why="lag_policy: skip_to",
-        **skip_arrays(plan.skips),
+        why=why,
+        **move_arrays(moves),
     )
 
 

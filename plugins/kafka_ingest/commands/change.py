@@ -71,6 +71,7 @@ def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Chang
         "accept-same-log": changes.AcceptSameLog,
         "rename": lambda: changes.RenamePipeline(options.former_name),
         "retire-topic": lambda: changes.RetireTopic(options.topic),
+        "read-topic-again": lambda: changes.ReadTopicAgain(options.topic),
         "change-target": changes.ChangeTarget,
         "change-isolation-level": changes.ChangeIsolationLevel,
     }

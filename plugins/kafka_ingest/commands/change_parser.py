@@ -38,8 +38,14 @@ def add_change(commands: Parsers) -> None:
     _add_kind(kinds, "accept-same-log", "the cluster has another id but the same topics, by their ids: positions stay")
     rename = _add_kind(kinds, "rename", "the pipeline file has a new name: let the ledger follow")
     rename.add_argument("--from", dest="former_name", required=True, metavar="NAME", help="the name until now")
-    retire = _add_kind(kinds, "retire-topic", "read a topic no more; rows and positions stay")
-    retire.add_argument("topic", metavar="TOPIC", help="the topic")
+    for name, summary in (
+        ("retire-topic", "read a topic no more; rows and positions stay"),
+        (
+            "read-topic-again",
+            "read a retired topic again: from its positions, or as a new one where it was created again",
+        ),
+    ):
+        _add_kind(kinds, name, summary).add_argument("topic", metavar="TOPIC", help="the topic")
     _add_kind(kinds, "change-target", "load into the table that the pipeline file names now")
     _add_kind(kinds, "change-isolation-level", "read under the isolation level that the pipeline file names now")
 

@@ -33,7 +33,7 @@ from kafka_ingest.core.ports import Ledger
 from kafka_ingest.core.run_form import run_options
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_summary
-from kafka_ingest.steps.audit_batch import audit_batch
+from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
 from kafka_ingest.steps.mirror_group import mirror_group
 from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
 from kafka_ingest.steps.plan_remarks import plan_remarks
@@ -60,6 +60,8 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
         return AUDIT_FOUND
     mirror_group(settings, request, ports.ledger, lambda: group_mirror(settings))
     output.record(batch_summary(batch) if output.as_json else _result(batch))
+    # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
+    record_announcement(AuditReport(batch, (batch,)), ports.ledger)
     for fault in batch.left_out:
         output.note(f"left out: {fault}")
     return STOP_AND_CALL if batch.left_out else OK

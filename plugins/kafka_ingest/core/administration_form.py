@@ -31,6 +31,7 @@ class AdministrationKind(StrEnum):
     ACCEPT_SAME_LOG = "accept-same-log"
     RENAME = "rename"
     RETIRE_TOPIC = "retire-topic"
+    READ_TOPIC_AGAIN = "read-topic-again"
     CHANGE_TARGET = "change-target"
     CHANGE_ISOLATION_LEVEL = "change-isolation-level"
     ROLL_BACK = "roll-back"
@@ -93,6 +94,7 @@ _KEYS: Mapping[AdministrationKind, _Keys] = {
     AdministrationKind.ACCEPT_SAME_LOG: _keys(),
     AdministrationKind.RENAME: _keys("former_name"),
     AdministrationKind.RETIRE_TOPIC: _keys("only"),
+    AdministrationKind.READ_TOPIC_AGAIN: _keys("only"),
     AdministrationKind.CHANGE_TARGET: _keys(),
     AdministrationKind.CHANGE_ISOLATION_LEVEL: _keys(),
     AdministrationKind.ROLL_BACK: _keys("batches", possible=("allow_compacted",)),
@@ -206,7 +208,8 @@ def _reset_text(read: Mapping[str, Any]) -> str:
 def _wrong_selection(kind: AdministrationKind, only: Selection | None) -> Iterator[tuple[str, str, str]]:
     if only is None:
         return
-    if kind is AdministrationKind.RETIRE_TOPIC and (only.partitions or len(only.topics) != 1):
+    of_one_topic = kind in (AdministrationKind.RETIRE_TOPIC, AdministrationKind.READ_TOPIC_AGAIN)
+    if of_one_topic and (only.partitions or len(only.topics) != 1):
         yield "only", "one topic", "more, or partitions"
     if kind is AdministrationKind.ACCEPT_RECREATION and only.partitions:
         yield "only", "topics: all partitions of a topic were created again", "partitions"
@@ -254,6 +257,7 @@ def _change(kind: AdministrationKind, read: Mapping[str, Any]) -> Change:
         AdministrationKind.ACCEPT_SAME_LOG: changes.AcceptSameLog,
         AdministrationKind.RENAME: lambda: changes.RenamePipeline(read["former_name"]),
         AdministrationKind.RETIRE_TOPIC: lambda: changes.RetireTopic(*only.topics),
+        AdministrationKind.READ_TOPIC_AGAIN: lambda: changes.ReadTopicAgain(*only.topics),
         AdministrationKind.CHANGE_TARGET: changes.ChangeTarget,
         AdministrationKind.CHANGE_ISOLATION_LEVEL: changes.ChangeIsolationLevel,
     }

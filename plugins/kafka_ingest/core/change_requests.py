@@ -15,7 +15,7 @@ from kafka_ingest.core.settings import PartitionOffset
 
 
 class ChangeKind(StrEnum):
-    """Kinds of ``position_change`` that an operator asks for; ``initialised`` and ``rolled_back`` come elsewhere."""
+    """Kinds of ``position_change`` that operators and plans make; ``initialised`` and ``rolled_back`` are elsewhere."""
 
     RESET = "reset"
     LAG_SKIPPED = "lag_skipped"
@@ -24,10 +24,12 @@ class ChangeKind(StrEnum):
     CLUSTER_CHANGE_ACCEPTED = "cluster_change_accepted"
     SAME_LOG_ACCEPTED = "same_log_under_another_cluster_accepted"
     TOPIC_RETIRED = "topic_retired"
+    TOPIC_READ_AGAIN = "topic_read_again"
     TARGET_CHANGED = "target_changed"
     ISOLATION_LEVEL_CHANGED = "isolation_level_changed"
     IDENTITY_COLUMNS_CHANGED = "identity_columns_changed"
     PIPELINE_RENAMED = "pipeline_renamed"
+    TOPIC_ID_ADOPTED = "topic_id_adopted"
 
 
 class LogPlace(StrEnum):
@@ -136,6 +138,14 @@ class RetireTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTopicAgain:
+    """A retired topic is read again: from its positions, or as a new generation where it was created again since."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.TOPIC_READ_AGAIN
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeTarget:
     """The pipeline loads into the table that its file names now."""
 
@@ -158,7 +168,7 @@ class RenamePipeline:
 
 
 OffsetChange: TypeAlias = ResetToPlace | ResetToTime | ResetToOffsets | ResetBy | SkipLag | AcceptLoss
-LogChange: TypeAlias = AcceptRecreation | AcceptCluster | AcceptSameLog
+LogChange: TypeAlias = AcceptRecreation | AcceptCluster | AcceptSameLog | ReadTopicAgain
 PipelineChange: TypeAlias = RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline
 Change: TypeAlias = OffsetChange | LogChange | PipelineChange
 

@@ -17,10 +17,12 @@ from kafka_ingest.core.errors import (
     TopicRecreated,
 )
 from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.log_identity_check import is_of_another_log
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.retired_topics import retired_topics
+from kafka_ingest.core.settings import TopicIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ class Scope:
     faults: tuple[PartitionFault, ...]
 
 
-def change_scope(view: PlanView, snapshot: LogSnapshot, only: Selection) -> Scope:
+def change_scope(view: PlanView, snapshot: LogSnapshot, only: Selection, *, identity: TopicIdentity) -> Scope:
     """Finds the selected positions in the log; all but those of retired topics when nothing is selected."""
     if fault := other_cluster(view, snapshot):
         return Scope((), (fault,))
     retired = retired_topics(view)
     wanted = [p for p in view.positions if p.topic not in retired and only.includes(p.topic_partition)]
-    found = [(position, _state_of(position, snapshot)) for position in wanted]
+    found = [(position, _state_of(position, snapshot, identity)) for position in wanted]
     return Scope(
         known=tuple((position, state) for position, state in found if isinstance(state, PartitionState)),
         faults=(
@@ -83,11 +85,33 @@ def missing_topic(topic: str, pipeline: str) -> PartitionFault:
     )
 
 
-def _state_of(position: Position, snapshot: LogSnapshot) -> PartitionState | PartitionFault:
+def unknown_topic(topic: str, pipeline: str) -> PartitionFault:
+    """Gives the fault of a topic that the ledger does not know."""
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic}",
+        expected="a topic that the pipeline loads",
+        found="none of that name in the ledger",
+        next_command=f"correct the name: python -m kafka_ingest lag {pipeline} lists the topics",
+    )
+
+
+def retired_topic(topic: str, pipeline: str) -> PartitionFault:
+    """Gives the fault of a retired topic, of which a change wants positions that are read."""
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic}",
+        expected="a topic that the pipeline reads",
+        found="a retired one",
+        next_command=f"first {change_command(pipeline, f'read-topic-again {topic}')} --apply",
+    )
+
+
+def _state_of(position: Position, snapshot: LogSnapshot, identity: TopicIdentity) -> PartitionState | PartitionFault:
     place, topic = position.topic_partition, snapshot.topics.get(position.topic)
     if topic is None:
         return _fault(TopicMissing, place, "a topic that the pipeline file selects, in the cluster", "no such topic")
-    if position.topic_id is not None and topic.topic_id != position.topic_id:
+    if identity is TopicIdentity.TOPIC_ID and is_of_another_log(position, topic):
         return _fault(TopicRecreated, place, f"topic id {position.topic_id}", f"topic id {topic.topic_id}")
     state = topic.partitions.get(position.partition)
     if state is None:

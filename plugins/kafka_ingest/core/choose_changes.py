@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kafka_ingest.core.change_requests import (
-    AcceptCluster,
-    AcceptRecreation,
-    AcceptSameLog,
     Change,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
-    RenamePipeline,
+    LogChange,
+    PipelineChange,
     ResetToTime,
-    RetireTopic,
 )
 from kafka_ingest.core.change_scope import change_scope
 from kafka_ingest.core.change_view import ChangeView
@@ -33,14 +30,16 @@ from kafka_ingest.core.settings import PipelineSettings
 
 def needs_log(change: Change) -> bool:
     """Whether Kafka must be asked; the others can be made while it is away."""
-    return not isinstance(change, RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline)
+    return not isinstance(change, PipelineChange)
 
 
-def partitions_to_time(request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot) -> list[TopicPartition]:
+def partitions_to_time(
+    settings: PipelineSettings, request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot
+) -> list[TopicPartition]:
     """Gives the partitions whose offsets for a time must be asked for: those of a reset to a time."""
     if not isinstance(request.change, ResetToTime):
         return []
-    scope = change_scope(view.ledger, snapshot, request.change.only)
+    scope = change_scope(view.ledger, snapshot, request.change.only, identity=settings.batch.topic_identity)
     return [position.topic_partition for position, _ in scope.known]
 
 
@@ -69,14 +68,14 @@ def choose_changes(
         return ChangePlan(faults=(_never_planned(request),))
     if not isinstance(change, ChangeTarget | ChangeIsolationLevel):
         require_bound_settings(view.ledger, settings)
-    match change:
-        case RetireTopic() | ChangeTarget() | ChangeIsolationLevel() | RenamePipeline():
-            return choose_binding(change, settings, view, record)
+    if isinstance(change, PipelineChange):
+        return choose_binding(change, settings, view, record)
     assert snapshot is not None  # noqa: S101 - needs_log
-    if isinstance(change, AcceptRecreation | AcceptCluster | AcceptSameLog):
+    if isinstance(change, LogChange):
         plan = choose_log(change, settings, view.ledger, snapshot, record)
     else:
-        plan = choose_offsets(change, view.ledger, snapshot, offsets_at)
+        identity = settings.batch.topic_identity
+        plan = choose_offsets(change, view.ledger, snapshot, offsets_at, identity=identity)
     return replace(plan, moves=tuple(sorted(plan.moves, key=lambda move: move.place)))
 
 

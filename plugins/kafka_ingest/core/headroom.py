@@ -74,7 +74,8 @@ def headrooms(positions: Iterable[Position], observations: Iterable[LogObservati
     return tuple(
         _headroom(position, found)
         for position in sorted(positions, key=lambda p: (p.topic, p.partition))
-        if (found := seen.get((position.topic, position.partition))) and position.topic_id in (None, found.topic_id)
+        if (found := seen.get((position.topic, position.partition)))
+        and (found.topic_id is None or position.topic_id in (None, found.topic_id))
     )
 
 

@@ -1,5 +1,7 @@
 """Changes that accept another log: a topic created again, another cluster, or the same log under another cluster id.
 
+A retired topic that is read again may have become another log, too.
+
 The positions of a topic in a new log become exactly the partitions of that log, in a new generation: it counts its
 offsets from 0 again, and rows are told apart by generation.
 """
@@ -9,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kafka_ingest.core.change_requests import AcceptCluster, AcceptRecreation, LogChange, LogPlace
-from kafka_ingest.core.change_scope import missing_topic, other_cluster, without_offsets
-from kafka_ingest.core.errors import ConfigError, TopicRecreated
+from kafka_ingest.core.change_requests import AcceptCluster, AcceptRecreation, LogChange, LogPlace, ReadTopicAgain
+from kafka_ingest.core.change_scope import (
+    missing_topic,
+    other_cluster,
+    retired_topic,
+    unknown_topic,
+    without_offsets,
+)
+from kafka_ingest.core.errors import ConfigError, TopicMissing, TopicRecreated
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView
+from kafka_ingest.core.log_identity_check import is_of_another_log
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
@@ -45,6 +54,8 @@ def choose_log(
     """
     if isinstance(change, AcceptRecreation):
         return _recreation(change, settings, view, snapshot, record)
+    if isinstance(change, ReadTopicAgain):
+        return _return(change.topic, settings, view, snapshot, record)
     if record.cluster_id == snapshot.cluster_id:
         return ChangePlan()
     topics = _topics(view)
@@ -78,7 +89,10 @@ def _recreation(
         return ChangePlan(faults=(fault,))
     topics = _topics(view)
     wanted = change.topics or tuple(name for name in topics if name in snapshot.topics)
-    faults = [missing_topic(n, record.pipeline) for n in wanted if n not in snapshot.topics or n not in topics]
+    retired = retired_topics(view)
+    faults = [retired_topic(n, record.pipeline) for n in wanted if n in retired]
+    unknown = (n for n in wanted if n not in retired and (n not in snapshot.topics or n not in topics))
+    faults += [missing_topic(name, record.pipeline) for name in unknown]
     found = [
         item
         for name in sorted(set(wanted))
@@ -91,14 +105,62 @@ def _recreation(
     )
 
 
+def _return(
+    topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
+) -> ChangePlan:
+    """Takes a retirement back; the positions become those of the log that is there now.
+
+    A cluster may have been accepted meanwhile: its change left the positions of retired topics alone.
+    """
+    positions = [position for position in view.positions if position.topic == topic]
+    fault = other_cluster(view, snapshot)
+    if topic not in retired_topics(view):
+        fault = fault if positions else unknown_topic(topic, record.pipeline)
+        return ChangePlan(faults=(fault,) if fault else ())
+    if fault or topic not in snapshot.topics:
+        return ChangePlan(faults=(fault or _not_there(topic),))
+    found = list(_continued(positions, settings, snapshot, topic))
+    return ChangePlan(
+        moves=tuple(item for item in found if isinstance(item, PositionMove)),
+        topic_read_again=topic,
+        settings=(SettingChange(f"topic {topic}", "retired", "read"),),
+        faults=tuple(item for item in found if isinstance(item, PartitionFault)),
+    )
+
+
+def _continued(
+    positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot, topic: str
+) -> Iterator[PositionMove | PartitionFault]:
+    """Yields what the positions of a topic need, to go on in the log that is there; nothing where they fit it."""
+    log = snapshot.topics[topic]
+    has_ids = settings.batch.topic_identity is TopicIdentity.TOPIC_ID and any(p.topic_id for p in positions)
+    is_elsewhere = any(position.cluster_id != snapshot.cluster_id for position in positions)
+    is_another = any(is_of_another_log(position, log) for position in positions) if has_ids else is_elsewhere
+    if is_another:
+        yield from _new_generation(_new_log(topic, settings, snapshot, LogPlace.EARLIEST), positions)
+    elif is_elsewhere:
+        yield from _same_log(positions, log, snapshot)
+
+
+def _not_there(topic: str) -> PartitionFault:
+    return PartitionFault(
+        TopicMissing,
+        f"topic {topic}",
+        expected="a topic of the cluster that kafka.topics or kafka.pattern selects",
+        found="none",
+        next_command="create the topic, or add it to the pipeline file, then ask again",
+    )
+
+
 def _is_another(
     change: AcceptRecreation, settings: PipelineSettings, positions: list[Position], snapshot: LogSnapshot
 ) -> bool:
-    """Whether the log is another than that of the positions. Without topic ids only the operator can know."""
+    """Whether the log is another than that of the positions. Where no topic id is stored only the operator can know."""
     name = positions[0].topic
-    if settings.batch.topic_identity is TopicIdentity.NONE:
+    has_ids = any(position.topic_id for position in positions)
+    if settings.batch.topic_identity is TopicIdentity.NONE or not has_ids:
         return name in change.topics
-    return positions[0].topic_id not in (None, snapshot.topics[name].topic_id)
+    return any(is_of_another_log(position, snapshot.topics[name]) for position in positions)
 
 
 def _topics(view: PlanView) -> Mapping[str, list[Position]]:
@@ -147,8 +209,8 @@ def _begun(log: _NewLog, before: Position | None, state: PartitionState, generat
 def _same_log(
     positions: list[Position], topic: TopicState, snapshot: LogSnapshot
 ) -> Iterator[PositionMove | PartitionFault]:
-    known_id = positions[0].topic_id
-    if known_id is None or topic.topic_id != known_id:
+    known_id = next((position.topic_id for position in positions if position.topic_id), None)
+    if known_id is None or any(is_of_another_log(position, topic) for position in positions):
         yield PartitionFault(
             TopicRecreated,
             f"topic {topic.topic}",

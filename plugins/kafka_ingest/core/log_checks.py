@@ -16,6 +16,7 @@ from kafka_ingest.core.errors import (
     TopicRecreated,
 )
 from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.log_identity_check import is_of_another_log
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
@@ -146,7 +147,8 @@ def _served_elsewhere(settings: PipelineSettings, view: PlanView, snapshot: LogS
 def _identity_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> Iterator[PartitionFault]:
     if settings.batch.topic_identity is TopicIdentity.NONE:
         return
-    stored = {p.topic: p for p in view.positions}
+    known = [p for p in view.positions if p.topic in snapshot.topics]
+    others = {p.topic: p for p in known if is_of_another_log(p, snapshot.topics[p.topic])}
     for topic, state in sorted(snapshot.topics.items()):
         if state.topic_id is None:
             yield PartitionFault(
@@ -157,8 +159,8 @@ def _identity_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSn
                 next_command="upgrade the brokers (Kafka 2.8 or later), or set kafka.topic_identity: none",
                 topic=topic,
             )
-        elif topic in stored and stored[topic].topic_id not in (None, state.topic_id):
-            yield _recreated(stored[topic], state.topic_id, view, settings.pipeline)
+        elif topic in others:
+            yield _recreated(others[topic], state.topic_id, view, settings.pipeline)
 
 
 def _recreated(position: Position, found_id: str, view: PlanView, pipeline: str) -> PartitionFault:

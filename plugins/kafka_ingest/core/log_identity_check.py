@@ -1,15 +1,44 @@
-"""The log that was read must be the log that was planned: asked once more right before publishing.
+"""Whether a log is the one that positions and batches belong to, by the ids of topics and cluster.
 
-A consumer that reads while its topic is deleted and created again notices nothing (measured on Kafka 4.2).
+The ids are compared by every plan, and once more right before publishing: a consumer that reads while its topic is
+deleted and created again notices nothing (measured on Kafka 4.2).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import ClusterChanged, TopicRecreated
-from kafka_ingest.core.log_state import LogIdentity
+from kafka_ingest.core.ledger_view import PlanView
+from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TopicState
+from kafka_ingest.core.offsets import Position
+from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.settings import TopicIdentity
+
+
+def is_of_another_log(position: Position, topic: TopicState) -> bool:
+    """Whether a position belongs to another topic of the same name, by its id; one without an id fits any."""
+    return position.topic_id not in (None, topic.topic_id)
+
+
+def adopted_ids(identity: TopicIdentity, view: PlanView, snapshot: LogSnapshot) -> tuple[PositionMove, ...]:
+    """Chooses the positions that take over the broker's topic id: those that were planned under ``none``.
+
+    Without it their ranges would carry no id, and :func:`require_same_log` would refuse every batch after it was read.
+    All positions of a topic get the id in one plan, so that a later re-creation is seen whichever of them is read.
+
+    Args:
+        identity: What the pipeline file says.
+        view: The ledger.
+        snapshot: The log, without topics whose id differs from that of a position.
+    """
+    if identity is TopicIdentity.NONE:
+        return ()
+    known = {name: topic.topic_id for name, topic in snapshot.topics.items() if topic.topic_id}
+    blind = (p for p in view.positions if p.topic_id is None and p.topic in known)
+    return tuple(PositionMove(p, replace(p, topic_id=known[p.topic])) for p in blind)
 
 
 def require_same_log(batch: Batch, identity: LogIdentity) -> None:

@@ -34,6 +34,7 @@ class NewPlan:
         supersedes: The outstanding batch that this plan replaces.
         left_out: Partitions left out because of a fault, one text each.
         warnings: What the plan warns of, one text a partition.
+        adopted: Positions that take over the broker's topic id, recorded as position changes before ``skips``.
         skips: Positions that go forwards by the pipeline's lag policy, recorded as position changes.
         observations: What the plan saw of the log, for later plans to compare with.
     """
@@ -54,5 +55,6 @@ class NewPlan:
     supersedes: str | None = None
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    adopted: tuple[PositionMove, ...] = ()
     skips: tuple[PositionMove, ...] = ()
     observations: tuple[LogObservation, ...] = ()

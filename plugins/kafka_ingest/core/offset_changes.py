@@ -27,6 +27,7 @@ from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.position_changes import ChangePlan, PositionMove
+from kafka_ingest.core.settings import TopicIdentity
 
 
 def selection_of(change: OffsetChange) -> Selection:
@@ -37,7 +38,12 @@ def selection_of(change: OffsetChange) -> Selection:
 
 
 def choose_offsets(
-    change: OffsetChange, view: PlanView, snapshot: LogSnapshot, offsets_at: Mapping[TopicPartition, TimedOffset]
+    change: OffsetChange,
+    view: PlanView,
+    snapshot: LogSnapshot,
+    offsets_at: Mapping[TopicPartition, TimedOffset],
+    *,
+    identity: TopicIdentity,
 ) -> ChangePlan:
     """Chooses where the selected positions go; those that stand there already are left out.
 
@@ -49,8 +55,9 @@ def choose_offsets(
         view: The ledger.
         snapshot: The log, asked after the ledger.
         offsets_at: Of a reset to a time: the first offset at or after it, by partition.
+        identity: Whether topic ids must be those of the positions.
     """
-    scope = change_scope(view, snapshot, selection_of(change))
+    scope = change_scope(view, snapshot, selection_of(change), identity=identity)
     faults = list(scope.faults)
     moves: list[PositionMove] = []
     for position, state in scope.known:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kafka_ingest.core.change_requests import ChangeIsolationLevel, ChangeTarget, PipelineChange, RetireTopic
+from kafka_ingest.core.change_scope import unknown_topic
 from kafka_ingest.core.change_view import ChangeView
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView
@@ -62,14 +63,7 @@ def _retirement(change: RetireTopic, view: PlanView, record: PipelineRecord) -> 
         return ChangePlan(
             retired_topic=change.topic, settings=(SettingChange(f"topic {change.topic}", "read", "retired"),)
         )
-    fault = PartitionFault(
-        ConfigError,
-        f"topic {change.topic}",
-        expected="a topic that the pipeline loads",
-        found="none of that name in the ledger",
-        next_command=f"correct the name: python -m kafka_ingest lag {record.pipeline} lists the topics",
-    )
-    return ChangePlan(faults=(fault,))
+    return ChangePlan(faults=(unknown_topic(change.topic, record.pipeline),))
 
 
 def _target(settings: PipelineSettings, view: PlanView, record: PipelineRecord) -> ChangePlan:

@@ -18,6 +18,7 @@ from kafka_ingest.core.lag_policy import Lagging, lag_fault, lagging
 from kafka_ingest.core.lag_settings import LagAction
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_checks import partition_fault, position_fault, snapshot_faults
+from kafka_ingest.core.log_identity_check import adopted_ids
 from kafka_ingest.core.log_observations import LogObservation
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
 from kafka_ingest.core.offset_limit import share_limit
@@ -25,7 +26,7 @@ from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.position_changes import PositionMove
 from kafka_ingest.core.range_rule import LogTimes, WantedRange, wanted_range
-from kafka_ingest.core.retired_topics import without_retired
+from kafka_ingest.core.retired_topics import unread_topics, without_retired
 from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy, PipelineSettings, TopicIdentity
 from kafka_ingest.core.stalled_partitions import StalledPartition, stalled_partition
@@ -51,6 +52,8 @@ class PlanChoice:
         short_headroom: Partitions that retention may soon take records from (``core/plan_watch.py``). To be told, too.
         observations: What the plan saw of the log, for later plans to compare with.
         lagging: Partitions whose lag passes a limit of the pipeline's policy; what it skips is in them. To be told.
+        adopted: Positions that had no topic id and take over the broker's, ordered by (topic, partition). To be told.
+        unread_topics: Retired topics that exist, one text each. No fault: to be told.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -65,6 +68,8 @@ class PlanChoice:
     short_headroom: tuple[Headroom, ...] = ()
     observations: tuple[LogObservation, ...] = ()
     lagging: tuple[Lagging, ...] = ()
+    adopted: tuple[PositionMove, ...] = ()
+    unread_topics: tuple[str, ...] = ()
 
     @property
     def skips(self) -> tuple[PositionMove, ...]:
@@ -73,10 +78,20 @@ class PlanChoice:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be told and is no fault: one text a partition, of so many partitions at most."""
-        texts = [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
+        """What is to be told and is no fault: one text a topic or partition, so many at most."""
+        texts = [*_adoptions(self.adopted), *self.unread_topics]
+        texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
+
+
+def _adoptions(adopted: tuple[PositionMove, ...]) -> Iterator[str]:
+    ids = {move.after.topic: move.after.topic_id for move in adopted if move.after}
+    for topic, topic_id in ids.items():
+        yield (
+            f"topic {topic}: its positions had no topic id (topic_identity: none) and take over {topic_id}; "
+            "from now on a re-created topic is noticed"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +121,13 @@ def choose_ranges(
         options: The run's options.
         times: Offsets for the times in settings and options.
     """
+    unread = tuple(unread_topics(view, snapshot))
     snapshot = without_retired(view, snapshot)
     faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
+    adopted = adopted_ids(settings.batch.topic_identity, view, sound)
+    view = _with_moved(view, adopted)
     for found in _partitions(settings, view, sound, options=options, times=times):
         if isinstance(found, PartitionFault):
             faults.append(found)
@@ -132,7 +150,14 @@ def choose_ranges(
         stalled=tuple(s for c in candidates if (s := stalled_partition(c.position, c.state))),
         ignored_bounds={c.position.topic_partition: b for c in candidates if (b := c.wanted.ignored_bound)},
         lagging=tuple(c.lagging for c in candidates if c.lagging),
+        adopted=adopted,
+        unread_topics=unread,
     )
+
+
+def _with_moved(view: PlanView, moves: tuple[PositionMove, ...]) -> PlanView:
+    after = {move.place: move.after for move in moves}
+    return replace(view, positions=tuple(after.get(p.topic_partition) or p for p in view.positions))
 
 
 def _unknown_spans(snapshot: LogSnapshot, options: RunOptions) -> Iterator[PartitionFault]:

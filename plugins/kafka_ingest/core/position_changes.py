@@ -99,13 +99,15 @@ class ChangePlan:
         moves: Positions that change, ordered by (topic, partition).
         binding: What binds the pipeline after the change; ``None`` when that stays.
         retired_topic: Topic that is retired.
-        settings: ``binding`` and ``retired_topic`` for people: what they change.
+        topic_read_again: Topic that is retired no more.
+        settings: ``binding`` and the topics for people: what they change.
         faults: What prevents the change, all at once.
     """
 
     moves: tuple[PositionMove, ...] = ()
     binding: PipelineRecord | None = None
     retired_topic: str | None = None
+    topic_read_again: str | None = None
     settings: tuple[SettingChange, ...] = ()
     faults: tuple[PartitionFault, ...] = ()
 

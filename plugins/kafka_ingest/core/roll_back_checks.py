@@ -16,12 +16,14 @@ from kafka_ingest.core.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from kafka_ingest.core.log_identity_check import is_of_another_log
 from kafka_ingest.core.log_state import LogSnapshot, PartitionState
 from kafka_ingest.core.offsets import Position
 from kafka_ingest.core.outstanding import batch_to_supersede
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.retired_topics import retired_topics
 from kafka_ingest.core.roll_back import LoweredPosition, RollBackRequest, RollBackView, Writer
+from kafka_ingest.core.settings import TopicIdentity
 
 _ANOTHER_LOG = "none: these batches belong to another log and can no longer be rolled back"
 
@@ -63,6 +65,8 @@ def log_faults(
     positions: Sequence[LoweredPosition],
     snapshot: LogSnapshot,
     policies: Mapping[str, str],
+    *,
+    identity: TopicIdentity,
 ) -> Iterator[PartitionFault]:
     """Yields what keeps the log from giving the same records again."""
     clusters = {lowered.before.cluster_id for lowered in positions} - {snapshot.cluster_id}
@@ -77,7 +81,7 @@ def log_faults(
     if clusters:
         return  # another cluster's topics say nothing about these offsets
     for lowered in positions:
-        if fault := _log_fault(lowered, snapshot):
+        if fault := _log_fault(lowered, snapshot, identity):
             yield fault
     if not request.allow_compacted:
         yield from _compacted(positions, policies)
@@ -93,12 +97,12 @@ def _changed_since(writer: Writer, loaded_with: str) -> PartitionFault:
     )
 
 
-def _log_fault(lowered: LoweredPosition, snapshot: LogSnapshot) -> PartitionFault | None:
+def _log_fault(lowered: LoweredPosition, snapshot: LogSnapshot, identity: TopicIdentity) -> PartitionFault | None:
     before = lowered.before
     topic = snapshot.topics.get(before.topic)
     if topic is None:
         return _fault(TopicMissing, before, "an existing topic", "no such topic in the cluster")
-    if before.topic_id is not None and topic.topic_id != before.topic_id:
+    if identity is TopicIdentity.TOPIC_ID and is_of_another_log(before, topic):
         found = f"topic id {topic.topic_id}: the topic was deleted and created again"
         return _fault(TopicRecreated, before, f"topic id {before.topic_id}", found)
     state = topic.partitions.get(before.partition)

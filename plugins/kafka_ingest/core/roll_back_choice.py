@@ -19,6 +19,7 @@ from kafka_ingest.core.roll_back import (
     WrittenRange,
 )
 from kafka_ingest.core.roll_back_checks import log_faults, request_faults, undone_faults
+from kafka_ingest.core.settings import TopicIdentity
 
 
 def undone_writers(request: RollBackRequest, view: RollBackView) -> tuple[Writer, ...]:
@@ -51,7 +52,7 @@ def choose_roll_back(
         *request_faults(request, view, found=len(writers)),
         *undone_faults(view, writers),
         *passed,
-        *log_faults(request, positions, snapshot, policies),
+        *log_faults(request, positions, snapshot, policies, identity=_identity(writers)),
     ]
     return RollBackPlan(
         request=request,
@@ -61,6 +62,11 @@ def choose_roll_back(
         supersedes=view.ledger.outstanding.batch_id if view.ledger.outstanding else None,
         faults=tuple(faults),
     )
+
+
+def _identity(writers: tuple[Writer, ...]) -> TopicIdentity:
+    """Gives what the newest batch was loaded under: with ``none`` its topic may have no id that could be compared."""
+    return writers[0].batch.settings.topic_identity if writers else TopicIdentity.TOPIC_ID
 
 
 def _lowered(

@@ -24,6 +24,7 @@ _KINDS: dict[AdministrationKind, str] = {
     AdministrationKind.ACCEPT_SAME_LOG: "the same topics under another cluster id",
     AdministrationKind.RENAME: "the pipeline file has another name than before",
     AdministrationKind.RETIRE_TOPIC: "read a topic no more",
+    AdministrationKind.READ_TOPIC_AGAIN: "read a retired topic again",
     AdministrationKind.CHANGE_TARGET: "load into the table that the file names now",
     AdministrationKind.CHANGE_ISOLATION_LEVEL: "read under the level that the file names now",
     AdministrationKind.ROLL_BACK: "undo the last batches: rows, dead letters and positions together",
@@ -89,7 +90,8 @@ def _positions() -> dict[str, Param]:
             "only",
             "Only",
             "One line each: `topic`, or `topic partition`. reset, skip-lag, accept-loss: empty means all. "
-            "accept-recreation: topics; empty means all that were created again. retire-topic: the topic.",
+            "accept-recreation: topics; empty means all that were created again. retire-topic, read-topic-again: "
+            "the topic.",
             format="multiline",
         ),
         "keep_offsets": _number("keep_offsets", "Keep (offsets)", "skip-lag: offsets left to read.", minimum=0),

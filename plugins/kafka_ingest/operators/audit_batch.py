@@ -1,7 +1,12 @@
-"""Task *audit_batch*: checks the invariants and announces what was loaded as an asset event."""
+"""Task *audit_batch*: checks the invariants and announces what was loaded as an asset event.
+
+Airflow stores the event together with the task's success. So the ledger learns that a batch is announced only then, in
+the callback of a success: an audit that dies before leaves its batches to the audit of the next run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +21,7 @@ from kafka_ingest.operators.assets import event_extra, target_asset
 from kafka_ingest.operators.failure_policy import airflow_outcome
 from kafka_ingest.operators.metrics import send, timed_step, view_to_tell
 from kafka_ingest.operators.request import request_of
-from kafka_ingest.steps.audit_batch import AuditReport, audit_batch
+from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
 from kafka_ingest.steps.mirror_group import mirror_group
 
 if TYPE_CHECKING:
@@ -40,27 +45,47 @@ class AuditBatchOperator(BaseOperator):
 
     def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
         self.asset = target_asset(pipeline.batch)
-        super().__init__(outlets=[self.asset, *kwargs.pop("outlets", [])], **kwargs)
+        callbacks = kwargs.pop("on_success_callback", None) or []
+        callbacks = [*callbacks] if isinstance(callbacks, Sequence) else [callbacks]
+        outlets = [self.asset, *kwargs.pop("outlets", [])]
+        super().__init__(outlets=outlets, on_success_callback=[_announced, *callbacks], **kwargs)
         self.pipeline = pipeline
+        self._report: AuditReport | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Audits and announces.
+        """Audits, and hands Airflow the event; a run with nothing to tell of sends none.
 
         Raises:
             AirflowException: As ``operators/failure_policy.py`` says.
         """
         with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "audit"):
-            report = self._audited(context)
-            extra = event_extra(report)
-            context["outlet_events"][self.asset].extra.update(extra)
-            self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+            report = self._report = self._audited(context)
+            if report.has_news:
+                extra = event_extra(report)
+                context["outlet_events"][self.asset].extra.update(extra)
+                self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+            else:
+                # Airflow sends an event for every outlet that this copy of the task has when it succeeds (3.3.2,
+                # _handle_current_task_success in airflow/sdk/execution_time/task_runner.py); the DAG's keeps it.
+                self.outlets = [outlet for outlet in self.outlets if outlet != self.asset]
+                self.log.info("Every invariant holds. Nothing was loaded: no asset event is sent")
             self._tell_others(report)
             return batch_summary(report.batch)
+
+    def record_announcement(self, context: Context) -> None:
+        """Stores that the batches are announced, and counts them; after the success of :meth:`execute` only.
+
+        Airflow calls it also where its server refused the success, as of a task that somebody marked failed meanwhile:
+        there is no event then. So the server is asked.
+        """
+        if self._report is None or not _has_succeeded(context):
+            return
+        record_announcement(self._report, wiring.ledger(self.pipeline))
+        send(batch_measurements(self._report.announced))
 
     def _tell_others(self, report: AuditReport) -> None:
         """Sends metrics and copies the position to the consumer group; a failure is a warning here."""
         settings, batch = self.pipeline, report.batch
-        send(batch_measurements(report.announced))
         send(valid_through_measurements(batch, datetime.now(UTC)))
         if view := view_to_tell(settings, batch.request):
             send(lag_measurements(settings, view))
@@ -78,3 +103,21 @@ class AuditBatchOperator(BaseOperator):
                 pipeline=settings.pipeline,
             )
         return audit_batch(own.batch_id, own.request, ledger)
+
+
+def _announced(context: Context) -> None:
+    """Callback of a success: the task in the context is the copy that was executed, unlike the one in the DAG."""
+    task = context["task"]
+    if isinstance(task, AuditBatchOperator):
+        task.record_announcement(context)
+
+
+def _has_succeeded(context: Context) -> bool:
+    ti = context["ti"]
+    states = ti.get_task_states(
+        dag_id=ti.dag_id,
+        task_ids=[ti.task_id],
+        run_ids=[ti.run_id],
+        map_index=None if ti.map_index is None or ti.map_index < 0 else ti.map_index,
+    )
+    return "success" in states.get(ti.run_id, {}).values()

@@ -1,4 +1,4 @@
-"""Step *audit*: check the invariants and announce committed batches."""
+"""Step *audit*: check the invariants, and choose the committed batches that are to be announced."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ class AuditReport:
     batch: Batch
     announced: tuple[Batch, ...]
 
+    @property
+    def has_news(self) -> bool:
+        """Whether any of the batches loaded something; an empty batch changes nothing for a consumer."""
+        return any(batch.ranges for batch in self.announced)
+
 
 def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
-    """Checks every invariant of the pipeline, then takes on the announcement of committed batches.
+    """Check every invariant of the pipeline, and choose the batches that this request announces.
 
-    Announcing is at least once: a request that runs again announces the same batches again. Consumers tell by batch id.
+    Nothing is stored: whoever has announced them says so by :func:`record_announcement`, and not before, since a run
+    that dies in between must leave them to the next one. So announcing is at least once; consumers tell by batch id.
 
     Args:
         batch_id: The request's batch.
@@ -43,9 +49,15 @@ def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
         )
     require_invariants(batch.pipeline, ledger.violations(batch.pipeline))
     others = [b for b in ledger.unannounced(batch.pipeline, request) if b.batch_id != batch_id]
-    announced = (batch, *others)
-    ledger.mark_announced([b.batch_id for b in announced], request)
-    return AuditReport(batch, announced)
+    return AuditReport(batch, (batch, *others))
+
+
+def record_announcement(report: AuditReport, ledger: Ledger) -> None:
+    """Store that the batches of a report were announced: consumers know of them, or there is nothing to know.
+
+    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit looks at it.
+    """
+    ledger.mark_announced([b.batch_id for b in report.announced], report.batch.request)
 
 
 def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:

@@ -103,7 +103,7 @@ def _choose(settings: PipelineSettings, request: ChangeRequest, view: ChangeView
     if record is None or not needs_log(change):
         return choose_changes(settings, request, view=view, snapshot=None, offsets_at={})
     snapshot = ports.log.snapshot(settings.plan.topics, record.isolation_level)
-    places = partitions_to_time(request, view, snapshot)
+    places = partitions_to_time(settings, request, view, snapshot)
     offsets_at = ports.log.offsets_at(change.time_ms, places) if isinstance(change, ResetToTime) and places else {}
     return choose_changes(settings, request, view=view, snapshot=snapshot, offsets_at=offsets_at)
 

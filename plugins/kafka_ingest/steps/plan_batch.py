@@ -128,6 +128,7 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
         supersedes=supersedes,
         left_out=tuple(str(fault) for fault in choice.left_out),
         warnings=choice.warnings,
+        adopted=choice.adopted,
         skips=choice.skips,
         observations=choice.observations,
     )
