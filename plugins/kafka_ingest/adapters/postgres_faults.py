@@ -14,6 +14,8 @@ import psycopg2
 from psycopg2 import errorcodes
 
 from kafka_ingest.core.errors import (
+    CommitDidNotHappen,
+    CommitStateUnknown,
     ConfigError,
     DatabaseUnavailable,
     IngestError,
@@ -49,6 +51,14 @@ _REFUSED = re.compile(
 )
 _PLAIN = psycopg2.DatabaseError
 _LEDGER_OBJECT = re.compile(r"\bkafka_ingest(\.|\")")
+
+
+class CommitRefused(psycopg2.DatabaseError):
+    """The server did not commit, and said so without an error."""
+
+
+class CommitAnswerLost(psycopg2.OperationalError):
+    """COMMIT was sent and its answer did not come: the server may have committed or not."""
 
 
 def server_message(error: psycopg2.Error) -> str:
@@ -87,6 +97,10 @@ def ingest_error(
 
 def _expected_fault(error: psycopg2.Error, found: str) -> tuple[type[IngestError], str] | None:
     code = error.pgcode or ""
+    if isinstance(error, CommitAnswerLost):
+        return CommitStateUnknown, "the same again: it finds out what became of it, and does nothing twice"
+    if isinstance(error, CommitRefused):
+        return CommitDidNotHappen, "the same again: nothing was committed"
     if is_connection_trouble(error):
         return _connection_fault(found)
     if code in _LOCK_TIMEOUTS:

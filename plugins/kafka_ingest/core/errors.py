@@ -97,11 +97,11 @@ class LockTimeout(RetryLater):
 
 
 class CommitStateUnknown(RetryLater):
-    """The answer to COMMIT was lost and the batch row could not be locked yet to learn the outcome."""
+    """The answer to COMMIT was lost: the server may have committed or not; the same again finds out."""
 
 
 class CommitDidNotHappen(RetryLater):
-    """The connection broke during COMMIT, and the ledger says that it did not take place."""
+    """COMMIT did not take place: the ledger says so, or the server answered something else than COMMIT."""
 
 
 class StagingLost(RetryLater):
