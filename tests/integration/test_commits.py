@@ -23,10 +23,9 @@ from kafka_ingest.core.change_requests import ChangeRequest, ResetBy
 from kafka_ingest.core.change_view import NewChange
 from kafka_ingest.core.errors import CommitDidNotHappen, CommitStateUnknown
 from kafka_ingest.core.offset_changes import moved
-from kafka_ingest.core.ports import TopicSelection
 from kafka_ingest.core.position_changes import ChangePlan
 from kafka_ingest.core.roll_back_choice import choose_roll_back
-from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.core.settings import IsolationLevel, TopicSelection
 from kafka_ingest.core.staging import StageProgress
 from tests.builders import REQUEST, offset_range
 from tests.contracts.ledger_values import TARGET, all_rows, claimed, first_plan, load, new_plan, view
