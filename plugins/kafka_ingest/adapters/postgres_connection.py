@@ -21,10 +21,13 @@ from kafka_ingest.adapters.postgres_faults import (
     MIGRATE,
     CommitAnswerLost,
     CommitRefused,
+    connection_fault,
     database_faults,
     ingest_error,
     is_connection_trouble,
+    refused,
     server_message,
+    whole_message,
     without_secrets,
 )
 from kafka_ingest.adapters.sql_files import sql_text
@@ -40,8 +43,10 @@ __all__ = [
     "database_faults",
     "ingest_error",
     "is_connection_trouble",
+    "refused",
     "server_message",
     "transaction",
+    "whole_message",
 ]
 
 #: A silent peer is noticed after about a minute: 30 s idle, three probes 10 s apart; the same for unanswered data.
@@ -93,9 +98,8 @@ def connect(params: Mapping[str, object], *, application_name: str, read_only: b
     try:
         connection: Connection = psycopg2.connect(**wanted)
     except psycopg2.Error as error:
-        fault = ingest_error(error, "connect to the target database")
-        if fault is None:
-            raise
+        cls, next_command = connection_fault(whole_message(error))
+        fault = cls("could not connect to the target database", found=whole_message(error), next_command=next_command)
         fault.found = without_secrets(fault.found, params)
         raise fault from None
     return connection

@@ -20,6 +20,7 @@ from kafka_ingest.adapters.postgres_connection import (
     commit,
     connect,
     database_faults,
+    refused,
     server_message,
 )
 from kafka_ingest.adapters.postgres_plan import pipeline_valid_through
@@ -170,9 +171,9 @@ class PostgresPublication:
                 error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
             ) from None
         except psycopg2.Error as error:
-            if (fault := staging_fault(error, self._batch)) is None:
-                raise
-            raise fault from error
+            raise staging_fault(error, self._batch) or refused(
+                error, "publish the dead letters", **self._place
+            ) from error
         return int(self._cursor.rowcount)
 
     def record_outcome(self, outcome: BatchOutcome) -> None:

@@ -132,6 +132,10 @@ class ConfigError(StopAndCall):
     """Configuration that cannot work. Lists every fault that was found, one a line, in ``found``."""
 
 
+class DatabaseRefused(StopAndCall):
+    """PostgreSQL refused a statement for a reason that a retry meets again, as an event trigger that forbids DDL."""
+
+
 class LedgerOutdated(StopAndCall):
     """The ledger schema is missing, older or newer than this package."""
 
