@@ -105,17 +105,22 @@ def test_every_other_error_is_a_package_error_too(sqlstate: str | None, family: 
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("code", "message", "shown"),
     [
-        ('invalid input syntax for type integer: "4111-1111"', "invalid input syntax for type integer: …"),
-        ('invalid input syntax for type integer: "a "quoted" one"', "invalid input syntax for type integer: …"),
-        ('invalid byte sequence for encoding "UTF8": 0xc3 0x28', "invalid byte sequence for encoding …: …"),
-        ("value too long for type character varying(3)", "value too long for type character varying(3)"),
+        ("22P02", 'invalid input syntax for type integer: "4111"', "invalid input syntax for type integer: …"),
+        ("22P02", 'invalid input syntax for type integer: "a "b" c"', "invalid input syntax for type integer: …"),
+        (
+            "22021",
+            'invalid byte sequence for encoding "UTF8": 0xc3 0x28',
+            'invalid byte sequence for encoding "UTF8": …',
+        ),
+        ("22001", "value too long for type character varying(3)", "value too long for type character varying(3)"),
+        ("23514", 'violates check constraint "positive"', 'violates check constraint "positive"'),
     ],
 )
-def test_values_that_a_primary_message_quotes_are_not_shown(message: str, shown: str) -> None:
-    assert server_message(Refused("22P02", message)) == shown
-    assert whole_message(Refused("22P02", message)) == message
+def test_values_that_a_primary_message_quotes_are_not_shown(code: str, message: str, shown: str) -> None:
+    assert server_message(Refused(code, message)) == shown
+    assert whole_message(Refused(code, message)) == message
 
 
 def test_a_trace_shows_no_detail_and_no_context_of_a_database_error() -> None:

@@ -87,6 +87,7 @@ _REFUSED: Mapping[str, str] = {
         "correct login and password of the connection"
     ),
     r"database \".*\" does not exist": "correct the schema of the connection: it is the name of the database",
+    r"conversion between \S+ and \S+ is not supported": "load into a database in UTF8; MULE_INTERNAL cannot be used",
     r"permission denied for database": "GRANT CONNECT ON DATABASE to the role of the connection",
 }
 _PLAIN = psycopg2.DatabaseError
@@ -104,7 +105,10 @@ _LEDGER_TABLES = {
 }
 
 #: Class 22 quotes the value that is wrong in its primary message ('invalid input syntax for type integer: "…"').
-_QUOTED_VALUE = re.compile(r"\".*\"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*", re.DOTALL)
+_QUOTED_VALUE = re.compile(r"\".*\"", re.DOTALL)
+#: Of a character that an encoding does not have it quotes the bytes, and the encodings' names.
+_QUOTED_BYTES = re.compile(r"0x[0-9a-f]{2}( 0x[0-9a-f]{2})*")
+_ENCODING_FAULTS = {errorcodes.UNTRANSLATABLE_CHARACTER, errorcodes.CHARACTER_NOT_IN_REPERTOIRE}
 
 
 class CommitRefused(psycopg2.DatabaseError):
@@ -125,8 +129,10 @@ def server_message(error: psycopg2.Error) -> str:
 
     What a function of the target raises (P0001) is shown as its author wrote it.
     """
-    message = whole_message(error)
-    return _QUOTED_VALUE.sub("…", message) if (error.pgcode or "").startswith("22") else message
+    message, code = whole_message(error), error.pgcode or ""
+    if code in _ENCODING_FAULTS:
+        return _QUOTED_BYTES.sub("…", message)
+    return _QUOTED_VALUE.sub("…", message) if code.startswith("22") else message
 
 
 def trace_without_payload(error: BaseException) -> str:
