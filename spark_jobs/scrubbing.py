@@ -1,10 +1,12 @@
-"""Keeps secrets out of the job's log: exception texts of libraries are not ours to trust."""
+"""Keeps secrets and payload out of the job's log: exception texts of libraries are not ours to trust."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from types import TracebackType
 
+from kafka_ingest.adapters.postgres_faults import trace_without_payload
 from kafka_ingest.core.secret_texts import scrubbed
 
 
@@ -23,3 +25,10 @@ class ScrubbedFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Formats and scrubs."""
         return scrubbed(super().format(record), self._secrets)
+
+    def formatException(  # noqa: N802 (the name of logging.Formatter's method)
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """Formats a trace, of database errors without what could quote a row."""
+        return trace_without_payload(ei[1]) if ei[1] else ""

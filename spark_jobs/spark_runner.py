@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 
+from kafka_ingest.adapters.postgres_faults import trace_without_payload
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
 from kafka_ingest.core.secret_texts import scrubbed, secret_values
@@ -106,7 +106,7 @@ def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: 
         if isinstance(error, RetryLater) and not is_last:
             raise TaskCrashed(str(error)) from None
         return StageFault(task.task_index, error.to_record())
-    except Exception:  # noqa: BLE001 (it is raised again, as text)
+    except Exception as error:  # noqa: BLE001 (it is raised again, as text)
         # Spark prints the exception with its trace in the logs of driver and executor: secrets go first.
         secrets = secret_values(context.kafka, context.postgres)
-        raise TaskCrashed(scrubbed(traceback.format_exc(), secrets)) from None
+        raise TaskCrashed(scrubbed(trace_without_payload(error), secrets)) from None

@@ -1,25 +1,38 @@
-"""Tells the driver how far a task is, on a connection of its own: the task's rows are invisible until it commits."""
+"""Tells the driver how far a task is, on a connection of its own: the task's rows are invisible until it commits.
+
+A courtesy: what goes wrong here is logged, and never fails the task.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
+import psycopg2
 from psycopg2 import sql
 
+from kafka_ingest.adapters.postgres_connection import Connection, TransactionLimits, server_message, transaction
 from kafka_ingest.adapters.postgres_staging import staging_table
 from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.core.errors import IngestError
+
+_log = logging.getLogger(__name__)
 
 #: Often enough for a log line every few seconds, rare enough to cost nothing.
 INTERVAL_SECONDS = 2.0
+#: A server that answers slowly, or has no connection left, holds a task up no more often than this.
+_INTERVAL_AFTER_FAULT_SECONDS = 30.0
+#: The row is the task's own: only a table that is being dropped keeps it waiting.
+_LIMITS = TransactionLimits(lock_timeout_seconds=1)
 
 
 class StageProgressReport:
     """Writes the row of one task attempt.
 
     Args:
-        connection: Connection for nothing else; it is set to autocommit.
+        connect: Opens a connection for nothing else. It is asked again after a fault, as when the server ended a
+            session that was idle between two chunks (``idle_session_timeout``).
         stem: Stem of the names of the attempt's staging tables.
         stage_task: Index of the Spark task.
         stage_attempt: Spark's id of the task attempt.
@@ -28,20 +41,26 @@ class StageProgressReport:
 
     def __init__(
         self,
-        connection: Any,
+        connect: Callable[[], Connection],
         stem: str,
         *,
         stage_task: int,
         stage_attempt: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        connection.autocommit = True
-        self._cursor = connection.cursor()
+        self._connect = connect
+        self._connection: Connection | None = None
         statement = sql.SQL(sql_text("queries/record_staging_progress"))
         self._statement = statement.format(progress=staging_table(stem, "progress"))
         self._tag = {"stage_task": stage_task, "stage_attempt": stage_attempt}
         self._monotonic = monotonic
         self._next = monotonic() + INTERVAL_SECONDS
+
+    def close(self) -> None:
+        """Closes the connection; the next report opens another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
         """Writes the numbers unless it did so less than two seconds ago."""
@@ -49,6 +68,19 @@ class StageProgressReport:
             self.tell(records, offsets)
 
     def tell(self, records: int, offsets: int) -> None:
-        """Writes the numbers now: records staged and offsets passed by this attempt. Durable on return."""
-        self._cursor.execute(self._statement, {**self._tag, "records": records, "offsets": offsets})
-        self._next = self._monotonic() + INTERVAL_SECONDS
+        """Writes the numbers now: records staged and offsets passed by this attempt. Durable on return, or logged."""
+        interval = INTERVAL_SECONDS
+        try:
+            self._write({**self._tag, "records": records, "offsets": offsets})
+        except (psycopg2.Error, IngestError) as error:
+            reason = server_message(error) if isinstance(error, psycopg2.Error) else error.found
+            _log.warning("the progress of a task was not told, the task goes on: %s", reason)
+            self.close()
+            interval = _INTERVAL_AFTER_FAULT_SECONDS
+        self._next = self._monotonic() + interval
+
+    def _write(self, numbers: dict[str, int]) -> None:
+        if self._connection is None:
+            self._connection = self._connect()
+        with transaction(self._connection, _LIMITS) as cursor:
+            cursor.execute(self._statement, numbers)

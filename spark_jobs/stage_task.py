@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from psycopg2 import errors
@@ -64,8 +65,9 @@ def stage_task(
     name = f"kafka_ingest stage task {task.task_index}"
     with rare_collections(), _faults(context), ExitStack() as stack:
         connection = stack.enter_context(closing(connect(context.postgres, application_name=name)))
-        telling = stack.enter_context(closing(connect(context.postgres, application_name=f"{name} progress")))
-        progress = StageProgressReport(telling, stem, stage_task=task.task_index, stage_attempt=attempt_id)
+        tell = partial(connect, context.postgres, application_name=f"{name} progress")
+        progress = StageProgressReport(tell, stem, stage_task=task.task_index, stage_attempt=attempt_id)
+        stack.callback(progress.close)
         source = reader or stack.enter_context(closing(_kafka_reader(context)))
         with transaction(connection, limits):
             writer = StagingWriter(connection, stem, context, task.task_index, attempt_id)

@@ -100,8 +100,12 @@ class StagingWriter:
             dead: Which of its records, and why.
             subrange: Where the chunk comes from.
         """
-        if dead:
-            self._copy(self._dead_letters, self._tagged(dead_letter_rows(records, dead, subrange)))
+        if not dead:
+            return
+        rows = self._tagged(dead_letter_rows(records, dead, subrange))
+        if self._refusal(lambda: self._copy(self._dead_letters, rows)):
+            # The database's encoding cannot hold a detail or the name of a header (22P05).
+            self._copy(self._dead_letters, self._tagged(dead_letter_rows(records, dead, subrange, is_ascii=True)))
 
     def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], subrange: Subrange) -> None:
         """Stages the identities of records that are only counted, as far as the batch replaces what they were before.

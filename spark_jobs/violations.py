@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.adapters.postgres_connection import server_message
+from kafka_ingest.adapters.postgres_connection import whole_message
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.target_shape import CheckConstraint, TargetShape
@@ -67,7 +67,7 @@ def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> De
         known = {check.name: check for check in shape.checks}
         check = known.get(error.diag.constraint_name, CheckConstraint(error.diag.constraint_name, ""))
         return DeadRow(row_index, DeadLetterReason.CHECK_VIOLATION, _check_detail(check))
-    detail = f"{server_message(error)} (SQLSTATE {error.pgcode})"
+    detail = f"{whole_message(error)} (SQLSTATE {error.pgcode})"
     return DeadRow(row_index, DeadLetterReason.REFUSED_BY_DATABASE, detail)
 
 

@@ -17,6 +17,7 @@ from typing import Self
 
 _VERSION_3 = 3
 _COMMIT = b"COMMIT\0"
+_ROLLBACK = b"ROLLBACK\0"
 #: ReadyForQuery, idle: the end of the answer to a COMMIT, whatever came of it.
 _READY = b"Z\0\0\0\x05I"
 DEADLINE_SECONDS = 60.0
@@ -163,6 +164,11 @@ def lose_request(session: Session, commit: bytes) -> None:
     """The connection breaks before COMMIT reaches the server."""
     session.cut_server()
     session.cut_client()
+
+
+def answer_with_rollback(session: Session, commit: bytes) -> None:
+    """The server rolls back instead, and says so, as it answers the COMMIT of a transaction that has failed."""
+    session.send(b"Q" + struct.pack("!i", 4 + len(_ROLLBACK)) + _ROLLBACK)
 
 
 def lose_answer(session: Session, commit: bytes) -> None:

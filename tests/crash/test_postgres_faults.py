@@ -123,7 +123,6 @@ def test_a_server_that_goes_away_without_losing_anything_does_not_fail_the_load(
     ("application", "moment", "expected"),
     [
         ("kafka_ingest stage task 0", COPYING, DatabaseUnavailable),
-        ("kafka_ingest stage task 0 progress", COPYING, DatabaseUnavailable),
         ("kafka_ingest publish", PUBLISHING, DatabaseUnavailable),
         ("kafka_ingest publish", BEFORE_COMMIT, CommitDidNotHappen),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import create_autospec
@@ -18,13 +19,14 @@ from kafka_ingest.adapters.job_environment import JOB_VARIABLE, OUTCOME_VARIABLE
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.errors import Busy, Fenced, IngestError, TooManyDeadLetters
+from kafka_ingest.core.errors import Busy, CommitStateUnknown, Fenced, IngestError, TooManyDeadLetters
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.ports import BatchStanding, Ledger
 from kafka_ingest.operators import load_batch, wiring
 from kafka_ingest.operators.load_batch import LoadBatchOperator
 from kafka_ingest.operators.plan_step import run_plan_step
 from tests.builders import offset_range, pipeline_settings, planned_batch
+from tests.dags.contexts import TaskInstance, run_context
 
 PLANNED = planned_batch(offset_range(0, 0, 10))
 COMMITTED = replace(PLANNED, state=BatchState.COMMITTED, counts=RecordCounts(rows=10))
@@ -40,6 +42,7 @@ class World:
     planned: Batch | IngestError = PLANNED
     after: Batch = PLANNED
     job: Spark = lambda _: None
+    locked: CommitStateUnknown | None = None
     spark_runs: int = 0
 
     def plan_step(self, *_: object, has_form: bool) -> Batch:
@@ -49,7 +52,8 @@ class World:
 
     def ledger(self, _: object) -> Ledger:
         ledger = create_autospec(Ledger, instance=True)
-        ledger.settle.return_value = BatchStanding(self.after.state, self.after.claim)
+        standing = BatchStanding(self.after.state, self.after.claim)
+        ledger.settle.side_effect = self.locked if self.locked else [standing, standing]
         ledger.batch.return_value = self.after
         return cast("Ledger", ledger)
 
@@ -85,8 +89,9 @@ def submission(_: object, batch: Batch, outcome_file: Path) -> JobSubmission:
     )
 
 
-def run(operator: LoadBatchOperator | None = None) -> dict[str, Any]:
-    return (operator or LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())).execute(cast("Any", {}))
+def run(operator: LoadBatchOperator | None = None, *, waited_seconds: int = 0) -> dict[str, Any]:
+    context = run_context(ti=TaskInstance(waiting_since=datetime.now(UTC) - timedelta(seconds=waited_seconds)))
+    return (operator or LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())).execute(context)
 
 
 def killed(_: LoadBatchOperator) -> None:
@@ -209,3 +214,22 @@ def test_secrets_reach_the_job_by_its_environment_alone_and_do_not_stay(world: W
 
 def test_nothing_of_the_submission_can_be_rendered() -> None:
     assert tuple(LoadBatchOperator.template_fields) == ()
+
+
+def test_a_batch_that_an_orphan_publishes_is_asked_for_again_and_starts_no_spark(world: World) -> None:
+    world.locked = CommitStateUnknown("the batch row is locked")
+    with pytest.raises(AirflowRescheduleException):
+        run()
+    assert world.spark_runs == 0
+
+
+def test_a_job_that_met_a_publishing_orphan_uses_up_no_retry(world: World) -> None:
+    world.job = reports(Busy("another session has the batch locked"))
+    with pytest.raises(AirflowRescheduleException):
+        run()
+
+
+def test_a_batch_that_stays_locked_fails_the_task_after_the_time_that_it_may_wait(world: World) -> None:
+    world.job = reports(Busy("another session has the batch locked"))
+    with pytest.raises(AirflowFailException, match="BusyTooLong"):
+        run(waited_seconds=1_000_000)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
-from kafka_ingest.core.errors import CommitStateUnknown, ConfigError, Fenced, LedgerMoved, LockTimeout
+from kafka_ingest.core.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
 from kafka_ingest.core.new_plan import NewPlan
 from kafka_ingest.core.offsets import TopicPartition
@@ -109,7 +109,7 @@ class FakeLedger:
         with self.database.mutex:
             try:
                 batch = self._lock(batch_id)
-            except LockTimeout as error:
+            except Busy as error:
                 raise CommitStateUnknown("the batch row is locked", batch_id=batch_id) from error
             return BatchStanding(batch.state, batch.claim)
 
@@ -248,7 +248,7 @@ class FakeLedger:
     def _lock(self, batch_id: str) -> Batch:
         batch = self._existing(batch_id)
         if batch_id in self.database.locked:
-            raise LockTimeout("the batch row is locked", batch_id=batch_id)
+            raise Busy("the batch row is locked", batch_id=batch_id)
         return batch
 
     def _existing(self, batch_id: str) -> Batch:

@@ -175,7 +175,7 @@ def test_a_plan_that_supersedes_wins_when_the_publish_fails(world: PostgresWorld
         with ThreadPoolExecutor(1) as pool:
             planning = pool.submit(lambda: patient.record_plan(plan, seen))
             wait_until(lambda: somebody_waits_for_a_lock(world), "waiting for a lock")
-            publication._connection.close()  # type: ignore[attr-defined]
+            publication._cursor.connection.close()  # type: ignore[attr-defined]
             newer = planning.result(DEADLINE_SECONDS)
     assert newer.state is BatchState.PLANNED
     assert world.rows() == []

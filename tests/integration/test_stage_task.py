@@ -304,6 +304,35 @@ def test_progress_is_told_while_the_rows_are_still_invisible(
     assert bench.staging.progress(bench.batch) == StageProgress(4, 110)
 
 
+def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_the_task(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_small_chunks(monkeypatch, 1)
+    monkeypatch.setattr(stage_progress, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(stage_progress, "_INTERVAL_AFTER_FAULT_SECONDS", 0.0)
+    bench = bench_of(database)
+
+    class EndingReader(ListedReader):
+        """Has the server end the idle session of the progress once, as idle_session_timeout would."""
+
+        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+            for number, batch in enumerate(super().read(subrange)):
+                if number == 2:
+                    assert bench.query(
+                        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                        " WHERE application_name = 'kafka_ingest stage task 3 progress'"
+                        " AND datname = current_database()"
+                    ) == [(True,)]
+                yield batch
+
+    records = [order(number, number) for number in range(5)]
+    result = stage_task(ONE, bench.context(), 11, reader=EndingReader(records, batch_records=1))
+
+    assert result.subranges[0].counts == RecordCounts(rows=5, invisible=95)
+    assert "the progress of a task was not told, the task goes on: server closed the connection" in caplog.text
+    assert bench.staging.progress(bench.batch) == StageProgress(5, 100)
+
+
 def test_a_task_that_runs_twice_counts_once_in_the_progress(database: dict[str, Any]) -> None:
     bench = bench_of(database)
     for attempt in (11, 12):
@@ -312,7 +341,9 @@ def test_a_task_that_runs_twice_counts_once_in_the_progress(database: dict[str, 
     assert bench.staging.progress(bench.batch) == StageProgress(1, 100)
 
 
-def test_dropping_does_not_wait_for_a_running_task_which_then_ends_without_a_trace(database: dict[str, Any]) -> None:
+def test_dropping_does_not_wait_for_a_running_task_whose_rows_go_when_it_has_ended(
+    database: dict[str, Any],
+) -> None:
     bench = bench_of(database)
     copied, go_on = threading.Event(), threading.Event()
 
@@ -336,7 +367,8 @@ def test_dropping_does_not_wait_for_a_running_task_which_then_ends_without_a_tra
         go_on.set()
         thread.join(60)
 
-    assert [type(failure) for failure in failures] == [RetryLater]
+    # Nothing can be published of it: the table of its dead letters is gone.
+    assert failures == []
     bench.staging.drop(bench.batch)
     assert bench.tables() == []
 

@@ -65,3 +65,17 @@ def test_a_table_that_fits_passes() -> None:
     assert list(target_results(TARGET, TargetFacts(True))) == [
         CheckResult("target table", Verdict.PASS, "shop.orders fits the pipeline")
     ]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "verdict", "part"),
+    [
+        ("UTF8", Verdict.PASS, "database shop"),
+        ("LATIN1", Verdict.WARN, "text that LATIN1 cannot hold become dead letters"),
+        ("SQL_ASCII", Verdict.WARN, "counts bytes as characters"),
+    ],
+)
+def test_a_database_in_another_encoding_than_utf8_is_a_warning(encoding: str, verdict: Verdict, part: str) -> None:
+    result = server_result(ServerFacts("18.1", 180_001, "shop", "loader", encoding))
+    assert result.result is verdict
+    assert part in result.found

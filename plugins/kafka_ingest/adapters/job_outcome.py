@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import IngestError, RetryLater, error_from_record
+from kafka_ingest.core.errors import Busy, CommitStateUnknown, IngestError, RetryLater, error_from_record
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.ports import Ledger
 
@@ -59,6 +59,25 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
     return summary
 
 
+def require_unlocked(batch: Batch, ledger: Ledger) -> None:
+    """Looks before a job is started, which would only wait for its claim, whether an attempt publishes the batch now.
+
+    Raises:
+        Busy: The batch is locked: it is asked for again without using up a retry.
+    """
+    try:
+        ledger.settle(batch.batch_id)
+    except CommitStateUnknown as locked:
+        raise Busy(
+            "another attempt is publishing this batch",
+            expected=locked.expected,
+            found=locked.found,
+            next_command="none: it is asked for again, and finds the batch committed or loads it",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        ) from locked
+
+
 def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: str) -> Batch:
     """Gives the batch committed, once its job has ended; the ledger decides, not the job's exit code.
 
@@ -70,8 +89,10 @@ def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: s
 
     Raises:
         IngestError: The job's own error.
+        Busy: Another session has the batch locked: an attempt, or this job's COMMIT, that has not ended yet.
         RetryLater: The batch is not committed, and the job left no error.
     """
+    require_unlocked(batch, ledger)
     if ledger.settle(batch.batch_id).state is BatchState.COMMITTED and (committed := ledger.batch(batch.batch_id)):
         return committed
     read_outcome(outcome_file)

@@ -31,7 +31,7 @@ from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, identity_
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import LedgerMoved
+from kafka_ingest.core.errors import CommitStateUnknown, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.position_changes import RecordedChange
 from kafka_ingest.core.settings import TargetSettings
@@ -60,12 +60,14 @@ class PostgresPositionLedger:
 
         Raises:
             LedgerMoved: Something decisive has changed; nothing was written.
+            CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         """
-        with self._transaction("change positions", change.request) as cursor:
-            try:
-                return _write_change(cursor, change, seen)
-            except psycopg2.errors.UniqueViolation as error:
-                raise _moved(change, f"another change was first ({error.diag.constraint_name})") from error
+        try:
+            with self._transaction("change positions", change.request) as cursor:
+                return _write_change_once(cursor, change, seen)
+        except CommitStateUnknown as unknown:
+            unknown.next_command = f"ask again with the request id {change.request.request_id}: it is done once"
+            raise
 
     @contextmanager
     def _transaction(
@@ -94,6 +96,13 @@ def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -
 def _read_recorded(cursor: Cursor, request: ChangeRequest) -> RecordedChange | None:
     rows = fetch_rows(cursor, "select_position_changes", request_id=request.request_id, pipeline=request.pipeline)
     return recorded_change(request, rows) if rows else None
+
+
+def _write_change_once(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:
+    try:
+        return _write_change(cursor, change, seen)
+    except psycopg2.errors.UniqueViolation as error:
+        raise _moved(change, f"another change was first ({error.diag.constraint_name})") from error
 
 
 def _write_change(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:

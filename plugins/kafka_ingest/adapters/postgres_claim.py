@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, is_batch_id, load_batch, run_query, standing_of
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import ConfigError, Fenced, IngestError
+from kafka_ingest.core.errors import Busy, ConfigError, Fenced, IngestError, LockTimeout
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.staging import StageProgress
 
@@ -74,6 +74,18 @@ def no_such_batch(batch_id: str) -> IngestError:
         found=batch_id,
         next_command="python -m kafka_ingest batches",
         batch_id=batch_id,
+    )
+
+
+def is_locked(error: LockTimeout) -> Busy:
+    """Gives the error for a plan or claim that another session keeps waiting: a large publish takes minutes."""
+    return Busy(
+        "another session has the batch locked, most likely an attempt that publishes it",
+        expected="the rows of pipeline and batch free within the lock time-out",
+        found=error.found,
+        next_command="none: it is asked for again; pg_stat_activity shows the session",
+        pipeline=error.pipeline,
+        batch_id=error.batch_id,
     )
 
 

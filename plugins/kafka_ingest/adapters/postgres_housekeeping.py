@@ -58,9 +58,10 @@ class PostgresHousekeeper:
         """Deletes ranges, or in a dry run takes the deletion back; gives their number."""
         with self._connection("delete ranges of superseded batches") as connection:
             with transaction(connection) as cursor:
+                cursor.execute("SAVEPOINT nothing_deleted")
                 count = run_query(cursor, "delete_superseded_ranges", older_than_days=older_than_days)
                 if is_dry_run:
-                    connection.rollback()
+                    cursor.execute("ROLLBACK TO SAVEPOINT nothing_deleted")
             return count
 
     def brin_indexes(self) -> Sequence[str]:

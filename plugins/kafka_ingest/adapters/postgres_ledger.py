@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kafka_ingest.adapters.postgres_audit import find_unannounced, find_violations, mark_announced
-from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, lock_standing
+from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, is_locked, lock_standing
 from kafka_ingest.adapters.postgres_connection import (
     SHORT_TRANSACTION,
     SNAPSHOT,
@@ -70,9 +70,13 @@ class PostgresLedger:
         Raises:
             LedgerMoved: Something decisive has changed; nothing was written.
             ConfigError: Another pipeline serves one of the topics into the target; nothing was written.
+            Busy: Another session has the pipeline or the batch to supersede locked; nothing was written.
         """
-        with self._transaction("record the plan", pipeline=plan.pipeline) as cursor:
-            return write_plan(cursor, plan, seen)
+        try:
+            with self._transaction("record the plan", pipeline=plan.pipeline) as cursor:
+                return write_plan(cursor, plan, seen)
+        except LockTimeout as error:
+            raise is_locked(error) from error
 
     def batch(self, batch_id: str) -> Batch | None:
         """Reads one batch."""
@@ -86,10 +90,14 @@ class PostgresLedger:
 
         Raises:
             Fenced: The batch is superseded or rolled back.
+            Busy: Another session has the batch locked, as an attempt that publishes it.
         """
-        with self._transaction("claim the batch", batch_id=batch_id) as cursor:
-            require_current_ledger(cursor)
-            return claim_batch(cursor, batch_id, heartbeat_timeout_seconds)
+        try:
+            with self._transaction("claim the batch", batch_id=batch_id) as cursor:
+                require_current_ledger(cursor)
+                return claim_batch(cursor, batch_id, heartbeat_timeout_seconds)
+        except LockTimeout as error:
+            raise is_locked(error) from error
 
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int

@@ -28,7 +28,7 @@ class PostgresPreflight:
         """Describes server, database and role; see the port."""
         with self._transaction("read the server's version") as cursor:
             (row,) = fetch_rows(cursor, "server_version")
-            return ServerFacts(row["version"], row["version_number"], row["database"], row["role"])
+            return ServerFacts(row["version"], row["version_number"], row["database"], row["role"], row["encoding"])
 
     def ledger_version(self) -> str:
         """Gives the name of the ledger's newest migration; see the port."""

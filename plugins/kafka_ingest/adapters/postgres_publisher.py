@@ -11,16 +11,16 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
-from psycopg2 import errorcodes, sql
-from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
+from psycopg2 import sql
 
 from kafka_ingest.adapters.postgres_connection import (
-    Connection,
     Cursor,
     TransactionLimits,
     begin,
+    commit,
     connect,
     database_faults,
+    refused,
     server_message,
 )
 from kafka_ingest.adapters.postgres_plan import pipeline_valid_through
@@ -43,8 +43,6 @@ from kafka_ingest.core.batch import Batch, RecordCounts
 from kafka_ingest.core.errors import (
     AccountingMismatch,
     Busy,
-    CommitDidNotHappen,
-    CommitStateUnknown,
 )
 from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding
@@ -76,14 +74,13 @@ class PostgresPublisher:
             with database_faults("begin to publish", pipeline=batch.pipeline, batch_id=batch.batch_id):
                 cursor = connection.cursor()
                 begin(cursor, self._limits)
-            yield PostgresPublication(connection, cursor, batch)
+            yield PostgresPublication(cursor, batch)
 
 
 class PostgresPublication:
     """The transaction that makes one batch visible; see the port for the order of the methods."""
 
-    def __init__(self, connection: Connection, cursor: Cursor, batch: Batch) -> None:
-        self._connection = connection
+    def __init__(self, cursor: Cursor, batch: Batch) -> None:
         self._cursor = cursor
         self._batch = batch
         self._place = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
@@ -174,9 +171,9 @@ class PostgresPublication:
                 error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
             ) from None
         except psycopg2.Error as error:
-            if (fault := staging_fault(error, self._batch)) is None:
-                raise
-            raise fault from error
+            raise staging_fault(error, self._batch) or refused(
+                error, "publish the dead letters", **self._place
+            ) from error
         return int(self._cursor.rowcount)
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
@@ -202,32 +199,13 @@ class PostgresPublication:
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
+            CommitDidNotHappen: The server answered something else than COMMIT: nothing was committed.
             TargetMismatch: A deferred constraint of the target refused the batch; nothing was committed.
         """
-        # COMMIT of a failed transaction answers ROLLBACK, without an error.
-        if self._connection.info.transaction_status != TRANSACTION_STATUS_INTRANS:
-            raise CommitDidNotHappen(
-                "the transaction had failed before COMMIT; nothing was committed",
-                next_command="none: a retry loads the same batch again",
-                **self._place,
-            )
         try:
-            self._connection.commit()
+            commit(self._cursor)
         except psycopg2.Error as error:
-            if self._is_outcome_unknown(error):
-                raise CommitStateUnknown(
-                    "the connection broke during COMMIT",
-                    found=server_message(error),
-                    next_command="none: the batch row decides",
-                    **self._place,
-                ) from error
             raise target_fault(error, self._batch) from None
-
-    def _is_outcome_unknown(self, error: psycopg2.Error) -> bool:
-        """An ERROR on a connection that lives is the server's word that it rolled back; all else may have committed."""
-        if error.pgcode in (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN):
-            return True
-        return bool(self._connection.closed) or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
     def _record_ranges(self, outcome: BatchOutcome) -> None:
         parts = outcome.partitions

@@ -10,16 +10,15 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
-from psycopg2 import errorcodes
 
 from kafka_ingest.adapters.postgres_audit import target_identifiers
 from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays
 from kafka_ingest.adapters.postgres_connection import (
     SNAPSHOT,
-    Connection,
     Cursor,
     TransactionLimits,
     begin,
+    commit,
     connect,
     database_faults,
     ingest_error,
@@ -76,14 +75,13 @@ class PostgresRollBackLedger:
             with database_faults("begin to roll back", pipeline=plan.request.pipeline):
                 cursor = connection.cursor()
                 begin(cursor, self._limits)
-            yield PostgresRollBack(connection, cursor, plan)
+            yield PostgresRollBack(cursor, plan)
 
 
 class PostgresRollBack:
     """The transaction of one roll-back; see the port for the order of the methods."""
 
-    def __init__(self, connection: Connection, cursor: Cursor, plan: RollBackPlan) -> None:
-        self._connection = connection
+    def __init__(self, cursor: Cursor, plan: RollBackPlan) -> None:
         self._cursor = cursor
         self._plan = plan
         self._pipeline = plan.request.pipeline
@@ -162,21 +160,17 @@ class PostgresRollBack:
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; the same request again decides.
+            CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
             TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
         """
         try:
-            self._connection.commit()
+            commit(self._cursor)
         except psycopg2.Error as error:
-            # An ERROR on a connection that lives is the server's word that it rolled back; all else may have committed.
-            is_unknown = error.pgcode in (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN)
-            if is_unknown or self._connection.closed:
-                raise CommitStateUnknown(
-                    "the connection broke during COMMIT of the roll-back",
-                    found=server_message(error),
-                    next_command=f"ask again with the request id {self._plan.request.request_id}: it is done once",
-                    pipeline=self._pipeline,
-                ) from error
-            raise self._target_fault(error) from None
+            fault = self._target_fault(error)
+            if isinstance(fault, CommitStateUnknown):
+                request_id = self._plan.request.request_id
+                fault.next_command = f"ask again with the request id {request_id}: it is done once"
+            raise fault from None
 
     def _supersede(self) -> None:
         batch_id = self._plan.supersedes

@@ -97,11 +97,11 @@ class LockTimeout(RetryLater):
 
 
 class CommitStateUnknown(RetryLater):
-    """The answer to COMMIT was lost and the batch row could not be locked yet to learn the outcome."""
+    """The answer to COMMIT was lost: the server may have committed or not; the same again finds out."""
 
 
 class CommitDidNotHappen(RetryLater):
-    """The connection broke during COMMIT, and the ledger says that it did not take place."""
+    """COMMIT did not take place: the ledger says so, or the server answered something else than COMMIT."""
 
 
 class StagingLost(RetryLater):
@@ -130,6 +130,10 @@ class BusyTooLong(StopAndCall):
 
 class ConfigError(StopAndCall):
     """Configuration that cannot work. Lists every fault that was found, one a line, in ``found``."""
+
+
+class DatabaseRefused(StopAndCall):
+    """PostgreSQL refused a statement for a reason that a retry meets again, as an event trigger that forbids DDL."""
 
 
 class LedgerOutdated(StopAndCall):

@@ -126,6 +126,7 @@ class Ledger(Protocol):
 
         Raises:
             Fenced: The batch is superseded or rolled back.
+            Busy: Another session has the batch locked, as an attempt that publishes it.
         """
 
     def heartbeat(

@@ -11,6 +11,7 @@ from kafka_ingest.core.settings import TargetSettings
 #: Statements of this package need 14; newer ones than the last have not been tried (README.md, "Versions").
 OLDEST_VERSION = 14
 NEWEST_TRIED_VERSION = 18
+_USE_UTF8 = "load into a database in UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
 
 
 def server_result(server: ServerFacts) -> CheckResult:
@@ -21,7 +22,15 @@ def server_result(server: ServerFacts) -> CheckResult:
         return CheckResult("postgresql", Verdict.FAIL, found, f"upgrade to PostgreSQL {OLDEST_VERSION} or newer")
     if major > NEWEST_TRIED_VERSION:
         return CheckResult("postgresql", Verdict.WARN, f"{found}: newer than what was tried ({NEWEST_TRIED_VERSION})")
+    if server.encoding != "UTF8":
+        return CheckResult("postgresql", Verdict.WARN, f"{found}: {_encoding_weakness(server.encoding)}", _USE_UTF8)
     return CheckResult("postgresql", Verdict.PASS, found)
+
+
+def _encoding_weakness(encoding: str) -> str:
+    if encoding == "SQL_ASCII":
+        return "SQL_ASCII checks no encoding, counts bytes as characters, and jsonb takes no escapes beyond ASCII"
+    return f"records with text that {encoding} cannot hold become dead letters"
 
 
 def ledger_result(version: str) -> CheckResult:

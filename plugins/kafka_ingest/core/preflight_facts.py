@@ -75,13 +75,14 @@ class TopicFacts:
 class ServerFacts:
     """A PostgreSQL server that has answered.
 
-    ``version_number`` is ``server_version_num``: 140005 is version 14.5.
+    ``version_number`` is ``server_version_num``: 140005 is version 14.5; ``encoding`` is the database's.
     """
 
     version: str
     version_number: int
     database: str
     role: str
+    encoding: str = "UTF8"
 
 
 @dataclass(frozen=True, slots=True)

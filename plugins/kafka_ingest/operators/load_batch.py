@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
-from kafka_ingest.adapters.job_outcome import loaded_batch, read_phases
+from kafka_ingest.adapters.job_outcome import loaded_batch, read_phases, require_unlocked
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.load_phases import LoadPhases
@@ -22,6 +22,7 @@ from kafka_ingest.core.summary import load_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import airflow_outcome
 from kafka_ingest.operators.metrics import send, timed_step
+from kafka_ingest.operators.patience import patience
 from kafka_ingest.operators.plan_step import run_plan_step
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class LoadBatchOperator(SparkSubmitOperator):
             phases: LoadPhases | None = None
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
-                with timed_step(self.pipeline.pipeline, "load"):
+                busy_timeout = self.pipeline.schedule.busy_timeout_seconds
+                with timed_step(self.pipeline.pipeline, "load"), patience(context, busy_timeout):
                     batch, phases = self._load(batch, context)
             if phases:
                 send(phase_measurements(phases, batch.pipeline))
@@ -85,6 +87,7 @@ class LoadBatchOperator(SparkSubmitOperator):
     def _load(self, batch: Batch, context: Context) -> tuple[Batch, LoadPhases | None]:
         with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
             outcome_file = Path(folder) / "outcome.json"
+            require_unlocked(batch, wiring.ledger(self.pipeline))
             self._prepare(wiring.submission(self.pipeline, batch, outcome_file))
             try:
                 last_words = self._submit(context)

@@ -1,0 +1,9 @@
+-- Sets what the statements of a transaction depend on, whatever role, database or server say.
+-- Parameters: names, values and replaced as arrays; replaced is the one value that is replaced, NULL means any.
+-- Locks: none. Safe to run twice: it sets the same values again.
+-- Only what differs is touched: some settings are for superusers, and a server does not know those of newer ones.
+SELECT set_config(setting.name, setting.value, true)
+FROM unnest(%(names)s::text[], %(values)s::text[], %(replaced)s::text[]) AS setting (name, value, replaced)
+WHERE current_setting(setting.name, true) <> setting.value
+    AND coalesce(current_setting(setting.name, true) = setting.replaced, true)
+    AND (setting.name <> 'client_connection_check_interval' OR version() LIKE '%%linux%%')
