@@ -112,6 +112,8 @@ def _grant(found: str) -> str:
         return f"GRANT {privileges} ON {match[1].upper()} {match[2]} TO the role of the connection"
     if match := re.search(r"for (table|view|relation) (\S+)", found):
         return f"GRANT SELECT, INSERT, UPDATE, DELETE ON {match[2]} TO the role of the connection"
+    if match := re.search(r"for sequence (\S+)", found):
+        return f"GRANT USAGE ON SEQUENCE {match[1]} TO the role of the connection"
     return "let the owner grant it to the role of the connection, or connect as the owner"
 
 
