@@ -18,12 +18,13 @@ from psycopg2 import errors
 from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect, database_faults, transaction
 from kafka_ingest.core.batch import RecordCounts
 from kafka_ingest.core.dead_letter_limits import require_few_dead_letters
+from kafka_ingest.core.dead_letters import RefusedRecord
 from kafka_ingest.core.errors import RetryLater
 from kafka_ingest.core.load_phases import TaskSeconds
 from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult, staging_name
 from kafka_ingest.steps.rare_collections import rare_collections
 from spark_jobs.chunks import chunks
-from spark_jobs.decode.decoded import DeadRow
+from spark_jobs.decode.decoded import DeadRow, without_refused
 from spark_jobs.decode.record_decoder import RecordDecoder
 from spark_jobs.records import RangeReader
 from spark_jobs.stage_context import StageContext
@@ -71,7 +72,7 @@ def stage_task(
         source = reader or stack.enter_context(closing(_kafka_reader(context)))
         with transaction(connection, limits):
             writer = StagingWriter(connection, stem, context, task.task_index, attempt_id)
-            stager = _SubrangeStager(context, writer, progress)
+            stager = _SubrangeStager(context, writer, progress, task.refused)
             results = tuple(stager.stage(source, subrange) for subrange in task.subranges)
         stager.tell()
     return StageResult(task.task_index, attempt_id, results, stager.seconds)
@@ -80,11 +81,18 @@ def stage_task(
 class _SubrangeStager:
     """Stages subranges and keeps the account of the whole task."""
 
-    def __init__(self, context: StageContext, writer: StagingWriter, progress: StageProgressReport) -> None:
+    def __init__(
+        self,
+        context: StageContext,
+        writer: StagingWriter,
+        progress: StageProgressReport,
+        refused: Sequence[RefusedRecord],
+    ) -> None:
         self._context = context
         self._decoder = RecordDecoder(context.settings, context.target, batch_id=context.batch_id)
         self._writer = writer
         self._progress = progress
+        self._refused = {(record.topic, record.partition, record.offset): record for record in refused}
         self._counts = RecordCounts()
         self._offsets = 0
         self._stopwatch = TaskStopwatch()
@@ -112,12 +120,18 @@ class _SubrangeStager:
     def _stage_chunk(self, records: pa.RecordBatch, subrange: Subrange) -> ChunkOutcome:
         with self._stopwatch.measuring("decode"):
             decoded = self._decoder.decode(records, generation=subrange.generation)
+            decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
             refused = self._writer.write(decoded)
             dead = _in_order(decoded.dead, refused)
             self._writer.write_dead_letters(records, dead, subrange)
             self._writer.write_counted(records, decoded.tombstones, subrange)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
+
+    def _refused_in(self, records: pa.RecordBatch) -> list[DeadRow]:
+        places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+        found = ((index, self._refused.get(place)) for index, place in enumerate(places))
+        return [DeadRow(index, record.reason, record.detail) for index, record in found if record]
 
     def _require_few_dead_letters(self, account: SubrangeAccount) -> None:
         """Stops early on what one task can know; the share of all records is looked at when the batch is complete."""

@@ -4,7 +4,8 @@ A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What 
 
 * NOT NULL or CHECK violated: the chunk goes into a table without constraints, one SELECT names the rows that violate
   them, the others are moved on;
-* another error of the data (SQLSTATE class 22 or 23): the chunk is halved until single records remain;
+* another error of the data (SQLSTATE class 22, 23 or 54): the chunk is halved until single records remain;
+* an error that a function of the target raises: the chunk is halved, and the task stops at the record;
 * everything else is a fault of the database, never a dead letter.
 """
 
@@ -19,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg2 import errorcodes, sql
 
+from kafka_ingest.adapters.postgres_refusals import is_bad_data, raised_by, was_raised
 from kafka_ingest.adapters.postgres_staging import staging_table
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.staging import Subrange
 from spark_jobs.copy_binary import NotBinaryError, binary_format
 from spark_jobs.copy_format import CSV, CopyFormat
@@ -30,10 +33,6 @@ from spark_jobs.stage_context import StageContext
 from spark_jobs.staged_dead_letters import dead_letter_rows
 from spark_jobs.violations import Violations, refused_row
 
-#: https://www.postgresql.org/docs/18/errcodes-appendix.html: 22 data exception, 23 integrity constraint violation.
-_CLASSES_OF_BAD_DATA = ("22", "23")
-#: Only a wrong encoding of COPY itself says this, never a record.
-_NEVER_BAD_DATA = {errorcodes.BAD_COPY_FILE_FORMAT, errorcodes.INVALID_BINARY_REPRESENTATION}
 _FOUND_BY_SELECT = {errorcodes.NOT_NULL_VIOLATION, errorcodes.CHECK_VIOLATION}
 
 _COPY_BUFFER_BYTES = 1 << 16
@@ -59,7 +58,8 @@ class _Chunk:
 class StagingWriter:
     """Writes one task attempt's rows and dead letters. Nothing is durable before the caller commits.
 
-    psycopg2's errors pass through when they are faults of the database; wrap calls with ``database_faults``.
+    psycopg2's errors pass through when they are faults of the database; wrap calls with ``database_faults``. An error
+    that a function of the target raises is a ``TargetMismatch`` that names the record.
 
     Args:
         connection: Connection with the task's transaction open.
@@ -77,6 +77,8 @@ class StagingWriter:
         self._counted = staging_table(stem, "counted")
         self._tag = (stage_task, stage_attempt)
         self._shape = context.target
+        self._settings = context.settings
+        self._batch_id = context.batch_id
         self._row_format: CopyFormat | None = None
         self._offset = context.settings.metadata.offset
         self._violations = Violations(context.target, self._offset)
@@ -137,6 +139,8 @@ class StagingWriter:
         if refusal is None:
             return
         if len(chunk.row_index) == 1:
+            if was_raised(refusal):
+                raise self._raised(refusal, chunk) from None
             yield refused_row(refusal, chunk.row_index[0], self._shape)
             return
         if refusal.pgcode in _FOUND_BY_SELECT:
@@ -146,6 +150,19 @@ class StagingWriter:
                 return
         for half in chunk.halves():
             yield from self._stage(half)
+
+    def _raised(self, error: psycopg2.Error, chunk: _Chunk) -> TargetMismatch:
+        metadata, target = self._settings.metadata, self._settings.target
+        names = (metadata.topic, metadata.partition, metadata.offset)
+        topic, partition, offset = (chunk.rows.column(name)[0].as_py() for name in names)
+        return TargetMismatch(
+            f"a function of the target {target} raised an error for a record; nothing was published",
+            expected="functions of CHECKs and generated columns that refuse a record by false or SQLSTATE class 22",
+            found=f"{topic}[{partition}] offset {offset}: {raised_by(error)}",
+            next_command="let the function give false for such a record, which makes it a dead letter, then clear"
+            " load_batch; how to pass the record: docs/runbook.md, section TargetMismatch",
+            batch_id=self._batch_id,
+        )
 
     def _stage_all_but_violating(self, chunk: _Chunk) -> Sequence[DeadRow] | None:
         """Stages what violates nothing and gives the rest; ``None`` when the data also has another fault."""
@@ -210,12 +227,12 @@ class StagingWriter:
         self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
     def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
-        """Runs an action in a savepoint; gives the error, the action undone, when it says that the data is bad."""
+        """Runs an action in a savepoint; gives the error, the action undone, when some record is its cause."""
         self._cursor.execute("SAVEPOINT chunk")
         try:
             action()
         except psycopg2.Error as error:
-            if not _is_bad_data(error):
+            if not is_bad_data(error) and not was_raised(error):
                 raise
             self._cursor.execute("ROLLBACK TO SAVEPOINT chunk")
             self._cursor.execute("RELEASE SAVEPOINT chunk")
@@ -226,8 +243,3 @@ class StagingWriter:
 
 def _names(rows: pa.RecordBatch) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))
-
-
-def _is_bad_data(error: psycopg2.Error) -> bool:
-    code = error.pgcode or ""
-    return code.startswith(_CLASSES_OF_BAD_DATA) and code not in _NEVER_BAD_DATA

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg2
-from psycopg2 import errorcodes, sql
+from psycopg2 import sql
 
-from kafka_ingest.adapters.postgres_connection import whole_message
+from kafka_ingest.adapters.postgres_refusals import check_detail, not_null_detail, refusal
 from kafka_ingest.adapters.sql_files import sql_text
 from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.target_shape import CheckConstraint, TargetShape
+from kafka_ingest.core.target_shape import TargetShape
 from spark_jobs.decode.decoded import DeadRow
 
 
@@ -61,14 +61,8 @@ class Violations:
 
 def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> DeadRow:
     """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
-    if error.pgcode == errorcodes.NOT_NULL_VIOLATION and error.diag.column_name:
-        return DeadRow(row_index, DeadLetterReason.NOT_NULL_VIOLATION, _not_null_detail(error.diag.column_name))
-    if error.pgcode == errorcodes.CHECK_VIOLATION and error.diag.constraint_name:
-        known = {check.name: check for check in shape.checks}
-        check = known.get(error.diag.constraint_name, CheckConstraint(error.diag.constraint_name, ""))
-        return DeadRow(row_index, DeadLetterReason.CHECK_VIOLATION, _check_detail(check))
-    detail = f"{whole_message(error)} (SQLSTATE {error.pgcode})"
-    return DeadRow(row_index, DeadLetterReason.REFUSED_BY_DATABASE, detail)
+    reason, detail = refusal(error, shape.checks)
+    return DeadRow(row_index, reason, detail)
 
 
 def _not_nulls(shape: TargetShape) -> list[_Constraint]:
@@ -76,7 +70,7 @@ def _not_nulls(shape: TargetShape) -> list[_Constraint]:
         _Constraint(
             sql.SQL("({} IS NULL)").format(sql.Identifier(column.name)),
             DeadLetterReason.NOT_NULL_VIOLATION,
-            _not_null_detail(column.name),
+            not_null_detail(column.name),
         )
         for column in shape.columns
         if column.is_not_null
@@ -89,15 +83,7 @@ def _checks(shape: TargetShape) -> list[_Constraint]:
         _Constraint(
             sql.SQL("(({}) IS FALSE)").format(sql.SQL(check.expression)),
             DeadLetterReason.CHECK_VIOLATION,
-            _check_detail(check),
+            check_detail(check),
         )
         for check in shape.checks
     ]
-
-
-def _not_null_detail(column: str) -> str:
-    return f"column {column} of the target is NOT NULL"
-
-
-def _check_detail(check: CheckConstraint) -> str:
-    return f"CHECK {check.name} of the target is false" + (f": {check.expression}" if check.expression else "")

@@ -67,3 +67,21 @@ class DecodedBatch:
     row_index: Sequence[int]
     dead: Sequence[DeadRow]
     tombstones: Sequence[int]
+
+
+def without_refused(decoded: DecodedBatch, refused: Sequence[DeadRow]) -> DecodedBatch:
+    """Makes rows that the target refuses dead ones; what was no row anyway stays what it is.
+
+    Args:
+        decoded: One input batch.
+        refused: Its refused records, by rising input index.
+    """
+    known = {row.row_index: row for row in refused}
+    stays = [index not in known for index in decoded.row_index]
+    gone = [known[index] for index in decoded.row_index if index in known]
+    return DecodedBatch(
+        decoded.columns.filter(pa.array(stays, pa.bool_())),
+        [index for index in decoded.row_index if index not in known],
+        sorted((*decoded.dead, *gone), key=lambda row: row.row_index),
+        decoded.tombstones,
+    )

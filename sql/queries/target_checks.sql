@@ -1,9 +1,14 @@
 -- Purpose: the CHECK constraints of the target that are enforced (PostgreSQL 18 has some that are not: the column
---   conenforced, which older servers lack and which is therefore read through jsonb).
+--   conenforced, which older servers lack and which is therefore read through jsonb), with the columns they look at.
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 SELECT k.conname::text,
-       pg_get_expr(k.conbin, k.conrelid)
+       pg_get_expr(k.conbin, k.conrelid),
+       ARRAY(SELECT a.attname::text
+               FROM pg_catalog.pg_attribute AS a
+              WHERE a.attrelid = k.conrelid
+                AND a.attnum = ANY (k.conkey)
+              ORDER BY a.attnum)
   FROM pg_catalog.pg_constraint AS k
  WHERE k.conrelid = %(relation)s
    AND k.contype = 'c'

@@ -65,6 +65,12 @@ class LedgerWorld(Protocol):
     def add_unique_offset(self, name: str) -> None:
         """Gives the target a unique constraint on the offset alone, and a row with offset 0 of another topic."""
 
+    def refuse(self, name: str, *offsets: int) -> None:
+        """Gives the target a CHECK that refuses rows of these offsets, which staging has not."""
+
+    def swallow(self, name: str, *offsets: int) -> None:
+        """Gives the target a trigger that drops rows of these offsets without a word."""
+
     def reset(self, position: Position) -> None:
         """Puts a position elsewhere, as a position change does."""
 
@@ -108,6 +114,12 @@ class FakeWorld:
 
     def add_unique_offset(self, name: str) -> None:
         self._publisher.refused_by = name
+
+    def refuse(self, name: str, *offsets: int) -> None:
+        self._publisher.refused_offsets = dict.fromkeys(offsets, name)
+
+    def swallow(self, name: str, *offsets: int) -> None:
+        self._publisher.swallowed_offsets = dict.fromkeys(offsets, name)
 
     def reset(self, position: Position) -> None:
         self.database.positions["orders", position.topic_partition] = position
@@ -192,6 +204,18 @@ class PostgresWorld:
             "INSERT INTO shop.orders (kafka_topic, kafka_generation, kafka_partition, kafka_offset, batch_id)"
             " VALUES ('another', 0, 0, 0, gen_random_uuid())"
         )
+
+    def refuse(self, name: str, *offsets: int) -> None:
+        listed = ", ".join(map(str, offsets))
+        self.run(f"ALTER TABLE shop.orders ADD CONSTRAINT {name} CHECK (kafka_offset NOT IN ({listed}))")
+
+    def swallow(self, name: str, *offsets: int) -> None:
+        listed = ", ".join(map(str, offsets))
+        self.run(
+            "CREATE FUNCTION shop.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF new.kafka_offset IN ({listed}) THEN RETURN NULL; END IF; RETURN new; END $$"
+        )
+        self.run(f"CREATE TRIGGER {name} BEFORE INSERT ON shop.orders FOR EACH ROW EXECUTE FUNCTION shop.swallow()")
 
     def reset(self, position: Position) -> None:
         where = {"topic": position.topic, "partition": position.partition, "line": position.line}

@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 
 from kafka_ingest.core.batch import BatchState, RecordCounts
+from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
 from kafka_ingest.core.errors import (
     AccountingMismatch,
     Busy,
     CommitStateUnknown,
     Fenced,
+    RecordsRefused,
     StagingLost,
     TargetMismatch,
 )
@@ -197,6 +199,39 @@ def test_a_constraint_of_the_target_that_refuses_the_batch_is_named(world: Ledge
     with pytest.raises(TargetMismatch, match="one_row_per_offset"):
         publish(world, batch, outcome_of(batch))
     assert [p.committed_offset for p in view(world).positions] == [0, 0]
+
+
+def test_every_record_that_the_target_refuses_is_named_with_its_reason(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 9)))
+    world.stage(batch, all_rows(batch))
+    world.refuse("not_these", 0, 4, 5, 8)
+    with pytest.raises(RecordsRefused) as refusal:
+        publish(world, batch, outcome_of(batch))
+    detail = "CHECK not_these of the target is false"
+    assert list(refusal.value.records) == [
+        RefusedRecord("orders", 0, offset, DeadLetterReason.CHECK_VIOLATION, detail) for offset in (0, 4, 5, 8)
+    ]
+    assert world.rows() == []
+    assert [p.committed_offset for p in view(world).positions] == [0, 0]
+
+
+def test_rows_of_attempts_that_did_not_win_are_not_looked_at_for_refused_records(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
+    record = all_rows(batch)[0][2]
+    world.stage(batch, [(0, 6, replace(record, offset=77)), *all_rows(batch)])
+    world.refuse("not_these", 1, 77)
+    with pytest.raises(RecordsRefused) as refusal:
+        publish(world, batch, outcome_of(batch))
+    assert [refused.offset for refused in refusal.value.records] == [1]
+
+
+def test_rows_that_a_trigger_drops_are_no_lost_staging_and_the_trigger_is_named(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
+    world.stage(batch, all_rows(batch))
+    world.swallow("dropper", 1)
+    with pytest.raises(TargetMismatch, match="trigger dropper"):
+        publish(world, batch, outcome_of(batch))
+    assert world.rows() == []
 
 
 def test_a_dead_letter_cannot_be_stored_twice(world: LedgerWorld) -> None:

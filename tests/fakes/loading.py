@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kafka_ingest.core.batch import Batch, RecordCounts, Request
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import BatchSettings
 from kafka_ingest.core.staging import (
     StageProgress,
@@ -112,6 +113,7 @@ class FakeRunner:
 
     def _stage_subrange(self, batch: Batch, task: StageTask, subrange: Subrange) -> SubrangeResult:
         partition = self.log.partition(subrange.topic_partition)
+        refused = {(TopicPartition(r.topic, r.partition), r.offset): r.reason.value for r in task.refused}
         records = [
             StoredRecord(
                 subrange.topic,
@@ -119,7 +121,9 @@ class FakeRunner:
                 subrange.partition,
                 offset,
                 batch.batch_id,
-                "malformed" if (entry.value or b"").startswith(b"bad") else None,
+                "malformed"
+                if (entry.value or b"").startswith(b"bad")
+                else refused.get((subrange.topic_partition, offset)),
             )
             for offset, entry in sorted(partition.entries.items())
             if subrange.start <= offset < subrange.end and entry.is_readable(batch.settings.isolation_level)

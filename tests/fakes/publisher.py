@@ -8,12 +8,14 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
 from kafka_ingest.core.errors import (
     AccountingMismatch,
     Busy,
     CommitDidNotHappen,
     CommitStateUnknown,
     Fenced,
+    RecordsRefused,
     StagingLost,
     TargetMismatch,
 )
@@ -38,12 +40,16 @@ class FakePublisher:
     Attributes:
         answer: What becomes of the next COMMIT.
         refused_by: Name of a constraint of the target that refuses the rows.
+        refused_offsets: Offsets whose rows INSERT refuses, with the name of the CHECK that does.
+        swallowed_offsets: Offsets whose rows a trigger drops, with its name.
     """
 
     def __init__(self, database: FakeDatabase) -> None:
         self.database = database
         self.answer = CommitAnswer.RECEIVED
         self.refused_by: str | None = None
+        self.refused_offsets: dict[int, str] = {}
+        self.swallowed_offsets: dict[int, str] = {}
 
     @contextmanager
     def begin(self, batch: Batch) -> Iterator[FakePublication]:
@@ -127,7 +133,23 @@ class FakePublication:
         self._rows = [record for record in self._published(outcome) if record.reason is None]
         if self._publisher.refused_by and self._rows:
             raise TargetMismatch("the target refused the batch", found=f"constraint {self._publisher.refused_by}")
+        refused = [record for record in self._rows if record.offset in self._publisher.refused_offsets]
+        if refused:
+            raise RecordsRefused.naming(
+                [self._refused(record) for record in refused],
+                target=str(self._batch.settings.target),
+                pipeline=self._batch.pipeline,
+                batch_id=self._batch.batch_id,
+            )
+        swallowed = [record for record in self._rows if record.offset in self._publisher.swallowed_offsets]
+        if swallowed:
+            name = self._publisher.swallowed_offsets[swallowed[0].offset]
+            raise TargetMismatch("rows are missing in the target", found=f"trigger {name}")
         return len(self._rows)
+
+    def _refused(self, record: StoredRecord) -> RefusedRecord:
+        detail = f"CHECK {self._publisher.refused_offsets[record.offset]} of the target is false"
+        return RefusedRecord(record.topic, record.partition, record.offset, DeadLetterReason.CHECK_VIOLATION, detail)
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
         self._dead_letters = [record for record in self._published(outcome) if record.reason is not None]

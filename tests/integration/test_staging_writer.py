@@ -14,6 +14,7 @@ import pytest
 
 from kafka_ingest.adapters.postgres_connection import transaction
 from kafka_ingest.core.dead_letters import DeadLetterReason
+from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.settings import BatchSettings, ColumnSettings, TargetSettings
 from kafka_ingest.core.staging import Subrange
 from kafka_ingest.core.target_shape import written_columns
@@ -386,7 +387,7 @@ def test_columns_that_only_the_target_fills_do_not_disturb_staging(database: dic
     (refused,) = write(bench, decoded(settings, pa.array([5, 3], pa.int32()), pa.array([2, 3], pa.int32())))
 
     assert [(row.row_index, row.reason) for row in refused] == [(1, DeadLetterReason.CHECK_VIOLATION)]
-    assert bench.rows("price", "number", "serial_number") == [(5, None, None)]
+    assert bench.rows("price", "note", "least") == [(5, None, 10)]
     assert bench.query("SELECT last_value, is_called FROM orders_serial_number_seq") == [(1, False)]
 
 
@@ -401,3 +402,37 @@ def test_a_partitioned_target_is_staged_like_any_other(database: dict[str, Any])
 
     assert [row.reason for row in refused] == [DeadLetterReason.CHECK_VIOLATION]
     assert bench.rows("id") == [(1,)]
+
+
+def test_a_value_that_passes_a_limit_of_postgresql_is_a_dead_letter(database: dict[str, Any]) -> None:
+    settings = json_settings(ColumnSettings("body", "text"), target=TABLE)
+    search = "search tsvector GENERATED ALWAYS AS (to_tsvector('simple', body)) STORED"
+    bench = bench_with_table(database, settings, f"CREATE TABLE orders (body text, {METADATA_COLUMNS}, {search})")
+    # A tsvector holds 1,048,575 bytes of words and positions (MAXSTRPOS in ts_type.h, PostgreSQL 18).
+    too_long = " ".join(f"word{number:07d}" for number in range(100_000))
+
+    (refused,) = write(bench, decoded(settings, pa.array(["a", too_long, "c"])))
+
+    assert [(row.row_index, row.reason) for row in refused] == [(1, DeadLetterReason.REFUSED_BY_DATABASE)]
+    assert refused[0].detail.endswith("(SQLSTATE 54000)")
+    assert bench.rows("body", "kafka_offset") == [("a", 0), ("c", 2)]
+
+
+@pytest.mark.parametrize("use", ["CHECK (ok(body))", "fine boolean GENERATED ALWAYS AS (ok(body)) STORED"])
+def test_a_record_for_which_a_function_raises_stops_the_task_and_is_named_without_its_values(
+    database: dict[str, Any], use: str
+) -> None:
+    settings = json_settings(ColumnSettings("body", "text"), target=TABLE)
+    bench = StagingBench(database, settings)
+    bench.run(
+        "CREATE FUNCTION ok(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS"
+        " $$ BEGIN IF $1 LIKE 'bad%' THEN RAISE EXCEPTION 'not ok: %', $1; END IF; RETURN true; END $$"
+    )
+    bench.run(f"CREATE TABLE orders (body text, {METADATA_COLUMNS}, {use})")
+    bench.prepare()
+
+    with pytest.raises(TargetMismatch) as stopped:
+        write(bench, decoded(settings, pa.array(["a", "b", "bad: card 4111", "d"]), first_offset=40))
+
+    assert stopped.value.found == "orders[3] offset 42: function ok(text) raised SQLSTATE P0001"
+    assert bench.rows("body") == []

@@ -15,6 +15,7 @@ from kafka_ingest.core.errors import (
     Busy,
     CommitDidNotHappen,
     Fenced,
+    RecordsRefused,
     RetryLater,
     StagingLost,
     TopicRecreated,
@@ -112,6 +113,42 @@ def test_a_run_stores_every_record_once_and_moves_the_position(world: World) -> 
     assert batch.counts == RecordCounts(rows=3, dead_letters=1)
     assert world.stored_offsets() == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert [p.committed_offset for p in world.database.positions_of("orders")] == [3, 1]
+
+
+def test_only_tasks_that_have_read_refused_records_are_staged_again_and_make_dead_letters_of_them(world: World) -> None:
+    world.log.append("orders", *[b"a"] * 30_000)
+    world.log.append("orders", *[b"b"] * 30_001, partition=1)
+    world.publisher.refused_offsets = {30_000: "not_that"}
+    staged: list[int] = []
+    run = world.runner.run
+
+    def watched(batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        staged.append(len(tasks))
+        return run(batch, tasks)
+
+    world.runner.run = watched  # type: ignore[method-assign]
+    assert world.run(FIRST).counts == RecordCounts(rows=60_000, dead_letters=1)
+    assert staged == [2, 1]
+    [dead] = world.database.dead_letters
+    assert (dead.partition, dead.offset, dead.reason) == (1, 30_000, "check_violation")
+    assert len(world.database.rows) == 60_000
+
+
+def test_records_that_are_refused_a_second_time_stop_the_load(world: World) -> None:
+    world.log.append("orders", b"a", b"b")
+    world.publisher.refused_offsets = {0: "not_that"}
+    run = world.runner.run
+
+    def watched(batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        results = run(batch, tasks)
+        world.publisher.refused_offsets = {0: "not_that"} if not tasks[0].refused else {1: "not_that_either"}
+        return results
+
+    world.runner.run = watched  # type: ignore[method-assign]
+    batch = world.plan(FIRST)
+    with pytest.raises(RecordsRefused, match="not_that_either"):
+        world.load(batch)
+    assert world.stored_offsets() == []
 
 
 def test_running_every_task_of_a_run_again_changes_nothing(world: World) -> None:

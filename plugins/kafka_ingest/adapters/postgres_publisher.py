@@ -23,6 +23,7 @@ from kafka_ingest.adapters.postgres_connection import (
     refused,
     server_message,
 )
+from kafka_ingest.adapters.postgres_insertion import StagedRows
 from kafka_ingest.adapters.postgres_plan import pipeline_valid_through
 from kafka_ingest.adapters.postgres_publish_faults import (
     STAGING_SCHEMA,
@@ -48,7 +49,6 @@ from kafka_ingest.core.outcome import BatchOutcome
 from kafka_ingest.core.ports import BatchStanding
 from kafka_ingest.core.replacement import Replacement
 from kafka_ingest.core.staging import staging_name
-from kafka_ingest.core.target_shape import written_columns
 
 #: Positions are locked for moments only; the target may be locked by a VACUUM FULL or ALTER TABLE for longer.
 _PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
@@ -135,26 +135,15 @@ class PostgresPublication:
             raise target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' staged rows into the target; gives their number.
+        """Moves the winners' staged rows into the target; gives their number, as they stand there.
 
         Raises:
-            TargetMismatch: A constraint or trigger of the target refused them, or the table no longer fits.
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them, or the table
+                no longer fits.
             StagingLost: The staging table is gone.
         """
-        target = self._batch.settings.target
-        columns = [sql.Identifier(column.name) for column in written_columns(self._batch.settings)]
-        statement = query_with_identifiers(
-            "queries/publish_rows",
-            target=sql.Identifier(target.schema, target.table),
-            columns=sql.SQL(", ").join(columns),
-            staging=self._staging("rows"),
-        )
-        try:
-            self._cursor.execute(statement, _winners(outcome))
-        except psycopg2.Error as error:
-            # The server's detail can quote a row: it must not follow as the cause.
-            raise target_fault(error, self._batch) from None
-        return int(self._cursor.rowcount)
+        return StagedRows(self._cursor, self._batch, outcome).insert()
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
         """Moves the winners' dead letters into the ledger; gives their number.

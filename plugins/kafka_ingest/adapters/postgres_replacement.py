@@ -8,8 +8,10 @@ from typing import Any
 from psycopg2 import sql
 
 from kafka_ingest.adapters.postgres_connection import Cursor
+from kafka_ingest.adapters.postgres_publish_faults import hooks_fault
 from kafka_ingest.adapters.postgres_rows import Row, fetch_row, query_with_identifiers, rows_of
 from kafka_ingest.adapters.postgres_staging import staging_table
+from kafka_ingest.adapters.target_catalog import read_hooks
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.outcome import BatchOutcome
@@ -27,6 +29,9 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
         batch: The claimed batch.
         outcome: Whose staged records take the place.
         with_resolved: Whether resolved dead letters and their rows are deleted, too.
+
+    Raises:
+        TargetMismatch: A trigger or rule kept rows from being deleted.
     """
     replacing = [r for r in batch.ranges if r.replaced_to > r.start]
     if not replacing:
@@ -42,7 +47,22 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
     names = _names(batch)
     cursor.execute(query_with_identifiers("queries/delete_replaced", **names), parameters)
     replaced = tuple(_replaced(row) for row in rows_of(cursor))
+    _require_none_left(cursor, batch, names, parameters)
     return Replacement(replaced, () if with_resolved else _kept(cursor, names, parameters))
+
+
+def _require_none_left(
+    cursor: Cursor, batch: Batch, names: dict[str, sql.Composable], parameters: dict[str, Any]
+) -> None:
+    """Stops where a trigger or rule kept rows, or put them back: they would stand twice."""
+    hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
+    if not hooks:
+        return
+    cursor.execute(query_with_identifiers("queries/count_rows_left", **names), parameters)
+    (left,) = rows_of(cursor)
+    if left["found"]:
+        found = f"{left['found']} rows still stand, as {left['example']}"
+        raise hooks_fault(batch, hooks, expected="no row that is to be replaced", found=found)
 
 
 def _kept(cursor: Cursor, names: dict[str, sql.Composable], parameters: dict[str, Any]) -> tuple[KeptDeadLetters, ...]:

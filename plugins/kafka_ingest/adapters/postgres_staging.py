@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -19,7 +19,7 @@ from kafka_ingest.adapters.postgres_connection import (
     transaction,
 )
 from kafka_ingest.adapters.sql_files import sql_text
-from kafka_ingest.adapters.target_catalog import CatalogColumn, read_table
+from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogTable, read_table
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.settings import TargetSettings
@@ -69,10 +69,10 @@ class PostgresStaging:
         with closing(self._connect()) as connection, _faults(f"create staging tables for {target}", batch):
             _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
             with transaction(connection) as cursor:
-                columns = _target_columns(cursor, target)
+                table = _target(cursor, target)
                 for part in ("dead_letters", "progress", *_counted(batch)):
                     _execute(cursor, f"create_staging_{part}", **{part: staging_table(stem, part)})
-                _create_rows(cursor, stem, batch, columns)
+                _create_rows(cursor, stem, batch, table)
 
     def progress(self, batch: Batch) -> StageProgress:
         """Sums what the tasks of the batch's claim have staged so far; zero while there are no tables."""
@@ -109,7 +109,7 @@ def _execute(cursor: Any, query: str, **names: sql.Composable) -> None:
     cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
 
-def _target_columns(cursor: Any, target: TargetSettings) -> Sequence[CatalogColumn]:
+def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
     table = read_table(cursor, target)
     if table is None:
         raise TargetMismatch(
@@ -118,20 +118,29 @@ def _target_columns(cursor: Any, target: TargetSettings) -> Sequence[CatalogColu
             found="no such table",
             next_command="clear plan_batch: it creates the table, or says what must be there",
         )
-    return table.columns
+    return table
 
 
-def _create_rows(cursor: Any, stem: str, batch: Batch, columns: Sequence[CatalogColumn]) -> None:
+def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> None:
     rows, target = staging_table(stem, "rows"), batch.settings.target
-    _execute(cursor, "create_staging_rows", rows=rows, target=sql.Identifier(target.schema, target.table))
+    _execute(
+        cursor,
+        "create_staging_rows",
+        rows=rows,
+        target=sql.Identifier(target.schema, target.table),
+        constraints=sql.SQL("EXCLUDING CONSTRAINTS" if table.changes_rows else "INCLUDING CONSTRAINTS"),
+    )
     written = {column.name for column in written_columns(batch.settings)}
-    for column in columns:
-        if column.name in written or column.is_generated:
-            continue
-        name = sql.Identifier(column.name)
-        _execute(cursor, "free_staging_column", rows=rows, column=name)
-        if column.default is not None and "nextval(" in column.default:
-            _execute(cursor, "drop_staging_default", rows=rows, column=name)
+    without_value = table.columns_without_value(written)
+    for name in sorted(without_value):
+        _execute(cursor, "drop_staging_column", rows=rows, column=sql.Identifier(name))
+    for column in table.columns:
+        if column.name not in without_value and (table.changes_rows or _is_freed(column, written)):
+            _execute(cursor, "free_staging_column", rows=rows, column=sql.Identifier(column.name))
+
+
+def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:
+    return column.name not in written and not column.is_generated
 
 
 def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class CatalogColumn:
         is_generated: Whether PostgreSQL computes the column from others.
         identity: ``""``, ``"a"`` (always) or ``"d"`` (by default).
         domain_over: Type under a domain; ``None`` where the type is no domain.
+        reads: Columns that the expression of a generated column reads.
     """
 
     name: str
@@ -35,11 +37,17 @@ class CatalogColumn:
     is_generated: bool = False
     identity: str = ""
     domain_over: str | None = None
+    reads: tuple[str, ...] = ()
 
     @property
     def is_filled_by_postgres(self) -> bool:
         """Whether a row without a value for the column is accepted."""
         return not self.is_not_null or self.default is not None or self.is_generated or bool(self.identity)
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a sequence gives the value of a row that has none."""
+        return bool(self.identity) or (self.default is not None and "nextval(" in self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,41 @@ class CatalogIndex:
     is_unique: bool
     columns: tuple[str, ...]
     key_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHook:
+    """A trigger or rule that acts when rows of the table are inserted or deleted.
+
+    Attributes:
+        kind: ``trigger`` or ``rule``.
+        name: Name without quotes.
+        relation: The table that has it, quoted where needed: the target, or a partition of it.
+        on_insert: Whether INSERT sets it off.
+        on_delete: Whether DELETE does.
+        changes_rows: Whether it is a BEFORE INSERT trigger for each row, which can change or drop the row.
+        is_instead: Whether it is a rule that takes the statement's place.
+    """
+
+    kind: str
+    name: str
+    relation: str
+    on_insert: bool
+    on_delete: bool
+    changes_rows: bool = False
+    is_instead: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} on {self.relation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """A foreign key of another table with an action on DELETE: its name, that table (quoted), and the action."""
+
+    name: str
+    relation: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +120,11 @@ class CatalogTable:
         columns: Columns in the table's order.
         checks: Enforced CHECK constraints.
         indexes: Usable indexes without a condition.
+        hooks: Triggers and rules.
+        unlogged_parts: Partitions and inheritance children that a crash empties, quoted where needed.
+        forbidden_sequences: Column, and the sequence of its default that the role may not use, quoted where needed.
+        undeletable_parts: Table or partition without replica identity, and the publication that asks for one.
+        dependents: Foreign keys whose rows a reload takes along.
     """
 
     kind: str
@@ -85,6 +133,29 @@ class CatalogTable:
     columns: tuple[CatalogColumn, ...] = ()
     checks: tuple[CheckConstraint, ...] = ()
     indexes: tuple[CatalogIndex, ...] = ()
+    hooks: tuple[TargetHook, ...] = ()
+    unlogged_parts: tuple[str, ...] = ()
+    forbidden_sequences: tuple[tuple[str, str], ...] = ()
+    undeletable_parts: tuple[tuple[str, str], ...] = ()
+    dependents: tuple[Dependent, ...] = ()
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether a trigger may fill or change any column before the table's constraints look at it."""
+        return any(hook.changes_rows for hook in self.hooks)
+
+    def columns_without_value(self, written: Collection[str]) -> frozenset[str]:
+        """Gives the columns whose value only the table itself knows: staging can neither fill nor judge them.
+
+        Args:
+            written: Columns that the pipeline fills.
+        """
+        unwritten = [column for column in self.columns if column.name not in written]
+        if self.changes_rows:
+            return frozenset(column.name for column in unwritten)
+        numbered = {column.name for column in unwritten if column.is_numbered}
+        # A generated column reads no other generated column (CREATE TABLE, PostgreSQL 18).
+        return frozenset(numbered | {column.name for column in unwritten if numbered & set(column.reads)})
 
     def column(self, name: str) -> CatalogColumn | None:
         """Gives a column by its exact name."""
@@ -110,20 +181,36 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
         columns=_columns(cursor, relation),
         checks=_checks(cursor, relation),
         indexes=_indexes(cursor, relation),
+        hooks=read_hooks(cursor, target),
+        unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation)),
+        forbidden_sequences=_listed(cursor, "target_sequences", relation),
+        undeletable_parts=_listed(cursor, "target_undeletable_parts", relation),
+        dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation)),
     )
+
+
+def read_hooks(cursor: Any, target: TargetSettings) -> tuple[TargetHook, ...]:
+    """Reads the triggers and rules of INSERT and DELETE; none where there is no such table."""
+    cursor.execute(sql_text("queries/target_hooks"), {"schema": target.schema, "table": target.table})
+    return tuple(TargetHook(*row) for row in cursor.fetchall())
+
+
+def _listed(cursor: Any, query: str, relation: int) -> tuple[tuple[Any, ...], ...]:
+    cursor.execute(sql_text(f"queries/{query}"), {"relation": relation})
+    return tuple(cursor.fetchall())
 
 
 def _columns(cursor: Any, relation: int) -> tuple[CatalogColumn, ...]:
     cursor.execute(sql_text("queries/target_columns"), {"relation": relation})
     return tuple(
-        CatalogColumn(name, type_, not_null, default, bool(generated), identity, base)
-        for name, type_, not_null, default, generated, identity, base in cursor.fetchall()
+        CatalogColumn(name, type_, not_null, default, bool(generated), identity, base, tuple(reads))
+        for name, type_, not_null, default, generated, identity, base, reads in cursor.fetchall()
     )
 
 
 def _checks(cursor: Any, relation: int) -> tuple[CheckConstraint, ...]:
     cursor.execute(sql_text("queries/target_checks"), {"relation": relation})
-    return tuple(CheckConstraint(name, expression) for name, expression in cursor.fetchall())
+    return tuple(CheckConstraint(name, text, tuple(columns)) for name, text, columns in cursor.fetchall())
 
 
 def _indexes(cursor: Any, relation: int) -> tuple[CatalogIndex, ...]:

@@ -56,6 +56,7 @@ def table_mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mism
         *_other_column_mismatches(settings, table),
         *_unique_key_mismatches(settings, table),
         *_table_right_mismatches(settings, table),
+        *_sequence_right_mismatches(settings, table),
     )
 
 
@@ -70,15 +71,25 @@ def missing_table(settings: BatchSettings) -> Mismatch:
 
 
 def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
-    """Yields what does not keep the pipeline from loading, but makes reloads slow or fail."""
+    """Yields what does not keep the pipeline from loading, but makes reloads slow, fail, or change other tables."""
     metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
     if not has_index_for_replacing(settings, table):
         fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
         expected = "an index that finds an offset range"
         yield Mismatch(str(settings.target), expected, "none, so a reload reads the whole table", fix)
+    for rule in (hook for hook in table.hooks if hook.is_instead and hook.on_delete):
+        found = "a rule ON DELETE DO INSTEAD, so a reload fails"
+        yield Mismatch(str(rule), "DELETE that deletes", found, f"DROP RULE {quoted(rule.name)} ON {rule.relation};")
     if not table.rights.delete:
         fix = f"GRANT DELETE ON {name} TO {quoted(role)};"
         yield Mismatch(f"role {role}", f"DELETE on {name}", "not granted, so a reload fails", fix)
+    for part, publication in table.undeletable_parts:
+        found = f"publication {publication} publishes deletes, and there is none: a reload or roll-back fails"
+        yield Mismatch(part, "a replica identity", found, f"ALTER TABLE {part} REPLICA IDENTITY FULL;")
+    for key in table.dependents:
+        found = f"ON DELETE {key.action}: a reload or roll-back changes rows of {key.relation}"
+        fix = f"ALTER TABLE {key.relation} DROP CONSTRAINT {quoted(key.name)}; or make it DEFERRABLE INITIALLY DEFERRED"
+        yield Mismatch(f"foreign key {key.name}", "no action on DELETE", found, f"{fix} without an action")
 
 
 def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
@@ -125,6 +136,12 @@ def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[
     if table.persistence != "p":
         fix = f"ALTER TABLE {quoted_table(settings.target)} SET LOGGED;"
         yield Mismatch(str(settings.target), "a logged table", "an unlogged table, which a crash empties", fix)
+    for name in table.unlogged_parts:
+        fix = f"ALTER TABLE {name} SET LOGGED;"
+        yield Mismatch(f"partition {name}", "a logged table", "an unlogged table, which a crash empties", fix)
+    for rule in (hook for hook in table.hooks if hook.is_instead and hook.on_insert):
+        fix = f"DROP RULE {quoted(rule.name)} ON {rule.relation};"
+        yield Mismatch(str(rule), "no rule that takes the place of INSERT", "a rule ON INSERT DO INSTEAD", fix)
     reserved = sorted(STAGING_COLUMNS & {column.name for column in table.columns})
     for name in reserved:
         fix = f"ALTER TABLE {quoted_table(settings.target)} RENAME COLUMN {quoted(name)} TO {quoted(name + '_')};"
@@ -194,6 +211,13 @@ def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Ite
     if rights.row_security_applies:
         found = "row-level security applies to it and can hide rows that must be replaced"
         yield Mismatch(f"role {rights.role}", "every row visible", found, f"ALTER ROLE {role} BYPASSRLS;")
+
+
+def _sequence_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    written = {column.name for column in written_columns(settings)}
+    for column, sequence in table.forbidden_sequences:
+        if column not in written:
+            yield from _not_granted(table.rights, (False, "USAGE", f"SEQUENCE {sequence}"))
 
 
 def _staging_right_mismatches(table: CatalogTable) -> Iterator[Mismatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -33,4 +34,18 @@ class DeadLetterReason(StrEnum):
     CHECK_VIOLATION = "check_violation"
     """A CHECK constraint of the target is false for the row."""
     REFUSED_BY_DATABASE = "refused_by_database"
-    """PostgreSQL refused the row on its own with SQLSTATE class 22 or 23."""
+    """PostgreSQL refused the row on its own with SQLSTATE class 22, 23 or 54."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that only INSERT into the target refuses: where it is, and why it becomes a dead letter."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: DeadLetterReason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offset {self.offset}: {self.reason}: {self.detail}"

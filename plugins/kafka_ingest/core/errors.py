@@ -7,9 +7,11 @@ families are mapped to Airflow's outcomes and to exit codes in one place each (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import ClassVar
+
+from kafka_ingest.core.dead_letters import RefusedRecord
 
 
 def _after_label(text: str) -> str:
@@ -206,6 +208,33 @@ class AccountingMismatch(StopAndCall):
 
 class TargetMismatch(StopAndCall):
     """The target table does not fit the pipeline, or one of its constraints refused the batch."""
+
+
+class RecordsRefused(TargetMismatch):
+    """INSERT into the target refused single records, which staging had taken: they can be dead letters instead.
+
+    Attributes:
+        records: All of them; empty where the error came from another process.
+    """
+
+    records: Sequence[RefusedRecord] = ()
+
+    @classmethod
+    def naming(
+        cls, records: Sequence[RefusedRecord], *, target: str, pipeline: str | None, batch_id: str | None
+    ) -> RecordsRefused:
+        """Builds the error for these records; the message names the first five."""
+        first = "".join(f"\n    {record}" for record in records[:5])
+        error = cls(
+            f"the target {target} refused records that staging had taken; nothing was published",
+            expected="a table that takes every staged row",
+            found=f"{len(records)} refused; the first are{first}",
+            next_command="clear load_batch; when it comes again, see docs/runbook.md, section RecordsRefused",
+            pipeline=pipeline,
+            batch_id=batch_id,
+        )
+        error.records = tuple(records)
+        return error
 
 
 class BatchNotCommitted(StopAndCall):

@@ -250,10 +250,11 @@ class Publication(Protocol):
         """
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' staged rows into the target; gives their number.
+        """Moves the winners' staged rows into the target; gives their number, as they stand there.
 
         Raises:
-            TargetMismatch: A constraint or trigger of the target refused them.
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
         """
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:

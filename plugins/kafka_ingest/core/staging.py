@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_ingest.core.batch import RecordCounts
+from kafka_ingest.core.dead_letters import RefusedRecord
 from kafka_ingest.core.load_phases import TaskSeconds
 from kafka_ingest.core.offsets import TopicPartition
 
@@ -37,13 +38,22 @@ class Subrange:
         """Number of offsets in the subrange."""
         return self.end - self.start
 
+    def holds(self, record: RefusedRecord) -> bool:
+        """Whether a record of the batch lies in the subrange."""
+        is_here = (record.topic, record.partition) == (self.topic, self.partition)
+        return is_here and self.start <= record.offset < self.end
+
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The subranges of one Spark task, read one after another by one consumer."""
+    """The subranges of one Spark task, read one after another by one consumer.
+
+    ``refused`` are records that the target is known to refuse: they become dead letters without a look at their values.
+    """
 
     task_index: int
     subranges: tuple[Subrange, ...]
+    refused: tuple[RefusedRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

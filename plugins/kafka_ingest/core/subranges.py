@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
+from kafka_ingest.core.dead_letters import RefusedRecord
 from kafka_ingest.core.offsets import OffsetRange
 from kafka_ingest.core.staging import StageTask, Subrange
 
@@ -39,6 +41,15 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
         StageTask(number, tuple(sorted(group, key=lambda s: s.index)))
         for number, group in enumerate(_pack(subranges, count))
     )
+
+
+def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedRecord]) -> tuple[StageTask, ...]:
+    """Gives the tasks that have read refused records, told which these are; the others stay as they were staged."""
+    told = (
+        replace(task, refused=tuple(r for r in refused if any(subrange.holds(r) for subrange in task.subranges)))
+        for task in tasks
+    )
+    return tuple(task for task in told if task.refused)
 
 
 def _task_count(total_offsets: int, parallelism: int) -> int:

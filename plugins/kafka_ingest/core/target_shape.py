@@ -18,15 +18,16 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class CheckConstraint:
-    """A CHECK constraint of the target: its name and its expression as ``pg_get_expr`` gives it."""
+    """A CHECK constraint: its name, its expression as ``pg_get_expr`` gives it, and the columns that it looks at."""
 
     name: str
     expression: str
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TargetShape:
-    """The columns that the pipeline fills, in the order in which they are written, and the table's CHECKs."""
+    """The columns that the pipeline fills, in the order in which they are written, and the CHECKs that are staged."""
 
     columns: tuple[TargetColumn, ...]
     checks: tuple[CheckConstraint, ...]

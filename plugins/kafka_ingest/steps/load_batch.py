@@ -14,13 +14,13 @@ from itertools import pairwise
 
 from kafka_ingest.core.accounting import account_for
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import Fenced, IngestError, RetryLater, VersionSkew
+from kafka_ingest.core.errors import Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
 from kafka_ingest.core.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
 from kafka_ingest.core.settings import PROTOCOL_VERSION, HoldSettings
 from kafka_ingest.core.staging import StageResult, StageTask
-from kafka_ingest.core.subranges import cut_into_tasks
+from kafka_ingest.core.subranges import cut_into_tasks, tasks_with_refused
 from kafka_ingest.steps.heartbeat import Heartbeat, LoadProgress
 from kafka_ingest.steps.publish_batch import publish_batch
 
@@ -97,30 +97,57 @@ def _stage_and_publish(
         on_fenced=ports.runner.cancel,
     ) as heartbeat:
         # Asking Spark for its parallelism starts it, which takes seconds: the heartbeat is there already.
-        tasks = cut_into_tasks(batch.ranges, ports.runner.parallelism())
+        attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
         times.append(ports.clock.now())
-        results = _stage(batch, tasks, ports.runner, heartbeat)
+        results = attempt.stage(attempt.tasks)
         times.append(ports.clock.now())
-        heartbeat.enter_step("publish")
-        outcome = account_for(batch, tasks, results)
-        require_same_log(batch, ports.log.identity(sorted({r.topic for r in batch.ranges})))
-        publish_batch(batch, outcome, ports.publisher, ports.ledger)
+        try:
+            attempt.publish(results)
+        except RecordsRefused as refusal:
+            results = attempt.stage_without(refusal, results)
+            attempt.publish(results)
     return _phases([*times, ports.clock.now()], results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One claim of a batch, and the tasks that it is cut into."""
+
+    batch: Batch
+    ports: LoadPorts
+    tasks: Sequence[StageTask]
+    heartbeat: Heartbeat
+
+    def stage(self, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        self.heartbeat.enter_step("stage")
+        try:
+            return self.ports.runner.run(self.batch, tasks)
+        except Exception as error:
+            # Cancelled tasks fail in whatever way the runner ends them; what matters then is why they were cancelled.
+            if self.heartbeat.is_fenced:
+                raise _fenced(self.batch) from error
+            raise
+
+    def publish(self, results: Sequence[StageResult]) -> None:
+        self.heartbeat.enter_step("publish")
+        outcome = account_for(self.batch, self.tasks, results)
+        require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
+        publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
+
+    def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
+        """Stages the tasks again that have read refused records, which become dead letters now.
+
+        A dead letter keeps the record's bytes, and only reading it again gives them. Once: all of them are named.
+        """
+        again = tasks_with_refused(self.tasks, refusal.records)
+        _log.warning("%d of %d tasks are staged again: %s", len(again), len(self.tasks), refusal)
+        staged = {result.task_index: result for result in (*results, *self.stage(again))}
+        return [staged[task.task_index] for task in self.tasks]
 
 
 def _phases(times: Sequence[datetime], results: Sequence[StageResult]) -> LoadPhases:
     session, stage, publish = ((end - start).total_seconds() for start, end in pairwise(times))
     return LoadPhases(session, stage, publish, sum((result.seconds for result in results), TaskSeconds()))
-
-
-def _stage(batch: Batch, tasks: Sequence[StageTask], runner: TaskRunner, heartbeat: Heartbeat) -> Sequence[StageResult]:
-    try:
-        return runner.run(batch, tasks)
-    except Exception as error:
-        # Cancelled tasks fail in whatever way the runner ends them; what matters then is why they were cancelled.
-        if heartbeat.is_fenced:
-            raise _fenced(batch) from error
-        raise
 
 
 def _fenced(batch: Batch) -> Fenced:

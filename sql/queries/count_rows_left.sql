@@ -1,0 +1,26 @@
+-- Purpose: rows that a DELETE of replaced ranges should have deleted and that still stand; for tables with triggers or
+--   rules, which can keep or put back rows. Rows of resolved dead letters stay, unless with_resolved.
+-- Identifiers: target, and its metadata columns topic_column, generation_column, partition_column, offset_column.
+-- Parameters: pipeline, with_resolved; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
+-- Locks: none. Safe to run twice: it only reads.
+SELECT count(*) AS found,
+       min(format('%%s[%%s] offset %%s', s.topic, s.partition, t.{offset_column})) AS example
+  FROM {target} AS t
+  JOIN unnest(
+           %(topic)s::text[], %(generation)s::integer[], %(partition)s::integer[], %(replaced_from)s::bigint[],
+           %(replaced_to)s::bigint[]
+       ) AS s (topic, generation, partition, replaced_from, replaced_to)
+    ON t.{topic_column} = s.topic
+   AND t.{generation_column} = s.generation
+   AND t.{partition_column} = s.partition
+   AND t.{offset_column} >= s.replaced_from
+   AND t.{offset_column} < s.replaced_to
+ WHERE %(with_resolved)s
+    OR NOT EXISTS (
+           SELECT
+             FROM kafka_ingest.dead_letter AS d
+            WHERE d.pipeline = %(pipeline)s
+              AND (d.topic, d.generation, d.partition, d."offset")
+                  = (s.topic, s.generation, s.partition, t.{offset_column})
+              AND d.resolved_at IS NOT NULL
+       )
