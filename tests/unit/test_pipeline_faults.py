@@ -93,7 +93,7 @@ value:
     - {type: text}
 target:
   table: orders
-spark: &s
+spark:
   tasks: 1.5
 spark:
   tasks: 2

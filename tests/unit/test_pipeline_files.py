@@ -73,6 +73,63 @@ def test_a_broken_file_does_not_hide_the_sound_ones(tmp_path: Path) -> None:
     assert list(loaded.errors) == [broken]
 
 
+def _alias_bomb() -> str:
+    levels = [f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 11)]
+    return "a0: &a0 [x]\n" + "".join(levels)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "found"),
+    [
+        (_alias_bomb(), 2, "the alias *a0"),
+        ("a: " + "[" * 900_000, 1, "nesting depth"),
+        ("\n".join(f"k{number}: 1" for number in range(24_000)), 1, "the unknown key k0"),
+        ("\n".join(f"k{number}: 1" for number in range(700_000)), 1, "more"),
+        ("description: '" + "x" * 2_000_000 + "'", 1, "more"),
+        (f"? '{'k' * 900_000}'\n: 1\n", 1, "kkk..."),
+        ("schedule: '" + "0," * 100_000 + "0 * * * *'\n", 1, "the text '0,0,"),
+        ("kafka: {pattern: '" + "(" * 900 + "'}", 1, "the text '((("),
+        ("value: {columns: [{name: a, type: text, path: $" + ".a" * 400_000 + "}]}", 1, "the text '$.a.a"),
+        (
+            "kafka: {pattern: '(a+)+$'}\nfirst_run: {offsets: {"
+            + ", ".join(f"{'a' * 200}{n}: {{0: 1}}" for n in range(3_000))
+            + "}}",
+            1,
+            "nothing",
+        ),
+    ],
+)
+def test_whatever_one_file_holds_its_faults_are_few_and_the_other_pipelines_go_on(
+    tmp_path: Path, content: str, line: int, found: str
+) -> None:
+    sound = _write(tmp_path / "a.yaml", "a")
+    broken = tmp_path / "b.yaml"
+    broken.write_text(content, encoding="utf-8")
+    loaded = read_pipelines([broken, sound])
+    assert {path: settings.pipeline for path, settings in loaded.settings.items()} == {sound: "a"}
+    assert list(loaded.errors) == [broken]
+    told = loaded.errors[broken].found
+    assert f"{broken}:{line}: " in told
+    assert found in told
+    assert len(told.splitlines()) <= 101
+    assert len(told) <= 101 * (1_000 + len(str(broken)) + 20)
+
+
+def test_a_pipe_among_the_files_is_a_fault_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    sound = _write(tmp_path / "b.yaml", "b")
+    loaded = read_pipelines(pipeline_paths(tmp_path, environment={}))
+    assert list(loaded.settings) == [sound]
+    assert "something that is not a regular file" in loaded.errors[tmp_path / "a.yaml"].found
+    assert find_pipeline("b", tmp_path).pipeline == "b"
+
+
+def test_a_pattern_that_may_take_for_ever_is_left_to_the_plan(tmp_path: Path) -> None:
+    one = _write(tmp_path / "a.yaml", "a", kafka="{pattern: '(a+)+$'}")
+    other = _write(tmp_path / "b.yaml", "b", kafka=f"{{topics: [{'a' * 240}-]}}")
+    assert len(load_pipelines([one, other])) == 2
+
+
 def test_loading_many_files_tells_the_faults_of_all(tmp_path: Path) -> None:
     paths = [_write(tmp_path / f"{name}.yaml", name) for name in ("A", "ok", "B")]
     with pytest.raises(ConfigError, match="2 of 3 pipeline files have faults") as caught:

@@ -102,6 +102,13 @@ _CRON = "a cron expression of five fields, one of @hourly, @daily, @weekly, @mon
         ("kafka", "{}", "kafka", "either topics or pattern", "neither"),
         ("kafka", "{topics: [a], pattern: a}", "kafka", "either topics or pattern", "both"),
         ("kafka", "{pattern: 'a('}", "kafka.pattern", "a regular expression (missing )", "the text 'a('"),
+        (
+            "kafka",
+            "{pattern: '(?!a)b'}",
+            "kafka.pattern",
+            "a regular expression in the syntax of RE2",
+            "the text '(?!a)b'",
+        ),
         ("kafka", "{pattern: ''}", "kafka.pattern", "a regular expression that a whole", "an empty text"),
         (
             "kafka",

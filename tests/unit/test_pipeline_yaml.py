@@ -74,9 +74,57 @@ def test_a_key_given_twice_names_both_lines_and_keeps_the_first() -> None:
     ]
 
 
-def test_an_anchor_can_be_used_again() -> None:
-    document = parse_yaml(b"a: &x [1, 2]\nb: *x\n")
-    assert document.data == {"a": [1, 2], "b": [1, 2]}
+def test_an_alias_and_its_anchor_are_refused_each_on_its_line() -> None:
+    document = parse_yaml(b"a: &x [1, 2]\nb:\n  c:\n    - *x\n")
+    assert [(fault.line, fault.location) for fault in document.faults] == [(1, ("a",)), (4, ("b", "c", 0))]
+    assert document.data == {"a": [1, 2], "b": {"c": [None]}}
+
+
+def test_aliases_that_would_stand_for_ten_billion_values_stand_for_none() -> None:
+    levels = [f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)]
+    document = parse_yaml(("a0: &a0 [x]\n" + "".join(levels)).encode())
+    assert document.data == {"a0": ["x"], **{f"a{level}": [None] * 10 for level in range(1, 10)}}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "limit"),
+    [
+        (b"a: 1\nb: '" + b"x" * 1_000_000 + b"'\n", 1, "1,000,000 bytes"),
+        (b"a: [1,\n" + b"1," * 50_000 + b"1]\n", 2, "50,000 keys and values"),
+        (b"\n".join(b"k%d: 1" % number for number in range(25_001)), 25_000, "50,000 keys and values"),
+        (b"a:\n" + b"".join(b" " * level + b"- \n" for level in range(1, 22)), 21, "20 levels"),
+        (b"a: 1\na: " + b"{a: " * 100_000, 2, "20 levels"),
+        (b"- " * 100_000, 1, "20 levels"),
+        (b"a: 1\n? " + b"[" * 900 + b"]" * 900, 2, "20 levels"),
+    ],
+)
+def test_a_document_is_read_only_up_to_its_limits(content: bytes, line: int, limit: str) -> None:
+    (fault,) = parse_yaml(content).faults
+    assert fault.line == line
+    assert fault.text.startswith(f"expected at most {limit}")
+
+
+@pytest.mark.parametrize(
+    ("value", "sign"),
+    [
+        ("@hourly", "@"),
+        ("%a", "%"),
+        ("`date`", "`"),
+        ("*/5 * * * *", "*"),
+        ("* * * * *", "*"),
+        ("*x", "*"),
+        ("& co", "&"),
+        ("&co x", "&"),
+        ("{{ ds }}", "{{"),
+        ("{{ ds }}.orders", "{{"),
+        ("[a, @hourly]", "@"),
+    ],
+)
+def test_a_text_that_needs_quotes_is_told_so_on_its_line(value: str, sign: str) -> None:
+    (fault,) = parse_yaml(f"a: 1\nb: {value}\n".encode()).faults
+    assert fault.line == 2
+    assert f"begins with {sign}" in fault.text
+    assert "in quotes" in fault.text
 
 
 @pytest.mark.parametrize(
@@ -85,13 +133,12 @@ def test_an_anchor_can_be_used_again() -> None:
         (b"a: [1\n", 2, "expected valid YAML; found a syntax error: while parsing a flow sequence did not find"),
         (b"a:\n\tb: 1\n", 2, "expected spaces as indentation; found a tab"),
         (b"a: 1\n---\nb: 2\n", 2, "expected valid YAML; found a syntax error: expected a single document"),
-        (b"a: *x\n", 1, "expected valid YAML; found a syntax error: found undefined alias"),
         (b"a: 1\nb: \x07\n", 2, "expected printable characters; found a control character"),
         (b"a: 1\nb: \xff\n", 2, "expected UTF-8 text; found other bytes"),
         (b"a: 1\nb: !!python/object:os.system x\n", 2, "expected a plain value; found the tag"),
         (b"a: 1\nb: !!set {x}\n", 2, "expected a mapping, a list or a plain value; found the tag"),
-        (b"a: 1\nb: &r\n  - *r\n", 2, "expected values; found an alias (*) of the value that it stands in"),
-        (b"a: &d {x: 1}\nb:\n  <<: *d\n", 3, "expected keys written out; found a merge key (<<)"),
+        (b"a: 1\nb:\n  <<: {x: 1}\n", 3, "expected keys written out; found a merge key (<<)"),
+        (b"a: 1\n!!int x: 2\n", 2, "expected a key that is text or a whole number; found another kind of key"),
         (b"a: 1\n? [x]\n: 2\n", 2, "expected a key that is text or a whole number; found another kind of key"),
         (b"a: 1\n1.5: 2\n", 2, "expected a key that is text or a whole number; found another kind of key"),
         (b"a: 1\nb: !!int x\n", 2, "expected a plain value; found the tag"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -12,7 +11,8 @@ from confluent_kafka import IsolationLevel as KafkaIsolation
 from confluent_kafka.admin import OffsetSpec, TopicDescription
 
 from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer, OffsetKind
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.adapters.topic_patterns import matching_topics
+from kafka_ingest.core.errors import BrokerUnavailable
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import IsolationLevel, TopicSelection
@@ -126,9 +126,7 @@ class KafkaLog:
     def _select(self, topics: TopicSelection) -> dict[str, TopicDescription]:
         if topics.pattern is None:
             return self._admin.describe(topics.names)
-        matches = _full_match(topics.pattern)
-        names = [name for name in self._admin.topic_names() if matches.fullmatch(name)]
-        described = self._admin.describe(names)
+        described = self._admin.describe(matching_topics(topics.pattern, self._admin.topic_names()))
         return {topic: found for topic, found in described.items() if not found.is_internal}
 
 
@@ -153,18 +151,6 @@ def _topic_id(description: TopicDescription) -> str | None:
     """Gives the id as Kafka's own tools print it (base64 for URLs); librdkafka uses the other alphabet."""
     text = str(description.topic_id or ZERO_TOPIC_ID).rstrip("=").replace("+", "-").replace("/", "_")
     return None if text == ZERO_TOPIC_ID else text
-
-
-def _full_match(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(
-            "The topic pattern is not a regular expression",
-            expected="a regular expression that a whole topic name matches",
-            found=f"{pattern!r}: {error}",
-            next_command="correct topics.pattern in the pipeline file",
-        ) from error
 
 
 def _all_known(answers: Mapping[TopicPartition, OffsetAnswer]) -> dict[TopicPartition, TimedOffset]:

@@ -2,18 +2,18 @@
 
 The ledger refuses the second pipeline of a topic and table whatever the files say (``served_topic``). Saying it when
 the files are read spares a failed run. Two connections may lead to the same cluster, and two different patterns may
-match the same topic: only the ledger sees that.
+match the same topic, and some patterns take too long here (``topic_patterns.py``): only the ledger sees that.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from kafka_ingest.adapters.topic_patterns import quick_match
 from kafka_ingest.adapters.yaml_document import Location
 from kafka_ingest.core.settings import PipelineSettings, TopicSelection
 
@@ -60,15 +60,14 @@ def _same_topic(one: _Loaded, other: _Loaded) -> Iterator[Clash]:
 def _shared(one: TopicSelection, other: TopicSelection) -> str | None:
     if one.pattern is not None and one.pattern == other.pattern:
         return f"the pattern {one.pattern}"
-    names = {*one.names, *other.names}
-    both = sorted(name for name in names if _selects(one, name) and _selects(other, name))
-    return ", ".join(both) or None
+    return ", ".join(sorted(_selected(one, other) & _selected(other, one))) or None
 
 
-def _selects(topics: TopicSelection, name: str) -> bool:
-    if topics.pattern is not None:
-        return re.fullmatch(topics.pattern, name) is not None
-    return name in topics.names
+def _selected(topics: TopicSelection, other: TopicSelection) -> set[str]:
+    """Return the names, of those that either file lists, that are surely selected."""
+    if topics.pattern is None:
+        return set(topics.names)
+    return {name for name in other.names if quick_match(topics.pattern, name)}
 
 
 def _location(topics: TopicSelection) -> Location:

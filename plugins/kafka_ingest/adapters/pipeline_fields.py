@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from kafka_ingest.adapters.pipeline_faults import may_be_secret
+from kafka_ingest.adapters.topic_patterns import check_topic_pattern
 from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.json_path import parse_json_path
 from kafka_ingest.core.record_time import parse_record_time
@@ -88,22 +89,13 @@ def _topic_name(text: str) -> str:
     return text
 
 
-def _topic_pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from error
-    if not text:
-        raise ValueError("a regular expression that a whole topic name can match")
-    return text
-
-
 def _schedule(text: str) -> str:
     if text in _SCHEDULE_PRESETS:
         return text
     expected = f"a cron expression of five fields, one of {', '.join(_SCHEDULE_PRESETS)}, or null for manual runs only"
     # A sixth field would be seconds: no batch runs every second, and other crons read it as something else.
-    if len(text.split()) != 5 or _RANDOM_CRON.search(text):
+    # A cron expression that lists every minute has 167 characters; croniter writes every list out.
+    if len(text) > 500 or len(text.split()) != 5 or _RANDOM_CRON.search(text):
         raise ValueError(expected)
     # Airflow brings croniter; it has no type information. Only a file with a cron expression pays for its import.
     from croniter import CroniterError, croniter  # type: ignore[import-untyped]
@@ -195,7 +187,7 @@ ColumnTypeText = Annotated[
 ]
 TableName = Annotated[str, AfterValidator(_table_name), _schema(r"[^.]+\..+"), Words("schema.table")]
 TopicName = Annotated[str, AfterValidator(_topic_name), _schema(r"[A-Za-z0-9._-]{1,249}"), Words("topic name")]
-TopicPattern = Annotated[str, AfterValidator(_topic_pattern), _schema(format="regex"), Words("regular expression")]
+TopicPattern = Annotated[str, AfterValidator(check_topic_pattern), _schema(format="regex"), Words("regular expression")]
 Schedule = Annotated[str, AfterValidator(_schedule), _schema(), Words("cron expression or preset")]
 TimezoneName = Annotated[str, AfterValidator(_timezone), _schema(), Words("time zone")]
 DateText = Annotated[str, AfterValidator(_date), _schema(format="date"), Words("date")]

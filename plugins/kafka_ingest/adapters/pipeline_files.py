@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,7 +16,7 @@ from kafka_ingest.adapters.pipeline_faults import Fault, key_text, model_faults
 from kafka_ingest.adapters.pipeline_model import PipelineFile
 from kafka_ingest.adapters.pipeline_rules import rule_faults
 from kafka_ingest.adapters.pipeline_settings import to_settings
-from kafka_ingest.adapters.yaml_document import Location, YamlDocument, parse_yaml
+from kafka_ingest.adapters.yaml_document import MAX_BYTES, Location, YamlDocument, parse_yaml
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.settings import PipelineSettings
 
@@ -23,6 +24,10 @@ from kafka_ingest.core.settings import PipelineSettings
 FOLDERS_VARIABLE = "KAFKA_INGEST_PIPELINES"
 #: ``dags/pipelines`` beside ``plugins``: in a checkout, and where dags and plugins are deployed side by side.
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "dags" / "pipelines"
+
+#: More than a reader takes in at once; without a limit, a file full of unknown keys makes a message of its own size.
+_MAX_FAULTS = 100
+_MAX_FAULT_CHARACTERS = 1_000
 
 _CHECK_COMMAND = "python -m kafka_ingest check-config"
 _ROOT: Location = ()
@@ -165,23 +170,33 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _mentions(path: Path, name: str) -> bool:
     try:
-        return name.encode() in path.read_bytes()
+        return name.encode() in _content(path)
     except OSError:
         return True
 
 
+def _content(path: Path) -> bytes:
+    """Reads a file up to where it is too large for ``parse_yaml``; it never waits for a pipe or a device."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "something that is not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
 def _read(path: Path) -> _File:
     try:
-        document = parse_yaml(path.read_bytes())
+        document = parse_yaml(_content(path))
     except OSError as error:
         document = YamlDocument(None, {_ROOT: 1}, unreadable=frozenset({_ROOT}))
         fault = _line(path, 1, _ROOT, f"expected a readable file; found: {error.strerror}")
         return _File(path, document, None, (fault,))
     settings, faults = _validate(document)
-    located = [(fault.line, fault.location, fault.text) for fault in document.faults]
+    located = [(fault.line, fault.location, fault.text) for fault in document.faults[:_MAX_FAULTS]]
     located += [(document.line_of(fault.location), fault.location, fault.text) for fault in faults]
-    lines = tuple(_line(path, *place) for place in sorted(located, key=lambda place: place[0]))
-    return _File(path, document, None if lines else settings, lines)
+    lines = [_line(path, *place) for place in sorted(located, key=lambda place: place[0])]
+    if len(lines) > _MAX_FAULTS:
+        lines[_MAX_FAULTS:] = [f"{path}: and more faults; correct these first"]
+    return _File(path, document, None if lines else settings, tuple(lines))
 
 
 def _validate(document: YamlDocument) -> tuple[PipelineSettings | None, list[Fault]]:
@@ -190,14 +205,14 @@ def _validate(document: YamlDocument) -> tuple[PipelineSettings | None, list[Fau
     if not isinstance(document.data, dict):
         found = "an empty file" if document.data is None else "something else"
         return None, [Fault(_ROOT, "a mapping of keys to values that begins with pipeline: NAME", found)]
-    faults = list(rule_faults(document.data))
-    settings = None
+    faults, model = rule_faults(document.data), None
     try:
         model = PipelineFile.model_validate(document.data)
-        settings = to_settings(model) if not faults else None
     except ValidationError as error:
-        faults += model_faults(error, PipelineFile)
-    return settings, [fault for fault in faults if not _is_unreadable(fault.location, document)]
+        faults = chain(faults, model_faults(error, PipelineFile))
+    told = (fault for fault in faults if not _is_unreadable(fault.location, document))
+    first = list(islice(told, _MAX_FAULTS + 1))
+    return to_settings(model) if model and not first and not document.faults else None, first
 
 
 def _is_unreadable(location: Location, document: YamlDocument) -> bool:
@@ -207,7 +222,8 @@ def _is_unreadable(location: Location, document: YamlDocument) -> bool:
 def _line(path: Path, line: int, location: Location, text: str) -> str:
     fault = f"{key_text(location)}{': ' if location else ''}{text}"
     # What a file quotes may hold line breaks and control characters: a fault stays one line of plain characters.
-    return f"{path}:{line}: " + "".join(char if char.isprintable() else ascii(char)[1:-1] for char in fault)
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in fault[:_MAX_FAULT_CHARACTERS])
+    return f"{path}:{line}: {shown}" + ("..." if len(fault) > _MAX_FAULT_CHARACTERS else "")
 
 
 def _clash_line(clash: Clash, by_path: Mapping[Path, _File]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kafka_ingest.adapters.yaml_document import MAX_BYTES, MAX_DEPTH, MAX_VALUES
+
 #: The shortest useful file; a test loads it.
 SHORTEST_FILE = """\
 pipeline: payments
@@ -32,8 +34,10 @@ reads it from a first line like `# yaml-language-server: $schema=../../docs/pipe
 
 How values are read: only `true` and `false` are booleans (`yes`, `no`, `on` and `off` are text), only decimal
 numbers without leading zeros are numbers (`1_000_000` is one, `010` is text), times and dates are text. A number
-where a text is expected is a fault: put it in quotes. An unknown key, a key given twice and a merge key (`<<`) are
-faults. Secrets do not belong into the file, but into Airflow connections.
+where a text is expected is a fault: put it in quotes, and a text that begins with `@`, `*`, `&`, `%`, a backtick or
+`{{{{`, too. An unknown key, a key given twice, an anchor (`&`), an alias (`*`) and a merge key (`<<`) are faults.
+A file has at most {MAX_BYTES:,} bytes, {MAX_VALUES:,} keys and values, and {MAX_DEPTH} levels, so that no file can
+keep the other pipelines from being read. Secrets do not belong into the file, but into Airflow connections.
 
 What a batch reads, decodes and writes (`kafka.connection`, `kafka.isolation_level`, `kafka.topic_identity`,
 `value`, `key`, `headers`, `tombstones`, `target`, `metadata_columns`, `dead_letters`) is frozen into the ledger

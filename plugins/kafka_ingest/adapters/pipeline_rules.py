@@ -6,12 +6,12 @@ column never hides a fault elsewhere: all are found at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kafka_ingest.adapters.pipeline_faults import Fault, key_text
 from kafka_ingest.adapters.pipeline_sections import HoldSection, MetadataSection
+from kafka_ingest.adapters.topic_patterns import quick_match
 from kafka_ingest.adapters.yaml_document import Location
 from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.json_path import json_path_text, parse_json_path
@@ -64,12 +64,13 @@ def _offsets_of_selected_topics(data: _Data) -> Iterator[Fault]:
     offsets = _section(_section(data, "first_run"), "offsets")
     kafka = _section(data, "kafka")
     topics, pattern = kafka.get("topics"), kafka.get("pattern")
+    listed = {name for name in topics if isinstance(name, str)} if isinstance(topics, list) else None
     for topic in offsets:
         if not isinstance(topic, str):
             continue
-        if isinstance(topics, list) and topic not in topics:
+        if listed is not None and topic not in listed:
             yield Fault(("first_run", "offsets", topic), "a topic of kafka.topics", topic)
-        if isinstance(pattern, str) and not _may_match(pattern, topic):
+        if isinstance(pattern, str) and quick_match(pattern, topic) is False:
             yield Fault(("first_run", "offsets", topic), "a topic that kafka.pattern matches", topic)
 
 
@@ -87,13 +88,6 @@ def _lag_policy_is_whole(data: _Data) -> Iterator[Fault]:
     most = policy.get("max_lag_offsets")
     if skips and isinstance(keeps, int) and isinstance(most, int) and keeps > most:
         yield Fault(("lag_policy", "keep_offsets"), f"at most max_lag_offsets, {most}", str(keeps))
-
-
-def _may_match(pattern: str, topic: str) -> bool:
-    try:
-        return re.fullmatch(pattern, topic) is not None
-    except re.error:
-        return True
 
 
 def _shape_of_value(data: _Data) -> Iterator[Fault]:

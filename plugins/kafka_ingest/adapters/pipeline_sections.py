@@ -56,8 +56,9 @@ class KafkaSection(Section):
     )
     pattern: TopicPattern | None = Field(
         default=None,
-        description="Regular expression (Python's) that the whole name of a topic must match; topics that appear later "
-        "join by themselves, from their log start. Either this or `topics`.",
+        description="Regular expression that the whole name of a topic must match; topics that appear later join by "
+        "themselves, from their log start. The syntax is RE2's, whose time is bounded whatever topics the cluster has: "
+        "no look-ahead or look-behind, no references to groups. Either this or `topics`.",
         examples=["orders\\..*"],
     )
     isolation_level: Literal["read_committed", "read_uncommitted"] = Field(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 
+#: No reader of JSON nests so deep. Paths are compared by all their beginnings, whose lengths add up to its square.
+MAX_MEMBERS = 100
+
 SUPPORTED_PATHS = (
     "a JSON path of members only: $, $.name (letters, digits, _) or $['any key']; "
-    "no *, .., [0] or filters (take an array as a whole, into a jsonb column)"
+    f"at most {MAX_MEMBERS} of them; no *, .., [0] or filters (take an array as a whole, into a jsonb column)"
 )
 
 _SHORT_NAME = r"[^\W\d]\w*"
@@ -31,7 +34,7 @@ def parse_json_path(text: str) -> tuple[str, ...]:
     at = 1
     while at < len(text):
         member = _MEMBER.match(text, at)
-        if member is None:
+        if member is None or len(keys) == MAX_MEMBERS:
             raise ValueError(SUPPORTED_PATHS)
         short = member["short"]
         keys.append(_ESCAPE.sub(r"\1", member["quoted"]) if short is None else short)
