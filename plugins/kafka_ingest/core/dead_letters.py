@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from kafka_ingest.core.offsets import TopicPartition
 
 
 class DeadLetterReason(StrEnum):
@@ -34,3 +37,13 @@ class DeadLetterReason(StrEnum):
     """A CHECK constraint of the target is false for the row."""
     REFUSED_BY_DATABASE = "refused_by_database"
     """PostgreSQL refused the row on its own with SQLSTATE class 22 or 23."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The dead letters of a batch that have one reason: how many, and the first of them by partition and offset."""
+
+    reason: str
+    records: int
+    first_in: TopicPartition
+    first_offset: int

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from kafka_ingest.core.errors import BatchNotCommitted
 from kafka_ingest.core.measurements import batch_measurements, lag_measurements, valid_through_measurements
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.core.summary import announced_text, batch_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.assets import event_extra, target_asset
 from kafka_ingest.operators.failure_policy import airflow_outcome
@@ -51,9 +51,8 @@ class AuditBatchOperator(BaseOperator):
         """
         with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "audit"):
             report = self._audited(context)
-            extra = event_extra(report)
-            context["outlet_events"][self.asset].extra.update(extra)
-            self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+            context["outlet_events"][self.asset].extra.update(event_extra(report))
+            self.log.info("%s", announced_text(self.asset.name, report.announced))
             self._tell_others(report)
             return batch_summary(report.batch)
 

@@ -19,7 +19,7 @@ from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
 from kafka_ingest.core.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
 from kafka_ingest.core.settings import PROTOCOL_VERSION, HoldSettings
-from kafka_ingest.core.staging import StageResult, StageTask
+from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
 from kafka_ingest.core.subranges import cut_into_tasks
 from kafka_ingest.steps.heartbeat import Heartbeat, LoadProgress
 from kafka_ingest.steps.publish_batch import publish_batch
@@ -101,8 +101,8 @@ def _stage_and_publish(
         times.append(ports.clock.now())
         results = _stage(batch, tasks, ports.runner, heartbeat)
         times.append(ports.clock.now())
-        heartbeat.enter_step("publish")
         outcome = account_for(batch, tasks, results)
+        heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, batch.span_offsets))
         require_same_log(batch, ports.log.identity(sorted({r.topic for r in batch.ranges})))
         publish_batch(batch, outcome, ports.publisher, ports.ledger)
     return _phases([*times, ports.clock.now()], results)
