@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -132,10 +132,10 @@ class AirflowClient:
         return self.task(dag_id, run_id, task_id)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
-        """Gives the log of one try, a line for each event."""
+        """Give the log of one try: a line for each event, and the texts of exceptions without their stacks."""
         path = f"{_task_path(dag_id, run_id, task_id)}/logs/{try_number}?full_content=true"
         events = self.call("GET", path)["content"]
-        return "\n".join(str(event["event"]) if isinstance(event, dict) else str(event) for event in events)
+        return "\n".join(line for event in events for line in _log_lines(event))
 
     def rendered_fields(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
         """Gives the task's templates as Airflow shows them."""
@@ -188,6 +188,15 @@ class AirflowClient:
 
 # The server is on this machine: a proxy of the environment is not asked.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _log_lines(event: dict[str, Any] | str) -> Iterator[str]:
+    if isinstance(event, str):
+        yield event
+        return
+    yield str(event["event"])
+    for error in event.get("error_detail") or ():
+        yield f"{error['exc_type']}: {error['exc_value']}"
 
 
 def _part(text: str) -> str:

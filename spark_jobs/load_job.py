@@ -40,27 +40,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         environment, outcome_file = take_environment(os.environ)
     except IngestError as error:
-        return _end_with(error)
+        # The four-part message says it all: a trace of an expected fault would only bury it.
+        _log.error("%s", error)
+        return exit_code(error)
     set_up_logging(secret_values(environment.kafka, environment.postgres))
     try:
         batch, phases = _load(options, environment)
     except IngestError as error:
         write_error(outcome_file, error)
-        return _end_with(error)
+        # Whoever submitted this job tells it in full; said here, too, it would stand in the task's log twice.
+        _log.warning("this attempt ends with %s", type(error).__name__)
+        return exit_code(error)
     write_batch(outcome_file, batch_summary(batch), phases)
     return OK
-
-
-def _end_with(error: IngestError) -> int:
-    # The four-part message says it all: a trace of an expected fault would only bury it.
-    _log.error("%s", error)
-    return exit_code(error)
 
 
 def set_up_logging(secrets: Sequence[str]) -> None:
     """Sends log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
     handler = logging.StreamHandler(sys.stdout)
-    formatter = ScrubbedFormatter("%(asctime)s %(message)s", secrets)
+    formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -73,10 +71,12 @@ def set_up_logging(secrets: Sequence[str]) -> None:
 def progress_line(progress: LoadProgress) -> str:
     """Gives the line that a person follows in the task log."""
     if progress.step == "publish":
-        return f"publishing: {progress.total_offsets:,} offsets, in one transaction"
+        return f"publishing: {progress.records:,} records of {progress.total_offsets:,} offsets, in one transaction"
+    if not progress.records:
+        return f"staging: no records yet of {progress.total_offsets:,} offsets"
     return (
-        f"staging: {progress.offsets:,} of {progress.total_offsets:,} offsets, {progress.records:,} records, "
-        f"{progress.records_per_second:,.0f} records/s"
+        f"staging: {progress.records:,} records, {progress.records_per_second:,.0f} a second; "
+        f"{progress.offsets:,} of {progress.total_offsets:,} offsets ({progress.offsets / progress.total_offsets:.0%})"
     )
 
 
@@ -98,9 +98,6 @@ def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Bat
     ports = load_ports(environment, _runner(options.runner, environment))
     published: list[LoadPhases] = []
     batch = load_batch(options.batch_id, ports, hold=environment.hold, report=_report, on_published=published.append)
-    if batch.counts:
-        counts = batch.counts
-        _log.info("committed: %s rows, %s dead letters", f"{counts.rows:,}", f"{counts.dead_letters:,}")
     for phases in published:
         _log.info("%s", phases)
     return batch, next(iter(published), None)

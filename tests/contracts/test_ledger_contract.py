@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_ingest.core.batch import BatchState, RecordCounts, Request
+from kafka_ingest.core.dead_letters import DeadLetterGroup
 from kafka_ingest.core.errors import ConfigError, Fenced, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
 from kafka_ingest.core.log_observations import observe
@@ -29,7 +30,19 @@ from tests.builders import (
     position,
     snapshot,
 )
-from tests.contracts.ledger_values import LATER, TARGET, claimed, first_plan, load, new_plan, next_plan, view
+from tests.contracts.ledger_values import (
+    LATER,
+    TARGET,
+    all_rows,
+    claimed,
+    first_plan,
+    load,
+    new_plan,
+    next_plan,
+    outcome_of,
+    publish,
+    view,
+)
 from tests.contracts.ledger_worlds import LedgerWorld
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -305,6 +318,23 @@ def test_a_row_that_somebody_deleted_violates_an_invariant(world: LedgerWorld) -
     (violation,) = world.ledger.violations("orders")
     assert violation.invariant == "target_rows"
     assert "rows_found 2" in violation.row
+
+
+def test_dead_letters_of_a_batch_are_counted_by_reason_with_the_first_of_each(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 6)))
+    reasons = (None, "too_long", "malformed", "too_long", "malformed", "too_long")
+    staged = [(t, a, replace(record, reason=r)) for (t, a, record), r in zip(all_rows(batch), reasons, strict=True)]
+    world.stage(batch, staged)
+    publish(world, batch, outcome_of(batch, dead_letters=5))
+    assert world.ledger.dead_letter_groups(batch.batch_id) == [
+        DeadLetterGroup("too_long", 3, TopicPartition("orders", 0), 1),
+        DeadLetterGroup("malformed", 2, TopicPartition("orders", 0), 2),
+    ]
+
+
+def test_a_batch_without_dead_letters_has_no_reasons(world: LedgerWorld) -> None:
+    assert world.ledger.dead_letter_groups(load(world, first_plan(world)).batch_id) == []
+    assert world.ledger.dead_letter_groups("unheard of") == []
 
 
 def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: LedgerWorld) -> None:

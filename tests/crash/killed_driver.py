@@ -21,7 +21,7 @@ from types import ModuleType
 import msgspec
 
 from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
-from kafka_ingest.adapters.job_outcome import write_batch
+from kafka_ingest.adapters.job_outcome import read_outcome, write_batch
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.postgres_connection import TransactionLimits
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
@@ -128,7 +128,9 @@ class Driver:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
             os.environ.update(environment_variables(_environment(self._settings), outcome))
             arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
-            return load_job.main(arguments)
+            code = load_job.main(arguments)
+            _tell_error(outcome)
+            return code
 
     def _load_ports(self, environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
         publish_limits = TransactionLimits(30, self._told.idle_timeout_seconds)
@@ -161,6 +163,14 @@ def replace_in(module: ModuleType, name: str, value: object) -> None:
     """Replaces a name of a module for the rest of this process."""
     assert hasattr(module, name)
     setattr(module, name, value)
+
+
+def _tell_error(outcome: Path) -> None:
+    """Print the error that the job handed over, as whoever submits a job does."""
+    try:
+        read_outcome(outcome)
+    except IngestError as error:
+        sys.stdout.write(f"{error}\n")
 
 
 def _wait_to_be_killed() -> None:

@@ -54,17 +54,30 @@ def test_the_text_says_what_expected_found_and_next() -> None:
     )
 
 
-def test_the_cause_inside_the_code_is_not_shown_to_the_user(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cause_inside_the_code_is_not_shown_to_the_user() -> None:
     fault = errors.DatabaseUnavailable("PostgreSQL cannot be reached")
     fault.__cause__ = ConnectionRefusedError("secret://user:password@host")
     log = logging.getLogger("task")
-    with caplog.at_level(logging.INFO), pytest.raises(AirflowException) as caught, airflow_outcome(log):
+    with pytest.raises(AirflowException) as caught, airflow_outcome(log):
         raise fault
     shown = "".join(traceback.format_exception(caught.value))
     assert "secret://" not in shown
     assert "ConnectionRefusedError" not in shown
-    assert [(r.levelname, r.getMessage(), r.exc_info) for r in caplog.records] == [
-        ("ERROR", "DatabaseUnavailable: PostgreSQL cannot be reached", None)
+    assert str(caught.value) == "DatabaseUnavailable: PostgreSQL cannot be reached"
+
+
+def test_an_error_is_left_to_airflow_which_logs_what_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), pytest.raises(AirflowException), airflow_outcome(logging.getLogger("task")):
+        raise errors.DatabaseUnavailable("PostgreSQL cannot be reached")
+    assert caplog.records == []
+
+
+def test_who_holds_the_pipeline_is_logged_since_airflow_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("task")
+    with caplog.at_level(logging.INFO), pytest.raises(AirflowRescheduleException), airflow_outcome(log):
+        raise Busy("another request holds the pipeline")
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", "Busy: another request holds the pipeline")
     ]
 
 

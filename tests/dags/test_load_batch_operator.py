@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
+import structlog
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
@@ -19,11 +20,20 @@ from kafka_ingest.adapters.job_environment import JOB_VARIABLE, OUTCOME_VARIABLE
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.errors import Busy, CommitStateUnknown, Fenced, IngestError, TooManyDeadLetters
+from kafka_ingest.core.dead_letters import DeadLetterGroup
+from kafka_ingest.core.errors import (
+    Busy,
+    CommitStateUnknown,
+    DatabaseUnavailable,
+    Fenced,
+    IngestError,
+    TooManyDeadLetters,
+)
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import BatchStanding, Ledger
 from kafka_ingest.operators import load_batch, wiring
-from kafka_ingest.operators.load_batch import LoadBatchOperator
+from kafka_ingest.operators.load_batch import LoadBatchOperator, SparkSubmitLog
 from kafka_ingest.operators.plan_step import run_plan_step
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, run_context
@@ -44,6 +54,7 @@ class World:
     job: Spark = lambda _: None
     locked: CommitStateUnknown | None = None
     spark_runs: int = 0
+    dead_letter_groups: Sequence[DeadLetterGroup] | IngestError = ()
 
     def plan_step(self, *_: object, has_form: bool) -> Batch:
         if isinstance(self.planned, IngestError):
@@ -55,6 +66,7 @@ class World:
         standing = BatchStanding(self.after.state, self.after.claim)
         ledger.settle.side_effect = self.locked if self.locked else [standing, standing]
         ledger.batch.return_value = self.after
+        ledger.dead_letter_groups.side_effect = [self.dead_letter_groups]
         return cast("Ledger", ledger)
 
     def execute(self, operator: LoadBatchOperator, _: object) -> None:
@@ -92,6 +104,17 @@ def submission(_: object, batch: Batch, outcome_file: Path) -> JobSubmission:
 def run(operator: LoadBatchOperator | None = None, *, waited_seconds: int = 0) -> dict[str, Any]:
     context = run_context(ti=TaskInstance(waiting_since=datetime.now(UTC) - timedelta(seconds=waited_seconds)))
     return (operator or LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())).execute(context)
+
+
+def warnings_of_a_run() -> list[str]:
+    return [text for level, text in logged(run) if level == "warning"]
+
+
+def logged(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """Give level and text of what is logged meanwhile."""
+    with structlog.testing.capture_logs() as captured:
+        act()
+    return [(entry["log_level"], str(entry["event"])) for entry in captured]
 
 
 def killed(_: LoadBatchOperator) -> None:
@@ -150,6 +173,43 @@ def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:
     }
     world.job = killed
     assert run()["phases"] is None
+
+
+@pytest.mark.parametrize("is_loaded_before", [False, True])
+def test_dead_letters_of_a_green_load_are_one_warning_with_reasons_first_offsets_and_the_command(
+    world: World, is_loaded_before: bool
+) -> None:
+    with_dead_letters = replace(COMMITTED, counts=RecordCounts(rows=4, dead_letters=6))
+    world.planned, world.after = (with_dead_letters if is_loaded_before else PLANNED), with_dead_letters
+    world.dead_letter_groups = [
+        DeadLetterGroup("malformed", 4, TopicPartition("orders", 0), 2),
+        DeadLetterGroup("too_long", 2, TopicPartition("orders", 0), 3),
+    ]
+    [warning] = warnings_of_a_run()
+    assert warning == (
+        "6 of 10 records became dead letters: shop.orders does not have them\n"
+        "  reason     records  first at\n"
+        "  ---------  -------  ------------------\n"
+        "  malformed        4  orders[0] offset 2\n"
+        "  too_long         2  orders[0] offset 3\n"
+        "  look: python -m kafka_ingest dead-letters orders --batch 6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10\n"
+        "  the batch went through because it did not pass\n"
+        "    10,000 dead letters\n"
+        "    5.0% of its records (not looked at up to 100 dead letters)\n"
+        "    1,000 dead letters in a row in one partition"
+    )
+
+
+def test_a_committed_batch_is_green_when_nobody_can_say_why_records_did_not_fit(world: World) -> None:
+    world.after = replace(COMMITTED, counts=RecordCounts(rows=4, dead_letters=6))
+    world.dead_letter_groups = DatabaseUnavailable("the server is gone")
+    [warning] = warnings_of_a_run()
+    assert warning.startswith("6 of 10 records became dead letters")
+
+
+def test_a_load_without_dead_letters_warns_of_nothing(world: World) -> None:
+    world.after = COMMITTED
+    assert warnings_of_a_run() == []
 
 
 def test_a_job_that_committed_and_then_failed_is_green(world: World) -> None:
@@ -233,3 +293,40 @@ def test_a_batch_that_stays_locked_fails_the_task_after_the_time_that_it_may_wai
     world.job = reports(Busy("another session has the batch locked"))
     with pytest.raises(AirflowFailException, match="BusyTooLong"):
         run(waited_seconds=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "told"),
+    [
+        ("26/11/28 22:38:16 WARN TaskSetManager: Lost task 0.0", "warning", "TaskSetManager: Lost task 0.0"),
+        ("26/11/28 22:38:16 ERROR SparkContext: stopped", "error", "SparkContext: stopped"),
+        ("26/11/28 22:38:16 INFO SparkContext: OS info", "info", "SparkContext: OS info"),
+        ("22:38:16 WARNING heartbeat not stored", "warning", "heartbeat not stored"),
+        ("22:38:16 CRITICAL unexpected error", "error", "unexpected error"),
+        ("22:38:16 INFO staging: 5 records", "info", "staging: 5 records"),
+        ("26/11/28 22:38:15 WARN NativeCodeLoader: no library", "info", "NativeCodeLoader: no library"),
+        ("WARNING: Using incubator modules: jdk", "info", "WARNING: Using incubator modules: jdk"),
+        ("100 % of it", "info", "100 % of it"),
+    ],
+)
+def test_lines_of_the_job_have_the_level_that_they_name(line: str, level: str, told: str) -> None:
+    assert logged_by_hook(line) == [(level, told)]
+
+
+def test_the_command_is_folded_away() -> None:
+    assert logged_by_hook("Spark-Submit cmd: %s", "spark-submit --master local[2] --name orders app.py") == [
+        ("info", "::group::Spark-Submit cmd"),
+        ("info", "spark-submit"),
+        ("info", "  --master local[2]"),
+        ("info", "  --name orders app.py"),
+        ("info", "::endgroup::"),
+    ]
+
+
+def test_the_hook_of_the_operator_logs_in_this_way() -> None:
+    operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
+    assert isinstance(operator._get_hook().log, SparkSubmitLog)
+
+
+def logged_by_hook(event: str, *args: object) -> list[tuple[str, str]]:
+    return logged(lambda: SparkSubmitLog(structlog.get_logger("hook")).info(event, *args))

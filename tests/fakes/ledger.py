@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.core.dead_letters import DeadLetterGroup
 from kafka_ingest.core.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
 from kafka_ingest.core.new_plan import NewPlan
@@ -139,6 +140,17 @@ class FakeLedger:
                 if batch and batch.state is BatchState.COMMITTED and batch.announced_at is None:
                     db.batches[batch_id] = replace(batch, announced_at=db.now)
                     db.announced_by[batch_id] = request
+
+    def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
+        with self.database.mutex:
+            letters = [letter for letter in self.database.dead_letters if letter.batch_id == batch_id]
+        groups = []
+        for reason in {str(letter.reason) for letter in letters}:
+            same = [letter for letter in letters if letter.reason == reason]
+            first = min(same, key=lambda letter: (letter.topic, letter.partition, letter.generation, letter.offset))
+            place = TopicPartition(first.topic, first.partition)
+            groups.append(DeadLetterGroup(reason, len(same), place, first.offset))
+        return sorted(groups, key=lambda group: (-group.records, group.reason))
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
         """Checks what somebody else can break: rows of the newest committed batch. The rest cannot be stored here."""

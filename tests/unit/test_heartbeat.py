@@ -85,6 +85,18 @@ def test_a_heartbeat_reports_progress_and_stores_it_with_the_hold() -> None:
     assert ledger.beats[0] == ("stage", StageProgress(18, 20))
 
 
+def test_the_publish_step_begins_with_the_final_numbers() -> None:
+    ledger = BeatenLedger([BatchStanding(BatchState.PLANNED, BATCH.claim)])
+    reports: list[LoadProgress] = []
+    reported = threading.Event()
+    beating = heartbeat(ledger, reports, threading.Event(), reported)
+    beating.enter_step("publish", StageProgress(records=36, offsets=40))
+    with beating:
+        assert reported.wait(DEADLINE_SECONDS)
+    assert (reports[0].step, reports[0].records, reports[0].offsets) == ("publish", 36, 40)
+    assert ledger.beats[0] == ("publish", StageProgress(36, 40))
+
+
 @pytest.mark.parametrize(
     "standing", [BatchStanding(BatchState.PLANNED, BATCH.claim + 1), BatchStanding(BatchState.SUPERSEDED, BATCH.claim)]
 )

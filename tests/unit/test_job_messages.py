@@ -25,12 +25,17 @@ def test_progress_is_one_readable_line() -> None:
     progress = LoadProgress(
         "stage", records=118_532, offsets=120_000, total_offsets=300_000, records_per_second=61_000.4
     )
-    assert progress_line(progress) == "staging: 120,000 of 300,000 offsets, 118,532 records, 61,000 records/s"
+    assert progress_line(progress) == ("staging: 118,532 records, 61,000 a second; 120,000 of 300,000 offsets (40%)")
+
+
+def test_progress_without_records_says_so_instead_of_a_rate() -> None:
+    progress = LoadProgress("stage", records=0, offsets=0, total_offsets=300_000, records_per_second=0.0)
+    assert progress_line(progress) == "staging: no records yet of 300,000 offsets"
 
 
 def test_publishing_tells_what_is_published() -> None:
     progress = LoadProgress("publish", records=9, offsets=10, total_offsets=300_000, records_per_second=1.0)
-    assert progress_line(progress) == "publishing: 300,000 offsets, in one transaction"
+    assert progress_line(progress) == "publishing: 9 records of 300,000 offsets, in one transaction"
 
 
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:

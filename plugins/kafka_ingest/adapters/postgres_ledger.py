@@ -24,6 +24,7 @@ from kafka_ingest.adapters.postgres_plan import read_plan_view, write_plan
 from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, hold_of, is_batch_id, load_batch
 from kafka_ingest.adapters.postgres_sessions import NewSessions, Sessions
 from kafka_ingest.core.batch import Batch, Hold, Request
+from kafka_ingest.core.dead_letters import DeadLetterGroup
 from kafka_ingest.core.errors import CommitStateUnknown, LockTimeout
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.new_plan import NewPlan
@@ -141,6 +142,18 @@ class PostgresLedger:
         """Stores that ``request`` announces these batches."""
         with self._transaction("store the announcement") as cursor:
             mark_announced(cursor, batch_ids, request)
+
+    def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
+        """Counts the dead letters of a batch by reason, the most frequent first."""
+        if not is_batch_id(batch_id):
+            return []
+        with self._transaction("count dead letters", SNAPSHOT, batch_id=batch_id) as cursor:
+            return [
+                DeadLetterGroup(
+                    row["reason"], row["records"], TopicPartition(row["topic"], row["partition"]), row["offset"]
+                )
+                for row in fetch_rows(cursor, "count_dead_letters_by_reason", batch_id=batch_id)
+            ]
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
         """Runs every invariant for a pipeline, all at one moment; empty when all hold."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from kafka_ingest.core.errors import IngestError
-from kafka_ingest.core.text_table import Row, cell, table
+from kafka_ingest.core.text_table import Row, cell, table, vertical
 
 __all__ = ["Output", "Row", "cell", "table"]
 
@@ -45,8 +45,7 @@ class Output:
         if self.as_json:
             self._json(row)
         else:
-            width = max(len(key) for key in row)
-            self._write("\n".join(f"{key.ljust(width)}  {cell(value)}" for key, value in row.items()))
+            self._write(vertical(row))
 
     def note(self, text: str) -> None:
         """Tells a person what is going on."""

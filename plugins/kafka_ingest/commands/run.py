@@ -32,7 +32,7 @@ from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK, STOP_AND_CALL
 from kafka_ingest.core.ports import Ledger
 from kafka_ingest.core.run_form import run_options
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.core.summary import batch_result, batch_summary, dead_letters_text
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
 from kafka_ingest.steps.mirror_group import mirror_group
 from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
@@ -59,7 +59,7 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
         output.fault(violations)
         return AUDIT_FOUND
     mirror_group(settings, request, ports.ledger, lambda: group_mirror(settings))
-    output.record(batch_summary(batch) if output.as_json else _result(batch))
+    _tell_result(batch, ports.ledger, output)
     # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
     record_announcement(AuditReport(batch, (batch,)), ports.ledger)
     for fault in batch.left_out:
@@ -148,19 +148,11 @@ def _planned(batch: Batch) -> str:
     return f"{head}\n{table(ranges, ('topic', 'partition', 'start', 'end'))}"
 
 
-def _result(batch: Batch) -> dict[str, Any]:
-    counts = batch.counts
-    return {
-        "batch": batch.batch_id,
-        "target": str(batch.settings.target),
-        "rows": counts.rows if counts else 0,
-        "dead letters": counts.dead_letters if counts else 0,
-        "tombstones counted": counts.tombstones if counts else 0,
-        "offsets without a record": counts.invisible if counts else 0,
-        "record times": [time for time in (batch.record_time_min, batch.record_time_max) if time],
-        "valid through": batch.valid_through,
-        "audit": "every invariant holds",
-    }
+def _tell_result(batch: Batch, ledger: Ledger, output: Output) -> None:
+    result = {**batch_result(batch), "audit": "every invariant holds"}
+    output.record(batch_summary(batch) if output.as_json else result)
+    if batch.counts and batch.counts.dead_letters:
+        output.note(f"warning: {dead_letters_text(batch, ledger.dead_letter_groups(batch.batch_id))}")
 
 
 def _range_rows(preview: PlanPreview) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_ingest.core.offsets import TopicPartition
+
 
 class DeadLetterReason(StrEnum):
     """Reasons, stored in ``dead_letter.reason``. ``detail`` says where and what, for a person."""
@@ -49,3 +51,13 @@ class RefusedRecord:
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] offset {self.offset}: {self.reason}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The dead letters of a batch that have one reason: how many, and the first of them by partition and offset."""
+
+    reason: str
+    records: int
+    first_in: TopicPartition
+    first_offset: int

@@ -11,6 +11,7 @@ from typing import Protocol
 from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
+from kafka_ingest.core.dead_letters import DeadLetterGroup
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.core.new_plan import NewPlan
@@ -151,6 +152,9 @@ class Ledger(Protocol):
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
         """Stores that ``request`` announces these batches."""
+
+    def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
+        """Counts the dead letters of a batch by reason, the most frequent first."""
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
         """Runs every invariant (``sql/invariants``) for a pipeline; empty when all hold."""

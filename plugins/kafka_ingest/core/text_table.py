@@ -23,6 +23,12 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return "\n".join([line(headings), line(["-" * width for width in widths]), *map(line, cells)])
 
 
+def vertical(row: Row) -> str:
+    """Give one row as aligned text, a line for each key."""
+    width = max(len(key) for key in row)
+    return "\n".join(f"{key.ljust(width)}  {cell(value)}" for key, value in row.items())
+
+
 def cell(value: Any) -> str:
     """Gives one value as text on one line."""
     match value:

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 from kafka_ingest.core.errors import BatchNotCommitted
 from kafka_ingest.core.measurements import batch_measurements, lag_measurements, valid_through_measurements
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import batch_summary
+from kafka_ingest.core.summary import announced_text, batch_summary
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.assets import event_extra, target_asset
 from kafka_ingest.operators.failure_policy import airflow_outcome
@@ -61,9 +61,8 @@ class AuditBatchOperator(BaseOperator):
         with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "audit"):
             report = self._report = self._audited(context)
             if report.has_news:
-                extra = event_extra(report)
-                context["outlet_events"][self.asset].extra.update(extra)
-                self.log.info("Every invariant holds. Announced as %s: %s", self.asset.name, extra)
+                context["outlet_events"][self.asset].extra.update(event_extra(report))
+                self.log.info("%s", announced_text(self.asset.name, report.announced))
             else:
                 # Airflow sends an event for every outlet that this copy of the task has when it succeeds (3.3.2,
                 # _handle_current_task_success in airflow/sdk/execution_time/task_runner.py); the DAG's keeps it.

@@ -33,8 +33,8 @@ class TaskLog(Protocol):
     def info(self, event: Any, /, *args: Any) -> Any:
         """Logs for information."""
 
-    def error(self, event: Any, /, *args: Any) -> Any:
-        """Logs a fault."""
+    def warning(self, event: Any, /, *args: Any) -> Any:
+        """Logs what somebody should look at."""
 
 
 def airflow_exception(error: IngestError, now: datetime) -> Exception:
@@ -48,12 +48,15 @@ def airflow_exception(error: IngestError, now: datetime) -> Exception:
 
 @contextmanager
 def airflow_outcome(log: TaskLog) -> Iterator[None]:
-    """Turns the package's errors into Airflow's outcomes.
+    """Turn the package's errors into Airflow's outcomes.
 
     The cause is left out of what is raised: an expected fault tells what to do, not where in the code it was noticed.
+    Airflow logs the message of what is raised (``_run_task_and_map_outcome`` in
+    ``airflow/sdk/execution_time/task_runner.py``, 3.3.2), so it is logged here only where Airflow does not: ``Busy``.
     """
     try:
         yield
     except IngestError as error:
-        (log.info if isinstance(error, Busy) else log.error)("%s", error)
+        if isinstance(error, Busy):
+            log.info("%s", error)
         raise airflow_exception(error, datetime.now(UTC)) from None

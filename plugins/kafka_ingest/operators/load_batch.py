@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,24 +15,70 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from kafka_ingest.adapters.job_outcome import loaded_batch, read_phases, require_unlocked
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.dead_letters import DeadLetterGroup
+from kafka_ingest.core.errors import ConfigError, IngestError
 from kafka_ingest.core.load_phases import LoadPhases
 from kafka_ingest.core.measurements import phase_measurements
+from kafka_ingest.core.ports import Ledger
 from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import load_summary
+from kafka_ingest.core.summary import committed_text, dead_letters_text, load_summary
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.failure_policy import airflow_outcome
+from kafka_ingest.operators.failure_policy import TaskLog, airflow_outcome
 from kafka_ingest.operators.metrics import send, timed_step
 from kafka_ingest.operators.patience import patience
 from kafka_ingest.operators.plan_step import run_plan_step
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from kafka_ingest.adapters.job_submission import JobSubmission
 
 #: Lines of spark-submit's output that go into an error when the job left no outcome.
 _LAST_LINES = 20
+#: A line of the job (``spark_jobs/load_job.py``) or of log4j's console: an optional date, time, level and message.
+_LEVELLED = re.compile(r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (?P<level>[A-Z]+) (?P<message>.*)")
+_WARNINGS = frozenset({"WARN", "WARNING"})
+_ERRORS = frozenset({"ERROR", "FATAL", "CRITICAL"})
+#: Spark 4.2 and Java 17 say this at every start, and nothing follows from it: no reader should learn to pass warnings.
+_SAID_AT_EVERY_START = ("NativeCodeLoader: ", "Using incubator modules: ")
+
+
+class SparkSubmitLog:
+    """The logger of the provider's hook, which logs all that spark-submit prints as information.
+
+    Lines get the level that they name, and lose their time: Airflow shows one. The command is folded away.
+
+    Args:
+        log: The hook's own logger.
+    """
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def info(self, event: str, *args: Any) -> None:
+        """Log a line of spark-submit, or a remark of the hook."""
+        if args and "cmd" in event:
+            self._fold(event.partition(":")[0], str(args[0]))
+            return
+        found = None if args else _LEVELLED.fullmatch(event)
+        level, message = found.group("level", "message") if found else ("INFO", event)
+        self._method(level, message)(message, *args)
+
+    def _method(self, level: str, message: str) -> Any:
+        if level in _ERRORS:
+            return self._log.error
+        is_warning = level in _WARNINGS and not message.startswith(_SAID_AT_EVERY_START)
+        return self._log.warning if is_warning else self._log.info
+
+    def _fold(self, title: str, command: str) -> None:
+        self._log.info(f"::group::{title}")
+        for part in command.replace(" --", "\n  --").splitlines():
+            self._log.info("%s", part)
+        self._log.info("::endgroup::")
 
 
 class LoadBatchOperator(SparkSubmitOperator):
@@ -80,6 +127,7 @@ class LoadBatchOperator(SparkSubmitOperator):
                 busy_timeout = self.pipeline.schedule.busy_timeout_seconds
                 with timed_step(self.pipeline.pipeline, "load"), patience(context, busy_timeout):
                     batch, phases = self._load(batch, context)
+            _tell_result(batch, wiring.ledger(self.pipeline), self.log)
             if phases:
                 send(phase_measurements(phases, batch.pipeline))
             return load_summary(batch, phases)
@@ -94,9 +142,7 @@ class LoadBatchOperator(SparkSubmitOperator):
             finally:
                 self.env_vars = None
             committed = loaded_batch(batch, wiring.ledger(self.pipeline), outcome_file, last_words or "exit code 0")
-            phases = read_phases(outcome_file)
-        self.log.info("Batch %s is committed: %s", committed.batch_id, committed.counts)
-        return committed, phases
+            return committed, read_phases(outcome_file)
 
     def _prepare(self, submission: JobSubmission) -> None:
         self.application = submission.application
@@ -109,6 +155,12 @@ class LoadBatchOperator(SparkSubmitOperator):
         self.name = submission.name
         # The provider keeps a hook made of all this: executed twice, an operator would submit the first job again.
         self._hook = None
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        # Where ``LoggingMixin`` keeps its logger (``airflow/sdk/definitions/_internal/logging_mixin.py``, 3.3.2).
+        hook._log = SparkSubmitLog(hook.log)
+        return hook
 
     def _submit(self, context: Context) -> str:
         """Runs spark-submit to its end; gives its last words when it failed, else an empty text."""
@@ -125,3 +177,19 @@ class LoadBatchOperator(SparkSubmitOperator):
         except (AirflowException, RuntimeError) as fault:  # RuntimeError: where providers go for failures of their own
             return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
         return ""
+
+
+def _tell_result(batch: Batch, ledger: Ledger, log: TaskLog) -> None:
+    """Log what the batch has written; dead letters are a warning, for the run is green all the same."""
+    if not batch.ranges:
+        return
+    log.info("%s", committed_text(batch))
+    if batch.counts and batch.counts.dead_letters:
+        log.warning("%s", dead_letters_text(batch, _dead_letter_groups(batch, ledger)))
+
+
+def _dead_letter_groups(batch: Batch, ledger: Ledger) -> Sequence[DeadLetterGroup]:
+    try:
+        return ledger.dead_letter_groups(batch.batch_id)
+    except IngestError:
+        return ()  # The batch is committed: its task must not fail because nobody can say why records did not fit.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from kafka_ingest.core.dead_letter_limits import limit_texts
 from kafka_ingest.core.schedule_settings import RunEnd
 from kafka_ingest.core.settings import FirstRun, FirstRunKind, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.core.target_shape import written_columns
@@ -44,7 +45,7 @@ def pipeline_doc(pipeline: PipelineSettings) -> str:
 
 
 def _facts(pipeline: PipelineSettings) -> str:
-    batch, plan, limits = pipeline.batch, pipeline.plan, pipeline.batch.dead_letters
+    batch, plan = pipeline.batch, pipeline.plan
     topics = f"all that match `{plan.topics.pattern}`" if plan.topics.pattern else ", ".join(plan.topics.names)
     facts = {
         "topics": topics,
@@ -55,9 +56,11 @@ def _facts(pipeline: PipelineSettings) -> str:
         "first run": _first_run(plan.first_run),
         "a run ends at": _ENDS[pipeline.schedule.end],
         "a partition with a fault": _FAULTS[plan.on_partition_fault],
-        "a batch stops at more dead letters than": (
-            f"{limits.max_count:,}, or a share of {limits.max_ratio:.1%}, or {limits.max_consecutive:,} in a row"
+        "a record that does not fit": (
+            "becomes a dead letter, in the table `kafka_ingest.dead_letter`; the run stays green, and the log of "
+            "`load_batch` warns with counts, reasons and first offsets"
         ),
+        "a batch stops at more than": ", or ".join(limit_texts(batch.dead_letters)),
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in facts.items())])
 

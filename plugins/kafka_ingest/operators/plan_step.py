@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
@@ -15,6 +16,7 @@ from kafka_ingest.core.partition_faults import fault_error
 from kafka_ingest.core.ports import Log
 from kafka_ingest.core.run_options import RunMode, run_options_of
 from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TopicSelection
+from kafka_ingest.core.text_table import Row, table
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import TaskLog
 from kafka_ingest.operators.patience import patience
@@ -25,7 +27,9 @@ from kafka_ingest.steps.plan_remarks import plan_remarks
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_HEADERS = ("topic", "partition", "start", "end", "offsets", "committed before", "above log start")
+_COLUMNS = ("topic", "partition", "start", "end", "offsets", "committed_before", "above_log_start")
+#: A screen of lines. The XCom value has every range.
+_MOST_ROWS = 40
 
 
 @dataclass
@@ -93,42 +97,53 @@ def _show_plan(
 
 
 def describe_preview(preview: PlanPreview, log_start_offsets: Mapping[TopicPartition, int]) -> str:
-    """Says in a few lines, with a table of the ranges, what a run would read now, and what would stop it."""
+    """Say in a few lines, with a table of the ranges, what a run would read now, and what would stop it."""
     ranges = preview.choice.ranges
-    rows = _table([_HEADERS, *(_row(r, log_start_offsets) for r in ranges)]) if ranges else []
-    head = f"A run would read {sum(r.span_offsets for r in ranges)} offsets in {len(ranges)} partitions"
-    return "\n".join([head, *rows, *(f"  {remark}" for remark in plan_remarks(preview))])
+    head = f"A run would read {sum(r.span_offsets for r in ranges):,} offsets in {len(ranges):,} partitions"
+    return "\n".join([head, *_table(ranges, log_start_offsets), *(f"  {remark}" for remark in plan_remarks(preview))])
 
 
 def describe_plan(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:
-    """Says in a few lines, with a table of the ranges, what the batch holds.
+    """Say in a few lines what the batch holds, with a table of the ranges where it was planned just now.
 
     Args:
         batch: The batch.
-        log_start_offsets: First offset that the log still holds, where Kafka was asked just now.
+        log_start_offsets: First offset that the log still holds; empty where Kafka was not asked, because the batch was
+            planned before: the log of the task that planned it has the table.
     """
     name = f"Batch {batch.batch_id} of pipeline {batch.pipeline}"
     left_out = [f"  left out: {fault}" for fault in batch.left_out]
     if not batch.ranges:
         return "\n".join([f"{name}: there is nothing to read, Spark is not started", *left_out])
-    state = "was loaded before" if batch.state is BatchState.COMMITTED else "is planned"
-    rows = [_row(r, log_start_offsets) for r in batch.ranges]
-    again = f" ({batch.replaced_offsets} of them again)" if batch.replaced_offsets else ""
-    offsets = f"{batch.span_offsets} offsets{again} in {len(rows)} partitions"
-    summary = f"{name} {state}: {offsets} into {batch.settings.target}"
-    return "\n".join([summary, *_table([_HEADERS, *rows]), *left_out])
+    again = f" ({batch.replaced_offsets:,} of them again)" if batch.replaced_offsets else ""
+    offsets = f"{batch.span_offsets:,} offsets{again} in {len(batch.ranges):,} partitions"
+    summary = f"{name} {_state(batch, log_start_offsets)}: {offsets} into {batch.settings.target}"
+    return "\n".join([summary, *(_table(batch.ranges, log_start_offsets) if log_start_offsets else ()), *left_out])
 
 
-def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+def _state(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:
+    if batch.state is BatchState.COMMITTED:
+        return "was loaded before"
+    return "is planned" if log_start_offsets else "was planned before"
+
+
+def _table(ranges: Sequence[OffsetRange], log_start_offsets: Mapping[TopicPartition, int]) -> Iterator[str]:
+    if not ranges:
+        return
+    rows = [_row(r, log_start_offsets) for r in ranges[:_MOST_ROWS]]
+    yield indent(table(rows, _COLUMNS), "  ")
+    if rest := ranges[_MOST_ROWS:]:
+        yield f"  and {len(rest):,} more partitions with {sum(r.span_offsets for r in rest):,} offsets"
+
+
+def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> Row:
     log_start = log_start_offsets.get(r.topic_partition)
-    headroom = "-" if log_start is None else str(r.start - log_start)
-    numbers = (r.partition, r.start, r.end, r.span_offsets, r.committed_before)
-    return (r.topic, *(str(number) for number in numbers), headroom)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADERS))]
-    return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
+    return {
+        "topic": r.topic,
+        "partition": r.partition,
+        "start": r.start,
+        "end": r.end,
+        "offsets": r.span_offsets,
+        "committed_before": r.committed_before,
+        "above_log_start": None if log_start is None else r.start - log_start,
+    }

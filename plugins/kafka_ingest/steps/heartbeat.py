@@ -97,9 +97,9 @@ class Heartbeat:
         """Whether a newer claim or plan owns the batch."""
         return self._fenced.is_set()
 
-    def enter_step(self, step: str) -> None:
-        """Names the step that is reported and stored from now on."""
-        self._step = step
+    def enter_step(self, step: str, progress: StageProgress) -> None:
+        """Name the step that is reported and stored from now on, and what was staged when it began."""
+        self._step, self._progress = step, progress
 
     def _run(self) -> None:
         interval = min(_REPORT_INTERVAL_SECONDS, float(self._hold.heartbeat_interval_seconds))
@@ -111,7 +111,9 @@ class Heartbeat:
 
     def _beat(self) -> None:
         if self._step == "stage":
-            self._progress = self._staging.progress(self._batch)
+            progress = self._staging.progress(self._batch)
+            # The next step, which may have begun meanwhile, has brought the final numbers.
+            self._progress = progress if self._step == "stage" else self._progress
         self._report(self._load_progress())
         since = (self._clock.now() - self._beaten_at).total_seconds()
         if since < self._hold.heartbeat_interval_seconds - _REPORT_INTERVAL_SECONDS / 2:

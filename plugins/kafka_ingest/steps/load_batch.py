@@ -19,7 +19,7 @@ from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
 from kafka_ingest.core.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
 from kafka_ingest.core.settings import PROTOCOL_VERSION, HoldSettings
-from kafka_ingest.core.staging import StageResult, StageTask
+from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
 from kafka_ingest.core.subranges import cut_into_tasks, tasks_with_refused
 from kafka_ingest.steps.heartbeat import Heartbeat, LoadProgress
 from kafka_ingest.steps.publish_batch import publish_batch
@@ -119,7 +119,7 @@ class _Attempt:
     heartbeat: Heartbeat
 
     def stage(self, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        self.heartbeat.enter_step("stage")
+        self.heartbeat.enter_step("stage", StageProgress())
         try:
             return self.ports.runner.run(self.batch, tasks)
         except Exception as error:
@@ -129,8 +129,8 @@ class _Attempt:
             raise
 
     def publish(self, results: Sequence[StageResult]) -> None:
-        self.heartbeat.enter_step("publish")
         outcome = account_for(self.batch, self.tasks, results)
+        self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
         publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
 
