@@ -20,6 +20,7 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
@@ -89,6 +90,7 @@ def test_an_empty_form_is_a_preflight_that_starts_no_job() -> None:
         ({"kind": "rename", "former_name": "shop_orders"}, RenamePipeline("shop_orders")),
         ({"kind": "retire-topic", "only": "payments"}, RetireTopic("payments")),
         ({"kind": "change-target"}, ChangeTarget()),
+        ({"kind": "change-identity-columns"}, ChangeIdentityColumns()),
         ({"kind": "change-isolation-level"}, ChangeIsolationLevel()),
     ],
 )

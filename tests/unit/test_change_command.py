@@ -14,6 +14,7 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeTarget,
     LogPlace,
@@ -63,6 +64,7 @@ def parsed(arguments: str) -> argparse.Namespace:
         ("rename --from shop", RenamePipeline("shop")),
         ("retire-topic returns", RetireTopic("returns")),
         ("change-target", ChangeTarget()),
+        ("change-identity-columns", ChangeIdentityColumns()),
         ("change-isolation-level", ChangeIsolationLevel()),
     ],
 )

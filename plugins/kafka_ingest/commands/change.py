@@ -72,6 +72,7 @@ def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Chang
         "rename": lambda: changes.RenamePipeline(options.former_name),
         "retire-topic": lambda: changes.RetireTopic(options.topic),
         "change-target": changes.ChangeTarget,
+        "change-identity-columns": changes.ChangeIdentityColumns,
         "change-isolation-level": changes.ChangeIsolationLevel,
     }
     try:

@@ -32,6 +32,7 @@ class AdministrationKind(StrEnum):
     RENAME = "rename"
     RETIRE_TOPIC = "retire-topic"
     CHANGE_TARGET = "change-target"
+    CHANGE_IDENTITY_COLUMNS = "change-identity-columns"
     CHANGE_ISOLATION_LEVEL = "change-isolation-level"
     ROLL_BACK = "roll-back"
 
@@ -94,6 +95,7 @@ _KEYS: Mapping[AdministrationKind, _Keys] = {
     AdministrationKind.RENAME: _keys("former_name"),
     AdministrationKind.RETIRE_TOPIC: _keys("only"),
     AdministrationKind.CHANGE_TARGET: _keys(),
+    AdministrationKind.CHANGE_IDENTITY_COLUMNS: _keys(),
     AdministrationKind.CHANGE_ISOLATION_LEVEL: _keys(),
     AdministrationKind.ROLL_BACK: _keys("batches", possible=("allow_compacted",)),
 }
@@ -255,6 +257,7 @@ def _change(kind: AdministrationKind, read: Mapping[str, Any]) -> Change:
         AdministrationKind.RENAME: lambda: changes.RenamePipeline(read["former_name"]),
         AdministrationKind.RETIRE_TOPIC: lambda: changes.RetireTopic(*only.topics),
         AdministrationKind.CHANGE_TARGET: changes.ChangeTarget,
+        AdministrationKind.CHANGE_IDENTITY_COLUMNS: changes.ChangeIdentityColumns,
         AdministrationKind.CHANGE_ISOLATION_LEVEL: changes.ChangeIsolationLevel,
     }
     return made[kind]()

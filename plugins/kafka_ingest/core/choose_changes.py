@@ -10,12 +10,12 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
-    RenamePipeline,
+    PipelineChange,
     ResetToTime,
-    RetireTopic,
 )
 from kafka_ingest.core.change_scope import change_scope
 from kafka_ingest.core.change_view import ChangeView
@@ -33,7 +33,12 @@ from kafka_ingest.core.settings import PipelineSettings
 
 def needs_log(change: Change) -> bool:
     """Whether Kafka must be asked; the others can be made while it is away."""
-    return not isinstance(change, RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline)
+    return not isinstance(change, PipelineChange)
+
+
+def needs_table(change: Change) -> bool:
+    """Whether the target table must be looked at."""
+    return isinstance(change, ChangeTarget | ChangeIdentityColumns)
 
 
 def partitions_to_time(request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot) -> list[TopicPartition]:
@@ -67,11 +72,10 @@ def choose_changes(
     change, record = request.change, view.ledger.pipeline
     if record is None:
         return ChangePlan(faults=(_never_planned(request),))
-    if not isinstance(change, ChangeTarget | ChangeIsolationLevel):
+    if not isinstance(change, ChangeTarget | ChangeIdentityColumns | ChangeIsolationLevel):
         require_bound_settings(view.ledger, settings)
-    match change:
-        case RetireTopic() | ChangeTarget() | ChangeIsolationLevel() | RenamePipeline():
-            return choose_binding(change, settings, view, record)
+    if isinstance(change, PipelineChange):
+        return choose_binding(change, settings, view, record)
     assert snapshot is not None  # noqa: S101 - needs_log
     if isinstance(change, AcceptRecreation | AcceptCluster | AcceptSameLog):
         plan = choose_log(change, settings, view.ledger, snapshot, record)

@@ -25,6 +25,7 @@ _KINDS: dict[AdministrationKind, str] = {
     AdministrationKind.RENAME: "the pipeline file has another name than before",
     AdministrationKind.RETIRE_TOPIC: "read a topic no more",
     AdministrationKind.CHANGE_TARGET: "load into the table that the file names now",
+    AdministrationKind.CHANGE_IDENTITY_COLUMNS: "find rows by the columns that the file names now; rename them first",
     AdministrationKind.CHANGE_ISOLATION_LEVEL: "read under the level that the file names now",
     AdministrationKind.ROLL_BACK: "undo the last batches: rows, dead letters and positions together",
 }
