@@ -11,6 +11,7 @@ from kafka_ingest.core.change_requests import (
     AcceptCluster,
     AcceptRecreation,
     Change,
+    ChangeIdentityColumns,
     ChangeRequest,
     ChangeTarget,
     ReadTopicAgain,
@@ -31,7 +32,7 @@ from kafka_ingest.core.position_changes import (
     RecordedChange,
     SettingChange,
 )
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.core.settings import IdentityColumns, TargetSettings
 from tests.builders import CLUSTER, NOON, TOPIC_ID, offset_range, position
 from tests.contracts.ledger_values import TARGET, first_plan, load, new_plan, next_plan, view
 from tests.contracts.ledger_worlds import LedgerWorld, world_of
@@ -206,6 +207,21 @@ def test_another_target_is_served_and_the_former_one_stays_taken(world: LedgerWo
     assert there.served == (ServedTopic("orders", CLUSTER, "orders"),)
     assert len(there.positions) == 2
     record(world, asked(ChangeTarget(), "back"), ChangePlan(binding=bound))
+    assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
+
+
+def test_identity_columns_are_bound_and_the_table_is_looked_at(world: LedgerWorld) -> None:
+    bound = view(world).pipeline
+    assert bound is not None
+    after = replace(bound, identity=IdentityColumns("t", "g", "p", "o"))
+    seen = seen_by(world, asked(ChangeIdentityColumns()))
+    assert seen.target_columns is not None
+    assert {"kafka_topic": "text", "kafka_offset": "bigint"}.items() <= seen.target_columns.items()
+    assert seen_by(world, asked(ChangeTarget()), ELSEWHERE).target_columns is None
+    setting = (SettingChange("column of offset", "kafka_offset", "o"),)
+    recorded = record(world, asked(ChangeIdentityColumns()), ChangePlan(binding=after, settings=setting))
+    assert (recorded.kind, recorded.settings) == ("identity_columns_changed", setting)
+    assert view(world).pipeline == after
     assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
 
 

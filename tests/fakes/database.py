@@ -14,7 +14,8 @@ from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
 from kafka_ingest.core.outcome import PartitionOutcome
 from kafka_ingest.core.position_changes import RecordedChange
 from kafka_ingest.core.roll_back import RollBackRecord
-from tests.builders import NOON
+from kafka_ingest.core.target_shape import written_columns
+from tests.builders import NOON, batch_settings
 
 #: Topic, generation, partition and offset of a record.
 Identity: TypeAlias = tuple[str, int, int, int]
@@ -32,6 +33,10 @@ class StoredRecord:
     reason: str | None = None
 
 
+def _columns() -> dict[str, str]:
+    return {column.name: column.type for column in written_columns(batch_settings())}
+
+
 @dataclass
 class FakeDatabase:
     """Everything that is committed. ``now`` is the database's clock; a test moves it.
@@ -45,6 +50,7 @@ class FakeDatabase:
         bound_lines: The newest line that a position change other than a roll-back belongs to; 0 where it is missing.
         roll_backs: What was rolled back, by pipeline and request id.
         changes: The other position changes, by pipeline and request id.
+        tables: Columns of each table, name to type, by schema and name.
     """
 
     now: datetime = NOON
@@ -66,6 +72,7 @@ class FakeDatabase:
     bound_lines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     roll_backs: dict[tuple[str, str], RollBackRecord] = field(default_factory=dict)
     changes: dict[tuple[str, str], RecordedChange] = field(default_factory=dict)
+    tables: dict[tuple[str, str], dict[str, str]] = field(default_factory=lambda: {("shop", "orders"): _columns()})
 
     def advance(self, seconds: float) -> None:
         """Lets time pass on the database's clock."""

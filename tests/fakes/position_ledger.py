@@ -7,6 +7,7 @@ from dataclasses import replace
 from kafka_ingest.core.batch import BatchState, Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
+from kafka_ingest.core.choose_changes import needs_table
 from kafka_ingest.core.errors import LedgerMoved, LockTimeout
 from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.position_changes import PositionMove, RecordedChange
@@ -29,6 +30,7 @@ class FakePositionLedger:
                 ledger=FakeLedger(db).plan_view(request.known_name, asker, target),
                 target=target,
                 recorded=db.changes.get((request.pipeline, request.request_id)),
+                target_columns=self._columns(target) if needs_table(request.change) else None,
                 name_is_taken=request.known_name != request.pipeline and request.pipeline in db.pipelines,
             )
 
@@ -50,6 +52,10 @@ class FakePositionLedger:
             self._retire(change.plan.topic_read_again, bound, is_retired=False)
             self._bind(change.plan.binding, bound)
             return self._record(change)
+
+    def _columns(self, target: TargetSettings) -> dict[str, str] | None:
+        columns = self.database.tables.get((target.schema, target.table))
+        return dict(columns) if columns is not None else None
 
     def _supersede(self, batch_id: str | None) -> None:
         if batch_id is not None:

@@ -20,6 +20,7 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
@@ -91,6 +92,7 @@ def test_an_empty_form_is_a_preflight_that_starts_no_job() -> None:
         ({"kind": "retire-topic", "only": "payments"}, RetireTopic("payments")),
         ({"kind": "read-topic-again", "only": "payments"}, ReadTopicAgain("payments")),
         ({"kind": "change-target"}, ChangeTarget()),
+        ({"kind": "change-identity-columns"}, ChangeIdentityColumns()),
         ({"kind": "change-isolation-level"}, ChangeIsolationLevel()),
     ],
 )

@@ -14,6 +14,7 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeTarget,
     LogPlace,
@@ -65,6 +66,7 @@ def parsed(arguments: str) -> argparse.Namespace:
         ("retire-topic returns", RetireTopic("returns")),
         ("read-topic-again returns", ReadTopicAgain("returns")),
         ("change-target", ChangeTarget()),
+        ("change-identity-columns", ChangeIdentityColumns()),
         ("change-isolation-level", ChangeIsolationLevel()),
     ],
 )

@@ -11,6 +11,7 @@ from kafka_ingest.core.change_requests import (
     AcceptRecreation,
     AcceptSameLog,
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
@@ -27,7 +28,7 @@ from kafka_ingest.core.ledger_view import PlanView, ServedTopic
 from kafka_ingest.core.log_state import LogSnapshot
 from kafka_ingest.core.offsets import Position
 from kafka_ingest.core.position_changes import ChangePlan, PositionPoint, SettingChange
-from kafka_ingest.core.settings import IsolationLevel, PipelineSettings, TargetSettings, TopicIdentity
+from kafka_ingest.core.settings import IsolationLevel, MetadataColumns, PipelineSettings, TargetSettings, TopicIdentity
 from tests.builders import (
     CLUSTER,
     EMPTY_VIEW,
@@ -57,8 +58,9 @@ def choose(
     *,
     settings: PipelineSettings = SETTINGS,
     taken: bool = False,
+    columns: dict[str, str] | None = None,
 ) -> ChangePlan:
-    seen = ChangeView(view, settings.batch.target, name_is_taken=taken)
+    seen = ChangeView(view, settings.batch.target, name_is_taken=taken, target_columns=columns)
     request = asked(change, pipeline=settings.pipeline)
     return choose_changes(settings, request, view=seen, snapshot=log, offsets_at={})
 
@@ -293,6 +295,93 @@ def test_the_target_becomes_what_the_file_says() -> None:
         "one pipeline, which is sales"
     ]
     assert choose(ChangeTarget(), view_of(position(0, 1))) == ChangePlan()
+
+
+RENAMED = pipeline_settings(batch=replace(batch_settings(), metadata=MetadataColumns(offset="source_offset")))
+OTHERS = {"kafka_topic": "text", "kafka_generation": "integer", "kafka_partition": "integer"}
+
+
+def test_identity_columns_become_what_the_file_says_once_they_are_renamed_in_the_table() -> None:
+    plan = choose(
+        ChangeIdentityColumns(),
+        view_of(position(0, 1)),
+        settings=RENAMED,
+        columns={**OTHERS, "source_offset": "bigint"},
+    )
+    assert plan.faults == ()
+    assert plan.binding is not None
+    assert plan.binding.identity == RENAMED.batch.metadata.identity
+    assert plan.settings == (SettingChange("column of offset", "kafka_offset", "source_offset"),)
+    assert choose(ChangeIdentityColumns(), view_of(position(0, 1))) == ChangePlan()
+
+
+DROP_ADDED = 'ALTER TABLE "shop"."orders" DROP COLUMN "source_offset";'
+RENAME_OFFSET = 'ALTER TABLE "shop"."orders" RENAME COLUMN "kafka_offset" TO "source_offset";'
+
+
+@pytest.mark.parametrize("change", [ChangeIdentityColumns(), ChangeTarget()])
+@pytest.mark.parametrize(
+    ("columns", "found", "next_command"),
+    [
+        ({"kafka_offset": "bigint"}, "kafka_offset is still there", RENAME_OFFSET),
+        (
+            {"kafka_offset": "bigint", "source_offset": "bigint"},
+            "kafka_offset is still there",
+            f"{RENAME_OFFSET}; drop the empty source_offset first: {DROP_ADDED}",
+        ),
+        ({}, "neither kafka_offset nor source_offset", f"restore kafka_offset, then {RENAME_OFFSET}"),
+        (
+            {"source_offset": "integer"},
+            "source_offset is integer, not bigint",
+            "name the column that was kafka_offset in the pipeline file",
+        ),
+    ],
+)
+def test_identity_columns_that_were_not_renamed_in_the_table_are_refused(
+    change: Change, columns: dict[str, str], found: str, next_command: str
+) -> None:
+    view = view_of(position(0, 1))
+    if isinstance(change, ChangeTarget):
+        assert view.pipeline is not None
+        view = replace(view, pipeline=replace(view.pipeline, target_table="before"), served=())
+    plan = choose(change, view, settings=RENAMED, columns={**OTHERS, **columns})
+    [fault] = plan.faults
+    assert (fault.where, fault.expected) == (
+        "table shop.orders",
+        "columns that were renamed: kafka_offset to source_offset",
+    )
+    assert (fault.found, fault.next_command) == (found, next_command)
+
+
+def test_identity_columns_of_the_same_type_are_not_swapped_in_one_step() -> None:
+    swapped = MetadataColumns(generation="kafka_partition", partition="kafka_generation")
+    settings = pipeline_settings(batch=replace(batch_settings(), metadata=swapped))
+    columns = {**OTHERS, "kafka_offset": "bigint"}
+    [fault] = choose(ChangeIdentityColumns(), view_of(position(0, 1)), settings=settings, columns=columns).faults
+    assert fault.found == "kafka_generation is still there; kafka_partition is still there"
+
+
+def test_identity_columns_of_a_table_that_is_not_there_have_no_rows_to_find() -> None:
+    assert choose(ChangeIdentityColumns(), view_of(position(0, 1)), settings=RENAMED, columns=None).faults == ()
+
+
+def test_identity_columns_are_looked_for_in_the_table_that_the_pipeline_is_bound_to() -> None:
+    moved = replace(RENAMED.batch, target=TargetSettings("mart", "sales"))
+    plan = choose(ChangeIdentityColumns(), view_of(position(0, 1)), settings=pipeline_settings(batch=moved))
+    assert [fault.where for fault in plan.faults] == ["target.table"]
+
+
+def test_another_target_has_the_identity_columns_that_the_file_says() -> None:
+    moved = replace(RENAMED.batch, target=TargetSettings("mart", "sales"))
+    view = replace(view_of(position(0, 1)), served=())
+    plan = choose(ChangeTarget(), view, settings=pipeline_settings(batch=moved))
+    assert plan.binding is not None
+    assert plan.binding.identity == RENAMED.batch.metadata.identity
+    assert plan.settings == (
+        SettingChange("target", "shop.orders", "mart.sales"),
+        SettingChange("column of offset", "kafka_offset", "source_offset"),
+    )
+    assert choose(ChangeTarget(), view, settings=RENAMED) == ChangePlan()
 
 
 def test_the_isolation_level_becomes_what_the_file_says() -> None:

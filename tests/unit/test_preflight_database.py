@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_ingest.core.preflight import CheckResult, Verdict
@@ -50,6 +52,12 @@ def test_a_missing_table_fails_unless_the_pipeline_creates_it() -> None:
     ]
     creating = TargetSettings("shop", "orders", create_table=True)
     assert [result.result for result in target_results(creating, MISSING)] == [Verdict.PASS]
+
+
+def test_a_table_that_is_lost_is_not_created() -> None:
+    creating = TargetSettings("shop", "orders", create_table=True)
+    lost = replace(MISSING, is_lost=True)
+    assert [result.result for result in target_results(creating, lost)] == [Verdict.FAIL]
 
 
 def test_every_mismatch_fails_and_every_weakness_warns() -> None:

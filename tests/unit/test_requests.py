@@ -8,7 +8,7 @@ from kafka_ingest.core.batch import BatchState, Request
 from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
-from kafka_ingest.core.settings import IsolationLevel, TargetSettings
+from kafka_ingest.core.settings import IsolationLevel, MetadataColumns, TargetSettings
 from tests.builders import (
     EMPTY_VIEW,
     REQUEST,
@@ -129,6 +129,42 @@ def test_target_and_isolation_level_cannot_be_changed_by_editing_the_file() -> N
         require_bound_settings(view_of(position(0, 0)), pipeline_settings(batch=changed))
     assert "shop.orders2" in stopped.value.found
     assert "read_uncommitted" in stopped.value.found
+
+
+RENAMED = replace(
+    batch_settings(), metadata=MetadataColumns(topic="kafka_topic", offset="source_offset", partition="part")
+)
+
+
+def test_columns_that_identify_rows_cannot_be_renamed_by_editing_the_file() -> None:
+    with pytest.raises(ConfigError) as stopped:
+        require_bound_settings(view_of(position(0, 0)), pipeline_settings(batch=RENAMED))
+    assert (
+        stopped.value.expected == "metadata_columns.partition: kafka_partition; metadata_columns.offset: kafka_offset"
+    )
+    assert stopped.value.found == "metadata_columns.partition: part; metadata_columns.offset: source_offset"
+    assert stopped.value.next_command == (
+        "restore these keys, or let the ledger follow the file: first"
+        ' ALTER TABLE "shop"."orders" RENAME COLUMN "kafka_partition" TO "part";'
+        ' ALTER TABLE "shop"."orders" RENAME COLUMN "kafka_offset" TO "source_offset";'
+        " (never ADD COLUMN: loaded rows are found by it),"
+        ' then python -m kafka_ingest change orders change-identity-columns --reason "..."'
+    )
+
+
+def test_with_another_table_its_columns_are_bound_by_the_same_change() -> None:
+    moved = replace(RENAMED, target=TargetSettings("mart", "sales"))
+    with pytest.raises(ConfigError) as stopped:
+        require_bound_settings(view_of(position(0, 0)), pipeline_settings(batch=moved))
+    assert "metadata_columns.offset: source_offset" in stopped.value.found
+    assert "change-target" in stopped.value.next_command
+    assert "change-identity-columns" not in stopped.value.next_command
+
+
+@pytest.mark.parametrize("name", ["timestamp", "timestamp_type", "batch_id"])
+def test_other_metadata_columns_may_have_another_name_at_any_time(name: str) -> None:
+    changed = replace(batch_settings(), metadata=MetadataColumns(**{name: "other"}))
+    require_bound_settings(view_of(position(0, 0)), pipeline_settings(batch=changed))
 
 
 def test_a_view_still_stands_when_only_clock_hold_and_claim_have_moved() -> None:

@@ -15,6 +15,7 @@ from kafka_ingest.adapters.postgres_rows import (
     fetch_rows,
     load_batch,
     load_batches,
+    pipeline_of,
     query_with_identifiers,
     request_parameters,
     rows_of,
@@ -24,7 +25,7 @@ from kafka_ingest.adapters.sql_files import sql_names, sql_text
 from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.ports import Violation
-from kafka_ingest.core.settings import BatchSettings
+from kafka_ingest.core.settings import IdentityColumns, TargetSettings
 
 #: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
 #: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
@@ -74,7 +75,8 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     if batch is None or not batch.ranges:
         return []
     try:
-        statement = query_with_identifiers(f"invariants/{_TARGET_INVARIANT}", **target_identifiers(batch.settings))
+        identifiers = target_identifiers(batch.settings.target, _identity(cursor, batch))
+        statement = query_with_identifiers(f"invariants/{_TARGET_INVARIANT}", **identifiers)
         cursor.execute(statement, {"pipeline": pipeline, "batch_id": batch.batch_id})
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
         raise TargetMismatch(
@@ -88,15 +90,23 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     return _violations(_TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
 
 
-def target_identifiers(settings: BatchSettings) -> dict[str, sql.Composable]:
+def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
+    """Gives the names that the columns have now, of a batch that may have been loaded before they were renamed."""
+    bound = fetch_row(cursor, "select_pipeline", pipeline=batch.pipeline)
+    record, target = pipeline_of(bound) if bound else None, batch.settings.target
+    if record is None or (record.target_schema, record.target_table) != (target.schema, target.table):
+        return batch.settings.metadata.identity
+    return record.identity
+
+
+def target_identifiers(target: TargetSettings, identity: IdentityColumns) -> dict[str, sql.Composable]:
     """Gives the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
-    metadata, target = settings.metadata, settings.target
     return {
         "target": sql.Identifier(target.schema, target.table),
-        "topic": sql.Identifier(metadata.topic),
-        "generation": sql.Identifier(metadata.generation),
-        "partition": sql.Identifier(metadata.partition),
-        "offset_column": sql.Identifier(metadata.offset),
+        "topic": sql.Identifier(identity.topic),
+        "generation": sql.Identifier(identity.generation),
+        "partition": sql.Identifier(identity.partition),
+        "offset_column": sql.Identifier(identity.offset),
     }
 
 

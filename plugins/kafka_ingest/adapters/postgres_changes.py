@@ -28,9 +28,11 @@ from kafka_ingest.adapters.postgres_connection import (
 from kafka_ingest.adapters.postgres_migrations import require_current_ledger
 from kafka_ingest.adapters.postgres_plan import read_plan_view
 from kafka_ingest.adapters.postgres_rows import fetch_row, fetch_rows, identity_parameters, position_arrays, run_query
+from kafka_ingest.adapters.target_catalog import read_table
 from kafka_ingest.core.batch import Request
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.change_view import ChangeView, NewChange
+from kafka_ingest.core.choose_changes import needs_table
 from kafka_ingest.core.errors import CommitStateUnknown, LedgerMoved
 from kafka_ingest.core.ledger_view import PipelineRecord
 from kafka_ingest.core.position_changes import RecordedChange
@@ -89,8 +91,14 @@ def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -
         ledger=ledger,
         target=target,
         recorded=_read_recorded(cursor, request),
+        target_columns=_read_columns(cursor, target) if needs_table(request.change) else None,
         name_is_taken=is_renamed and fetch_row(cursor, "select_pipeline", pipeline=request.pipeline) is not None,
     )
+
+
+def _read_columns(cursor: Cursor, target: TargetSettings) -> Mapping[str, str] | None:
+    table = read_table(cursor, target)
+    return {column.name: column.type for column in table.columns} if table else None
 
 
 def _read_recorded(cursor: Cursor, request: ChangeRequest) -> RecordedChange | None:
@@ -109,7 +117,7 @@ def _write_change(cursor: Cursor, change: NewChange, seen: ChangeView) -> Record
     request, bound = change.request, seen.ledger.pipeline
     run_query(cursor, "lock_pipeline", pipeline=request.known_name)
     if bound is None or not seen.still_stands(_read_view(cursor, request, seen.target)):
-        raise _moved(change, "positions, batches or served topics have changed")
+        raise _moved(change, "positions, batches, served topics or columns of the table have changed")
     _supersede(cursor, change, seen)
     _move_positions(cursor, change)
     _retire_topic(cursor, change, bound)

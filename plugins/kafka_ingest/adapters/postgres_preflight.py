@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from kafka_ingest.adapters.postgres_connection import Cursor, connect, database_faults, transaction
 from kafka_ingest.adapters.postgres_migrations import migrations, require_current_ledger
 from kafka_ingest.adapters.postgres_rows import fetch_rows
-from kafka_ingest.adapters.target_catalog import read_table
+from kafka_ingest.adapters.target_catalog import read_loaded_rows, read_table
 from kafka_ingest.adapters.target_checks import Mismatch, missing_table, table_mismatches, weaknesses
 from kafka_ingest.core.preflight_facts import Finding, ServerFacts, TargetFacts
 from kafka_ingest.core.settings import BatchSettings
@@ -48,11 +48,12 @@ class PostgresPreflight:
         """Compares the target table with the pipeline; see the port."""
         with self._transaction(f"read the table {settings.target}") as cursor:
             table = read_table(cursor, settings.target)
+            loaded = read_loaded_rows(cursor, settings, table)
         if table is None:
-            return TargetFacts(is_there=False, faults=(_finding(missing_table(settings)),))
+            return TargetFacts(False, (_finding(missing_table(settings, loaded)),), is_lost=bool(loaded))
         return TargetFacts(
             is_there=True,
-            faults=tuple(map(_finding, table_mismatches(settings, table))),
+            faults=tuple(map(_finding, table_mismatches(settings, table, loaded))),
             weaknesses=tuple(map(_finding, weaknesses(settings, table))),
         )
 

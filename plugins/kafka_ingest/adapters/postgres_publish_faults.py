@@ -13,9 +13,9 @@ from psycopg2 import errorcodes
 from kafka_ingest.adapters.postgres_connection import ingest_error, server_message
 from kafka_ingest.adapters.postgres_refusals import was_raised
 from kafka_ingest.adapters.target_catalog import TargetHook
-from kafka_ingest.adapters.target_checks import quoted_table
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import AccountingMismatch, Fenced, IngestError, StagingLost, TargetMismatch
+from kafka_ingest.core.target_shape import quoted_table
 
 STAGING_SCHEMA = "kafka_ingest_staging"
 

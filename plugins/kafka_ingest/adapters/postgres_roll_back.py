@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
+from psycopg2 import sql
 
 from kafka_ingest.adapters.postgres_audit import target_identifiers
 from kafka_ingest.adapters.postgres_change_rows import before_arrays, place_arrays
@@ -85,8 +86,7 @@ class PostgresRollBack:
         self._cursor = cursor
         self._plan = plan
         self._pipeline = plan.request.pipeline
-        # Columns have one name in a table: the newest batch's settings name them as they are now.
-        self._identifiers = target_identifiers(plan.batches[0].settings)
+        self._identifiers: dict[str, sql.Composable] = {}
 
     def lock(self, seen: RollBackView) -> None:
         """Locks pipeline, batches and positions, and supersedes the outstanding batch where the plan says so.
@@ -97,8 +97,11 @@ class PostgresRollBack:
         batch_ids = [batch.batch_id for batch in self._plan.batches]
         with database_faults("lock what is rolled back", pipeline=self._pipeline):
             run_query(self._cursor, "lock_pipeline", pipeline=self._pipeline)
-            if not seen.still_stands(read_roll_back_view(self._cursor, self._plan.request)):
+            bound = seen.ledger.pipeline
+            if bound is None or not seen.still_stands(read_roll_back_view(self._cursor, self._plan.request)):
                 raise self._moved("positions or batches have changed")
+            # The batches may name the columns as they were called before (change-identity-columns).
+            self._identifiers = target_identifiers(self._plan.batches[0].settings.target, bound.identity)
             self._supersede()
             if run_query(self._cursor, "lock_batches", batch_ids=batch_ids) != len(batch_ids):
                 raise self._moved("a batch is no longer committed")

@@ -12,7 +12,7 @@ from psycopg2 import errorcodes, sql
 from kafka_ingest.adapters.postgres_connection import database_faults, transaction
 from kafka_ingest.adapters.postgres_sessions import NewSessions, Sessions
 from kafka_ingest.adapters.sql_files import sql_text
-from kafka_ingest.adapters.target_catalog import CatalogTable, read_table
+from kafka_ingest.adapters.target_catalog import CatalogTable, LoadedRows, read_loaded_rows, read_table
 from kafka_ingest.adapters.target_checks import (
     mismatches,
     missing_table,
@@ -21,7 +21,7 @@ from kafka_ingest.adapters.target_checks import (
 )
 from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.settings import BatchSettings, TargetSettings
+from kafka_ingest.core.settings import BatchSettings
 from kafka_ingest.core.target_shape import TargetColumn, TargetShape, written_columns
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class PostgresTarget:
         self._sessions = sessions or NewSessions(params)
 
     def prepare(self, settings: BatchSettings) -> None:
-        """Creates the table where the settings say so, and checks it.
+        """Creates the table where the settings say so and nothing was loaded into it yet, and checks it.
 
         Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
         identity with ``unique_key``. Running it twice, or two at once, gives the same table. An existing table is
@@ -63,11 +63,11 @@ class PostgresTarget:
             self._sessions.use("kafka_ingest prepare target") as connection,
             database_faults(f"prepare the table {target}"),
         ):
-            table = _read(connection, target)
-            if table is None and target.create_table:
+            table, loaded = _read(connection, settings)
+            if table is None and target.create_table and not loaded:
                 _create(connection, settings)
-                table = _read(connection, target)
-        _warn(settings, _require_match(settings, table))
+                table, loaded = _read(connection, settings)
+        _warn(settings, _require_match(settings, table, loaded))
 
     def shape(self, settings: BatchSettings) -> TargetShape:
         """Describes the target as staging must know it.
@@ -80,13 +80,14 @@ class PostgresTarget:
         """
         target = settings.target
         with self._sessions.use("kafka_ingest read target") as connection, database_faults(f"read the table {target}"):
-            table = _read(connection, target)
-        return _shape(settings, _require_match(settings, table))
+            table, loaded = _read(connection, settings)
+        return _shape(settings, _require_match(settings, table, loaded))
 
 
-def _read(connection: Any, target: TargetSettings) -> CatalogTable | None:
+def _read(connection: Any, settings: BatchSettings) -> tuple[CatalogTable | None, tuple[LoadedRows, ...]]:
     with transaction(connection) as cursor:
-        return read_table(cursor, target)
+        table = read_table(cursor, settings.target)
+        return table, read_loaded_rows(cursor, settings, table)
 
 
 def _create(connection: Any, settings: BatchSettings) -> None:
@@ -137,8 +138,16 @@ def _create_index_statement(settings: BatchSettings) -> sql.Composed:
     )
 
 
-def _require_match(settings: BatchSettings, table: CatalogTable | None) -> CatalogTable:
-    found = mismatches(settings, table) if table else (missing_table(settings),)
+def _require_match(settings: BatchSettings, table: CatalogTable | None, loaded: tuple[LoadedRows, ...]) -> CatalogTable:
+    missing = missing_table(settings, loaded)
+    if table is None and loaded:
+        raise TargetMismatch(
+            f"the table {settings.target} is gone, and what was loaded into it",
+            expected=missing.expected,
+            found=missing.found,
+            next_command=missing.fix,
+        )
+    found = mismatches(settings, table, loaded) if table else (missing,)
     if table is None or found:
         raise TargetMismatch(
             f"the table {settings.target} does not fit the pipeline",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from kafka_ingest.adapters.sql_files import sql_text
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.core.settings import BatchSettings, TargetSettings
 from kafka_ingest.core.target_shape import CheckConstraint
 
 #: Kinds of relation that rows can be loaded into (``pg_class.relkind``), and the names of the others.
@@ -160,6 +161,37 @@ class CatalogTable:
     def column(self, name: str) -> CatalogColumn | None:
         """Gives a column by its exact name."""
         return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRows:
+    """The newest batch of a pipeline that committed rows into the table, as the ledger has it."""
+
+    pipeline: str
+    batch_id: str
+    rows: int
+    committed_at: datetime
+
+    def __str__(self) -> str:
+        at = self.committed_at.isoformat(timespec="seconds")
+        return f"pipeline {self.pipeline}, last at {at}: {self.rows} rows of batch {self.batch_id}"
+
+
+def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable | None) -> tuple[LoadedRows, ...]:
+    """Reads who has loaded rows that can no longer be found: the table, or a column that identifies them, is gone.
+
+    Empty where nothing is gone, where nothing was loaded, and before the ledger is there.
+    """
+    identity = settings.metadata.identity
+    wanted = {identity.topic, identity.generation, identity.partition, identity.offset}
+    if table is not None and wanted <= {column.name for column in table.columns}:
+        return ()
+    cursor.execute(sql_text("queries/ledger_exists"))
+    if not cursor.fetchone()[0]:
+        return ()
+    target = settings.target
+    cursor.execute(sql_text("queries/find_loaded_rows"), {"schema": target.schema, "table": target.table})
+    return tuple(LoadedRows(*row) for row in cursor.fetchall())
 
 
 def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kafka_ingest.adapters.target_catalog import KIND_NAMES, TABLE_KINDS, CatalogColumn, CatalogTable, Rights
+from kafka_ingest.adapters.target_catalog import (
+    KIND_NAMES,
+    TABLE_KINDS,
+    CatalogColumn,
+    CatalogTable,
+    LoadedRows,
+    Rights,
+)
+from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.column_types import ColumnType, parse_column_type
 from kafka_ingest.core.settings import BatchSettings, TargetSettings
-from kafka_ingest.core.target_shape import TargetColumn, written_columns
+from kafka_ingest.core.target_shape import TargetColumn, quoted, quoted_table, rename_column, written_columns
 
 #: Columns that staging adds to the target's own.
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
@@ -29,30 +37,28 @@ class Mismatch:
         return f"{self.subject}: expected {self.expected}; found {self.found}; {self.fix}"
 
 
-def quoted(name: str) -> str:
-    """Quotes an identifier for a message."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_table(target: TargetSettings) -> str:
-    """Quotes the target's name for a message."""
-    return f"{quoted(target.schema)}.{quoted(target.table)}"
-
-
-def mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, ...]:
+def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()) -> tuple[Mismatch, ...]:
     """Gives every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
-    return (*table_mismatches(settings, table), *_staging_right_mismatches(table))
+    return (*table_mismatches(settings, table, loaded), *_staging_right_mismatches(table))
 
 
-def table_mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mismatch, ...]:
-    """Gives the reasons that lie in the table and the role's rights on it, not in those on staging and database."""
+def table_mismatches(
+    settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()
+) -> tuple[Mismatch, ...]:
+    """Gives the reasons that lie in the table and the role's rights on it, not in those on staging and database.
+
+    Args:
+        settings: What the pipeline writes.
+        table: The table.
+        loaded: Who has loaded rows that a missing column identified.
+    """
     if table.kind not in TABLE_KINDS:
         kind = KIND_NAMES.get(table.kind, f"a relation of kind {table.kind}")
         advice = "name the table itself under target.table, or drop the relation"
         return (Mismatch(str(settings.target), "a table or a partitioned table", kind, advice),)
     return (
         *_table_mismatches(settings, table),
-        *_column_mismatches(settings, table),
+        *_column_mismatches(settings, table, loaded),
         *_other_column_mismatches(settings, table),
         *_unique_key_mismatches(settings, table),
         *_table_right_mismatches(settings, table),
@@ -60,14 +66,31 @@ def table_mismatches(settings: BatchSettings, table: CatalogTable) -> tuple[Mism
     )
 
 
-def missing_table(settings: BatchSettings) -> Mismatch:
-    """Gives the mismatch of a table that is not there, with the statement that creates it."""
+def missing_table(settings: BatchSettings, loaded: Sequence[LoadedRows] = ()) -> Mismatch:
+    """Gives the mismatch of a table that is not there, with the statement that creates it where nothing is lost.
+
+    Args:
+        settings: What the pipeline writes.
+        loaded: Who has loaded rows into it.
+    """
+    if loaded:
+        return _lost_table(settings.target, loaded)
     columns = ", ".join(
         f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
         for column in written_columns(settings)
     )
     fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
     return Mismatch(str(settings.target), "a table", "no such table", fix)
+
+
+def _lost_table(target: TargetSettings, loaded: Sequence[LoadedRows]) -> Mismatch:
+    expected = f"the table into which rows were loaded by {'; '.join(map(str, loaded))}"
+    resets = "; ".join(change_command(rows.pipeline, "reset --to earliest") for rows in loaded)
+    fix = (
+        f"rename or restore it, as it was; or load what Kafka still holds into a new one: {resets}; "
+        "or name another table in the pipeline file and change-target"
+    )
+    return Mismatch(str(target), expected, "no such table", fix)
 
 
 def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
@@ -144,16 +167,21 @@ def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[
         yield Mismatch(str(rule), "no rule that takes the place of INSERT", "a rule ON INSERT DO INSTEAD", fix)
     reserved = sorted(STAGING_COLUMNS & {column.name for column in table.columns})
     for name in reserved:
-        fix = f"ALTER TABLE {quoted_table(settings.target)} RENAME COLUMN {quoted(name)} TO {quoted(name + '_')};"
+        fix = rename_column(settings.target, name, f"{name}_")
         yield Mismatch(f"column {name}", "no column of this name, staging uses it", "it is there", fix)
 
 
-def _column_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+def _column_mismatches(
+    settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows]
+) -> Iterator[Mismatch]:
     alter = f"ALTER TABLE {quoted_table(settings.target)}"
     for written in written_columns(settings):
         column = table.column(written.name)
         if column is None:
             fix = f"{alter} ADD COLUMN {quoted(written.name)} {written.type};"
+            if loaded and written.name in unique_key_columns(settings):
+                rename = f"{alter} RENAME COLUMN ... TO {quoted(written.name)};"
+                fix = f"name it as it was: {rename} never ADD COLUMN, loaded rows are found by it ({loaded[0]})"
             yield Mismatch(f"column {written.name}", written.type, "no such column", fix)
             continue
         yield from _written_column_mismatches(alter, written, column)

@@ -73,6 +73,7 @@ def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Chang
         "retire-topic": lambda: changes.RetireTopic(options.topic),
         "read-topic-again": lambda: changes.ReadTopicAgain(options.topic),
         "change-target": changes.ChangeTarget,
+        "change-identity-columns": changes.ChangeIdentityColumns,
         "change-isolation-level": changes.ChangeIsolationLevel,
     }
     try:

@@ -47,6 +47,8 @@ def add_change(commands: Parsers) -> None:
     ):
         _add_kind(kinds, name, summary).add_argument("topic", metavar="TOPIC", help="the topic")
     _add_kind(kinds, "change-target", "load into the table that the pipeline file names now")
+    summary = "find rows by the identity columns that the pipeline file names now; rename them in the table first"
+    _add_kind(kinds, "change-identity-columns", summary)
     _add_kind(kinds, "change-isolation-level", "read under the isolation level that the pipeline file names now")
 
 

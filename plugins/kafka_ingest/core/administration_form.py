@@ -33,6 +33,7 @@ class AdministrationKind(StrEnum):
     RETIRE_TOPIC = "retire-topic"
     READ_TOPIC_AGAIN = "read-topic-again"
     CHANGE_TARGET = "change-target"
+    CHANGE_IDENTITY_COLUMNS = "change-identity-columns"
     CHANGE_ISOLATION_LEVEL = "change-isolation-level"
     ROLL_BACK = "roll-back"
 
@@ -96,6 +97,7 @@ _KEYS: Mapping[AdministrationKind, _Keys] = {
     AdministrationKind.RETIRE_TOPIC: _keys("only"),
     AdministrationKind.READ_TOPIC_AGAIN: _keys("only"),
     AdministrationKind.CHANGE_TARGET: _keys(),
+    AdministrationKind.CHANGE_IDENTITY_COLUMNS: _keys(),
     AdministrationKind.CHANGE_ISOLATION_LEVEL: _keys(),
     AdministrationKind.ROLL_BACK: _keys("batches", possible=("allow_compacted",)),
 }
@@ -259,6 +261,7 @@ def _change(kind: AdministrationKind, read: Mapping[str, Any]) -> Change:
         AdministrationKind.RETIRE_TOPIC: lambda: changes.RetireTopic(*only.topics),
         AdministrationKind.READ_TOPIC_AGAIN: lambda: changes.ReadTopicAgain(*only.topics),
         AdministrationKind.CHANGE_TARGET: changes.ChangeTarget,
+        AdministrationKind.CHANGE_IDENTITY_COLUMNS: changes.ChangeIdentityColumns,
         AdministrationKind.CHANGE_ISOLATION_LEVEL: changes.ChangeIsolationLevel,
     }
     return made[kind]()

@@ -160,6 +160,13 @@ class ChangeIsolationLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeIdentityColumns:
+    """Rows are found by the columns that the pipeline file names now; in the table they are renamed already."""
+
+    kind: ClassVar[ChangeKind] = ChangeKind.IDENTITY_COLUMNS_CHANGED
+
+
+@dataclass(frozen=True, slots=True)
 class RenamePipeline:
     """The ledger follows the pipeline file, which has another name than before."""
 
@@ -169,7 +176,7 @@ class RenamePipeline:
 
 OffsetChange: TypeAlias = ResetToPlace | ResetToTime | ResetToOffsets | ResetBy | SkipLag | AcceptLoss
 LogChange: TypeAlias = AcceptRecreation | AcceptCluster | AcceptSameLog | ReadTopicAgain
-PipelineChange: TypeAlias = RetireTopic | ChangeTarget | ChangeIsolationLevel | RenamePipeline
+PipelineChange: TypeAlias = RetireTopic | ChangeTarget | ChangeIsolationLevel | ChangeIdentityColumns | RenamePipeline
 Change: TypeAlias = OffsetChange | LogChange | PipelineChange
 
 

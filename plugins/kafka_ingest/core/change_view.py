@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from kafka_ingest.core.change_requests import ChangeRequest
 from kafka_ingest.core.errors import RequestChanged
@@ -20,17 +21,19 @@ class ChangeView:
         target: The table in the pipeline file: ``ledger.served`` is about it.
         recorded: What this request has recorded before.
         name_is_taken: Of a renaming: the ledger holds a pipeline of the new name.
+        target_columns: Of a change of table or columns: the columns of ``target``, name to type as PostgreSQL spells
+            it; ``None`` when there is no such table.
     """
 
     ledger: PlanView
     target: TargetSettings
     recorded: RecordedChange | None = None
     name_is_taken: bool = False
+    target_columns: Mapping[str, str] | None = None
 
     def still_stands(self, later: ChangeView) -> bool:
         """Whether a change made from this view may be recorded when the ledger looks like ``later``."""
-        is_same = (self.recorded, self.name_is_taken) == (later.recorded, later.name_is_taken)
-        return is_same and self.ledger.still_stands(later.ledger)
+        return self.ledger.still_stands(later.ledger) and replace(self, ledger=later.ledger) == later
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kafka_ingest.core.change_requests import (
     Change,
+    ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
@@ -31,6 +32,11 @@ from kafka_ingest.core.settings import PipelineSettings
 def needs_log(change: Change) -> bool:
     """Whether Kafka must be asked; the others can be made while it is away."""
     return not isinstance(change, PipelineChange)
+
+
+def needs_table(change: Change) -> bool:
+    """Whether the target table must be looked at."""
+    return isinstance(change, ChangeTarget | ChangeIdentityColumns)
 
 
 def partitions_to_time(
@@ -66,7 +72,7 @@ def choose_changes(
     change, record = request.change, view.ledger.pipeline
     if record is None:
         return ChangePlan(faults=(_never_planned(request),))
-    if not isinstance(change, ChangeTarget | ChangeIsolationLevel):
+    if not isinstance(change, ChangeTarget | ChangeIdentityColumns | ChangeIsolationLevel):
         require_bound_settings(view.ledger, settings)
     if isinstance(change, PipelineChange):
         return choose_binding(change, settings, view, record)

@@ -50,7 +50,7 @@ def right_results(missing: Sequence[Finding]) -> Iterator[CheckResult]:
 
 def target_results(target: TargetSettings, facts: TargetFacts) -> Iterator[CheckResult]:
     """Judges the target table: a line for every mismatch and every weakness."""
-    if not facts.is_there and target.create_table:
+    if not facts.is_there and target.create_table and not facts.is_lost:
         yield CheckResult("target table", Verdict.PASS, f"{target} is not there yet: the first plan creates it")
         return
     for fault in facts.faults:

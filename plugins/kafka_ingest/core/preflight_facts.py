@@ -101,11 +101,13 @@ class TargetFacts:
         is_there: Whether the table exists.
         faults: Why the pipeline cannot load into it.
         weaknesses: Why reloads would be slow, or would fail.
+        is_lost: The table is not there, but the ledger has rows in it: it must not be created.
     """
 
     is_there: bool
     faults: tuple[Finding, ...] = ()
     weaknesses: tuple[Finding, ...] = ()
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from kafka_ingest.core.change_commands import change_command
 from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.core.ledger_view import PlanView
 from kafka_ingest.core.settings import PROTOCOL_VERSION, PipelineSettings
+from kafka_ingest.core.target_shape import rename_column
 
 
 def numbered_request(view: PlanView, request: Request) -> Request:
@@ -90,7 +91,10 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
 
 
 def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
-    """Refuses a pipeline file that changes what the first plan has bound: target and isolation level.
+    """Refuses a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
+
+    It must come before anything looks at the table: a column that the table lacks could just be added, and what was
+    loaded before would never be found again.
 
     Raises:
         ConfigError: Lists what differs.
@@ -103,8 +107,16 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
         "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "change-isolation-level"),
     }
     differing = {key: values for key, values in bound.items() if values[0] != values[1]}
+    commands = [change_command(settings.pipeline, kind) for _, _, kind in differing.values()]
+    if renamed := record.identity.differing(batch.metadata.identity):
+        differing |= {f"metadata_columns.{key}": (*names, "") for key, names in renamed.items()}
+        if "target.table" not in differing:  # change-target binds the names, too
+            renames = [rename_column(batch.target, *names) for names in renamed.values()]
+            command = change_command(settings.pipeline, "change-identity-columns")
+            commands.append(
+                f"first {' '.join(renames)} (never ADD COLUMN: loaded rows are found by it), then {command}"
+            )
     if differing:
-        commands = [change_command(settings.pipeline, kind) for _, _, kind in differing.values()]
         raise ConfigError(
             "the pipeline file changes settings that its first plan has bound",
             expected="; ".join(f"{key}: {stored}" for key, (stored, _, _) in differing.items()),

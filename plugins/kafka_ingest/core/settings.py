@@ -116,6 +116,11 @@ class IdentityColumns:
     partition: str
     offset: str
 
+    def differing(self, other: IdentityColumns) -> dict[str, tuple[str, str]]:
+        """Gives, by key of ``metadata_columns``, the names that differ: the own one and the other's."""
+        pairs = {key: (getattr(self, key), getattr(other, key)) for key in self.__slots__}
+        return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumns:

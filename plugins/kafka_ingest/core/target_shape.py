@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_ingest.core.settings import BatchSettings, KeyFormat
+from kafka_ingest.core.settings import BatchSettings, KeyFormat, TargetSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,21 @@ class TargetShape:
 
     columns: tuple[TargetColumn, ...]
     checks: tuple[CheckConstraint, ...]
+
+
+def quoted(name: str) -> str:
+    """Quotes an identifier for a message."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(target: TargetSettings) -> str:
+    """Quotes the target's name for a message."""
+    return f"{quoted(target.schema)}.{quoted(target.table)}"
+
+
+def rename_column(target: TargetSettings, before: str, after: str) -> str:
+    """Gives the statement that renames a column of the target."""
+    return f"ALTER TABLE {quoted_table(target)} RENAME COLUMN {quoted(before)} TO {quoted(after)};"
 
 
 _KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "jsonb"}

@@ -26,6 +26,7 @@ _KINDS: dict[AdministrationKind, str] = {
     AdministrationKind.RETIRE_TOPIC: "read a topic no more",
     AdministrationKind.READ_TOPIC_AGAIN: "read a retired topic again",
     AdministrationKind.CHANGE_TARGET: "load into the table that the file names now",
+    AdministrationKind.CHANGE_IDENTITY_COLUMNS: "find rows by the columns that the file names now; rename them first",
     AdministrationKind.CHANGE_ISOLATION_LEVEL: "read under the level that the file names now",
     AdministrationKind.ROLL_BACK: "undo the last batches: rows, dead letters and positions together",
 }
