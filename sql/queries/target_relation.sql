@@ -1,10 +1,34 @@
 -- Purpose: the relation that a pipeline writes to, and what the connected role may do with it. No row: no such relation.
+--   Row security hides nothing where, for each command, a permissive policy for the role says `true` and no restrictive
+--   one says anything else; a policy without an expression lets nothing through (rowsecurity.c, PostgreSQL 18).
 -- Parameters: schema, table (names without quotes).
 -- Locks: none. Safe to run twice: it only reads the catalog.
+WITH policy AS (
+    SELECT p.polrelid,
+           p.polcmd::text AS polcmd,
+           p.polpermissive,
+           pg_get_expr(p.polqual, p.polrelid) AS seen,
+           coalesce(pg_get_expr(p.polwithcheck, p.polrelid), pg_get_expr(p.polqual, p.polrelid)) AS checked
+      FROM pg_catalog.pg_policy AS p
+     WHERE EXISTS (SELECT FROM unnest(p.polroles) AS r (role) WHERE r.role = 0 OR pg_has_role(r.role, 'USAGE'))
+)
 SELECT c.oid,
        c.relkind::text,
        c.relpersistence::text,
-       row_security_active(c.oid),
+       row_security_active(c.oid) AND EXISTS (
+           SELECT
+             FROM unnest(ARRAY['r', 'a', 'd']) AS needed (command) -- SELECT, INSERT, DELETE (pg_policy.polcmd)
+            WHERE NOT EXISTS (
+                SELECT FROM policy AS p
+                 WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
+                   AND p.polpermissive AND CASE needed.command WHEN 'a' THEN p.checked ELSE p.seen END = 'true'
+            )
+               OR EXISTS (
+                SELECT FROM policy AS p
+                 WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
+                   AND NOT p.polpermissive AND CASE needed.command WHEN 'a' THEN p.checked ELSE p.seen END <> 'true'
+            )
+       ),
        current_user::text,
        current_database()::text,
        has_schema_privilege(n.oid, 'USAGE'),

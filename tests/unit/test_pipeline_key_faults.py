@@ -10,6 +10,7 @@ from tests.pipeline_texts import faults_of, json_columns, pipeline_text
 
 _STRING = "a name of a-z, 0-9 and _, a letter first, at most 41 characters"
 _TYPES = "one of the supported types: boolean, smallint,"
+_COLUMN = "a column name: printable characters but %, no blank at an end, at most 63 bytes in UTF-8"
 _NAME = "a PostgreSQL name: letters, digits, _ and $, not a digit first, at most 63 bytes in UTF-8"
 _WORDS = "earliest, latest, a mapping {timestamp: ...}, or a mapping {offsets: ...}"
 _TIME = "a time with its offset from UTC, at most milliseconds, from 1970 on, such as 2026-01-01T00:00:00Z"
@@ -139,8 +140,9 @@ _CRON = "a cron expression of five fields, one of @hourly, @daily, @weekly, @mon
         ("value", json_columns("x"), "value.columns[0]", "a mapping of keys to values", "the text 'x'"),
         ("value", json_columns("{name: a, type: int9}"), "value.columns[0].type", _TYPES, "the text 'int9'"),
         ("value", json_columns("{name: a, type: 'jsonb[]'}"), "value.columns[0].type", "a type that has arrays", "the"),
-        ("value", json_columns("{name: a b, type: text}"), "value.columns[0].name", _NAME, "the text 'a b'"),
-        ("value", json_columns(f"{{name: {'é' * 32}, type: text}}"), "value.columns[0].name", _NAME, "the text"),
+        ("value", json_columns("{name: 'a ', type: text}"), "value.columns[0].name", _COLUMN, "the text 'a '"),
+        ("value", json_columns("{name: '5 %', type: text}"), "value.columns[0].name", _COLUMN, "the text '5 %'"),
+        ("value", json_columns(f"{{name: {'é' * 32}, type: text}}"), "value.columns[0].name", _COLUMN, "the text"),
         (
             "value",
             json_columns("{name: ctid, type: text}"),

@@ -6,9 +6,10 @@ import pytest
 
 from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights
 from kafka_ingest.adapters.target_checks import can_hold, has_index_for_replacing, mismatches
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.core.settings import ColumnSettings, TargetSettings
 from kafka_ingest.core.target_shape import written_columns
 from tests.builders import batch_settings
+from tests.staging_bench import json_settings
 
 SETTINGS = batch_settings()
 FITTING = CatalogTable(
@@ -52,7 +53,7 @@ def test_every_mismatch_is_told_at_once() -> None:
         CatalogColumn("kafka_offset", "bigint", True, identity="a"),
         CatalogColumn("kafka_timestamp", "timestamp without time zone", False),
         CatalogColumn("batch_id", "uuid", True, is_generated=True),
-        CatalogColumn("payload", "photo", False, domain_over="bytea"),
+        CatalogColumn("payload", "photo", False, domain_over="text"),
         CatalogColumn("owner", "text", True),
     )
     table = replace(FITTING, columns=columns, persistence="u", rights=Rights("loader", "shop", insert=False))
@@ -61,7 +62,7 @@ def test_every_mismatch_is_told_at_once() -> None:
 
     assert found == [
         ("shop.orders", "an unlogged table, which a crash empties"),
-        ("column payload", "photo, a domain over bytea"),
+        ("column payload", "photo, a domain over text"),
         ("column kafka_topic", "no such column"),
         ("column kafka_partition", "smallint"),
         ("column kafka_offset", "GENERATED ALWAYS AS IDENTITY"),
@@ -101,7 +102,10 @@ def test_names_that_staging_uses_are_taken() -> None:
         (Rights("a b", "d", insert=False), 'GRANT INSERT ON "shop"."orders" TO "a b";'),
         (Rights("a b", "d", make_temporary_tables=False), 'GRANT TEMPORARY ON DATABASE "d" TO "a b";'),
         (Rights("a b", "d", use_staging_schema=False), 'GRANT USAGE, CREATE ON SCHEMA kafka_ingest_staging TO "a b";'),
-        (Rights("a b", "d", row_security_applies=True), 'ALTER ROLE "a b" BYPASSRLS;'),
+        (
+            Rights("a b", "d", row_security_applies=True),
+            'CREATE POLICY kafka_ingest ON "shop"."orders" TO "a b" USING (true);',
+        ),
     ],
 )
 def test_a_missing_right_is_told_with_its_grant(rights: Rights, fix: str) -> None:
@@ -162,3 +166,39 @@ def test_a_wider_type_keeps_every_value(found: str, written: str) -> None:
 )
 def test_a_type_that_could_change_a_value_does_not_fit(found: str, written: str) -> None:
     assert not can_hold(found, written)
+
+
+TEXT_SETTINGS = json_settings(ColumnSettings("state", "text"), ColumnSettings("n", "integer"))
+
+
+@pytest.mark.parametrize(
+    ("column", "fits"),
+    [
+        (CatalogColumn("state", "mood", False, text_like="enum"), True),
+        (CatalogColumn("state", "public.citext", False, text_like="citext"), True),
+        (CatalogColumn("state", "mail", False, domain_over="public.citext", text_like="citext"), True),
+        (CatalogColumn("state", "mail", False, domain_over="text"), True),
+        (CatalogColumn("state", "code", False, domain_over="character varying(3)"), False),
+        (CatalogColumn("n", "positive", False, domain_over="bigint"), True),
+        (CatalogColumn("n", "small", False, domain_over="smallint"), False),
+        (CatalogColumn("n", "mood", False, text_like="enum"), False),
+        (CatalogColumn("kafka_topic", "name_of_topic", True, domain_over="text"), True),
+        (CatalogColumn("kafka_topic", "public.citext", True, text_like="citext"), False),
+        (CatalogColumn("kafka_topic", "topics", True, text_like="enum"), False),
+    ],
+)
+def test_a_type_of_its_own_fits_where_it_keeps_every_value_that_it_does_not_refuse(
+    column: CatalogColumn, fits: bool
+) -> None:
+    columns = {c.name: CatalogColumn(c.name, c.type, c.is_not_null) for c in written_columns(TEXT_SETTINGS)}
+    table = replace(FITTING, columns=tuple({**columns, column.name: column}.values()))
+    assert (mismatches(TEXT_SETTINGS, table) == ()) is fits
+
+
+def test_insert_on_each_written_column_is_enough() -> None:
+    rights = Rights("loader", "shop", insert=False)
+    written = tuple(replace(column, can_insert=True) for column in FITTING.columns)
+    of_others = CatalogColumn("note", "text", False)
+    assert mismatches(SETTINGS, replace(FITTING, rights=rights, columns=(*written, of_others))) == ()
+    one_missing = (replace(written[0], can_insert=False), *written[1:])
+    assert only_mismatch(replace(FITTING, rights=rights, columns=one_missing))[2] == "not granted"

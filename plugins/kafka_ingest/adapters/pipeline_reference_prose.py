@@ -95,7 +95,11 @@ A missing key and a JSON null are NULL, or a dead letter where the column is `re
     + "".join(f"| {type_} | {values} |\n" for type_, values in _TYPE_ROWS)
     + """
 `jsonb[]` is not supported, since a jsonb column holds a JSON array as it is. Neither are types that would change a
-value or need a rule of their own: `char(n)`, `timestamp(p)`, `time with time zone`, `interval`, `money`, enums and
-domains. Take them into text or jsonb and convert them in SQL.
+value or need a rule of their own: `char(n)`, `timestamp(p)`, `time with time zone`, `interval` and `money`. Take them
+into text or jsonb and convert them in SQL.
+
+A column of an existing table may be of a wider type, or of a type of its own: a domain where the file names a type
+that the domain's type holds; an enum or `citext` where it names `text`, but not for the metadata columns that rows are
+found by. A value that the domain or enum refuses makes its record a dead letter.
 """
 )

@@ -128,11 +128,12 @@ class LagPolicySection(Section):
 class ColumnSection(Section):
     """A typed column that is filled from one place of a JSON value."""
 
-    name: ColumnName = Field(description="Name of the column in the target.")
+    name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
     path: JsonPath | None = Field(
         default=None,
-        description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: `$.` and the column's name.",
+        description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: the member with the column's "
+        "name as it is, so `a.b` is the member `a.b` and not `b` in `a`.",
         examples=["$.order.id"],
     )
     required: bool = Field(

@@ -27,7 +27,9 @@ class CatalogColumn:
         default: Expression of the default; ``None`` without one.
         is_generated: Whether PostgreSQL computes the column from others.
         identity: ``""``, ``"a"`` (always) or ``"d"`` (by default).
-        domain_over: Type under a domain; ``None`` where the type is no domain.
+        domain_over: Type under a domain, and under the domains below it; ``None`` where the type is no domain.
+        text_like: ``"enum"`` or ``"citext"``, for a type (or one under a domain) that is written as text.
+        can_insert: Whether the role may INSERT into the column, where it may not into all of the table.
         reads: Columns that the expression of a generated column reads.
     """
 
@@ -38,6 +40,8 @@ class CatalogColumn:
     is_generated: bool = False
     identity: str = ""
     domain_over: str | None = None
+    text_like: str | None = None
+    can_insert: bool = False
     reads: tuple[str, ...] = ()
 
     @property
@@ -97,7 +101,10 @@ class Dependent:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the connected role may do."""
+    """What the connected role may do.
+
+    ``row_security_applies``: policies can hide rows from the role, or refuse them.
+    """
 
     role: str
     database: str
@@ -235,8 +242,8 @@ def _listed(cursor: Any, query: str, relation: int) -> tuple[tuple[Any, ...], ..
 def _columns(cursor: Any, relation: int) -> tuple[CatalogColumn, ...]:
     cursor.execute(sql_text("queries/target_columns"), {"relation": relation})
     return tuple(
-        CatalogColumn(name, type_, not_null, default, bool(generated), identity, base, tuple(reads))
-        for name, type_, not_null, default, generated, identity, base, reads in cursor.fetchall()
+        CatalogColumn(name, type_, not_null, default, bool(generated), identity, *more, reads=tuple(reads))
+        for name, type_, not_null, default, generated, identity, *more, reads in cursor.fetchall()
     )
 
 

@@ -22,6 +22,7 @@ from kafka_ingest.core.target_shape import TargetColumn, quoted, quoted_table, r
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
 
 _INTEGERS = ("smallint", "integer", "bigint")
+_TEXTS = ("text", "character varying")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +137,24 @@ def can_hold(found: str, written: str) -> bool:
     return column.is_array == value.is_array and _element_can_hold(column.element, value.element)
 
 
+def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadata: bool) -> bool:
+    """Whether the column keeps every value that it does not refuse; what it refuses becomes a dead letter.
+
+    A domain holds what its type holds. An enum and citext hold text as it is. Not for the columns that rows are found
+    by: citext takes two topics for one, an enum cannot be compared with text.
+    """
+    if column.text_like and not is_metadata:
+        value = parse_column_type(written.type)
+        return value.name in _TEXTS and not value.is_array
+    return can_hold(column.domain_over or column.type, written.type)
+
+
 def _element_can_hold(column: ColumnType, value: ColumnType) -> bool:
     if column.name in _INTEGERS and value.name in _INTEGERS:
         return _INTEGERS.index(column.name) >= _INTEGERS.index(value.name)
     if column.name == value.name == "numeric":
         return _numeric_can_hold(column, value)
-    texts = ("text", "character varying")
-    if column.name in texts and value.name in texts:
+    if column.name in _TEXTS and value.name in _TEXTS:
         return column.length is None or (value.length is not None and column.length >= value.length)
     return column == value
 
@@ -175,6 +187,7 @@ def _column_mismatches(
     settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows]
 ) -> Iterator[Mismatch]:
     alter = f"ALTER TABLE {quoted_table(settings.target)}"
+    metadata = set(unique_key_columns(settings)) | {settings.metadata.batch_id}
     for written in written_columns(settings):
         column = table.column(written.name)
         if column is None:
@@ -184,12 +197,14 @@ def _column_mismatches(
                 fix = f"name it as it was: {rename} never ADD COLUMN, loaded rows are found by it ({loaded[0]})"
             yield Mismatch(f"column {written.name}", written.type, "no such column", fix)
             continue
-        yield from _written_column_mismatches(alter, written, column)
+        yield from _written_column_mismatches(alter, written, column, is_metadata=written.name in metadata)
 
 
-def _written_column_mismatches(alter: str, written: TargetColumn, column: CatalogColumn) -> Iterator[Mismatch]:
+def _written_column_mismatches(
+    alter: str, written: TargetColumn, column: CatalogColumn, *, is_metadata: bool
+) -> Iterator[Mismatch]:
     subject, name = f"column {written.name}", quoted(written.name)
-    if not can_hold(column.type, written.type):
+    if not _column_can_hold(column, written, is_metadata=is_metadata):
         domain = f"{column.type}, a domain over {column.domain_over}" if column.domain_over else column.type
         fix = f"{alter} ALTER COLUMN {name} TYPE {written.type} USING {name}::{written.type};"
         yield Mismatch(subject, written.type, domain, fix)
@@ -230,15 +245,21 @@ def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iter
 def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
     schema = quoted(settings.target.schema)
+    written = {column.name for column in written_columns(settings)}
+    insert = rights.insert or all(column.can_insert for column in table.columns if column.name in written)
     yield from _not_granted(
         rights,
         (rights.use_schema, "USAGE", f"SCHEMA {schema}"),
         (rights.select, "SELECT", name),
-        (rights.insert, "INSERT", name),
+        (insert, "INSERT", name),
     )
     if rights.row_security_applies:
-        found = "row-level security applies to it and can hide rows that must be replaced"
-        yield Mismatch(f"role {rights.role}", "every row visible", found, f"ALTER ROLE {role} BYPASSRLS;")
+        found = (
+            "row-level security applies to it and can hide rows that must be replaced, or refuse new ones: "
+            "no permissive policy says true for SELECT, INSERT and DELETE, or a restrictive one says something else"
+        )
+        fix = f"CREATE POLICY kafka_ingest ON {name} TO {role} USING (true);"
+        yield Mismatch(f"role {rights.role}", "every row visible", found, fix)
 
 
 def _sequence_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
