@@ -1,11 +1,11 @@
 -- Purpose: whether the staged rows of the winners stand in the target, each once, under its identity and batch id; for
 --   tables with triggers or rules, which can drop, move, double or alter rows after INSERT has counted them.
--- Identifiers: staging, target, and the metadata columns topic_column, generation_column, partition_column,
---   offset_column, batch_column. Parameters: batch_id, first_offsets (how many to name), task and attempt as arrays; the
+-- Identifiers: staging, target, and the metadata columns topic, generation, partition, offset_column,
+--   batch_column. Parameters: batch_id, first_offsets (how many to name), task and attempt as arrays; the
 --   batch's ranges topic, generation, partition, range_start, range_end (half-open) as arrays.
 -- Locks: none. Safe to run twice: it only reads.
 WITH staged AS (
-    SELECT {topic_column} AS topic, {generation_column} AS generation, {partition_column} AS partition,
+    SELECT {topic} AS topic, {generation} AS generation, {partition} AS partition,
         {offset_column} AS "offset"
     FROM {staging}
     WHERE (stage_task, stage_attempt) IN (
@@ -15,16 +15,16 @@ WITH staged AS (
 ),
 
 standing AS (
-    SELECT t.{topic_column} AS topic, t.{generation_column} AS generation, t.{partition_column} AS partition,
+    SELECT t.{topic} AS topic, t.{generation} AS generation, t.{partition} AS partition,
         t.{offset_column} AS "offset", count(*) AS copies
     FROM {target} AS t
     JOIN unnest(
         %(topic)s::text[], %(generation)s::integer[], %(partition)s::integer[], %(range_start)s::bigint[],
         %(range_end)s::bigint[]
     ) AS r (topic, generation, partition, range_start, range_end)
-        ON t.{topic_column} = r.topic
-        AND t.{generation_column} = r.generation
-        AND t.{partition_column} = r.partition
+        ON t.{topic} = r.topic
+        AND t.{generation} = r.generation
+        AND t.{partition} = r.partition
         AND t.{offset_column} >= r.range_start
         AND t.{offset_column} < r.range_end
     WHERE t.{batch_column} = %(batch_id)s::uuid

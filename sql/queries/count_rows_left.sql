@@ -1,6 +1,6 @@
--- Purpose: rows that a DELETE of replaced ranges should have deleted and that still stand; for tables with triggers or
---   rules, which can keep or put back rows. Rows of resolved dead letters stay, unless with_resolved.
--- Identifiers: target, and its metadata columns topic_column, generation_column, partition_column, offset_column.
+-- Purpose: rows that a DELETE of ranges should have deleted and that still stand; for tables with triggers or rules, which
+--   can keep or put back rows. Rows of resolved dead letters stay, unless with_resolved.
+-- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, with_resolved; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: none. Safe to run twice: it only reads.
 SELECT count(*) AS found,
@@ -10,9 +10,9 @@ SELECT count(*) AS found,
            %(topic)s::text[], %(generation)s::integer[], %(partition)s::integer[], %(replaced_from)s::bigint[],
            %(replaced_to)s::bigint[]
        ) AS s (topic, generation, partition, replaced_from, replaced_to)
-    ON t.{topic_column} = s.topic
-   AND t.{generation_column} = s.generation
-   AND t.{partition_column} = s.partition
+    ON t.{topic} = s.topic
+   AND t.{generation} = s.generation
+   AND t.{partition} = s.partition
    AND t.{offset_column} >= s.replaced_from
    AND t.{offset_column} < s.replaced_to
  WHERE %(with_resolved)s

@@ -191,6 +191,17 @@ def test_a_record_for_which_a_trigger_raises_stops_the_load_and_is_named_without
     assert stopped.value.found == "orders[0] offset 1: function shop.meddle() raised SQLSTATE P0001"
 
 
+@pytest.mark.parametrize("code", ["raise_exception", "check_violation"])
+def test_a_statement_trigger_that_raises_blames_no_record(world: PostgresWorld, code: str) -> None:
+    body = f"RAISE EXCEPTION 'closed for today' USING ERRCODE = '{code}'; RETURN NULL;"
+    meddle(world, body, "BEFORE INSERT", level="STATEMENT")
+    batch = staged(world)
+    with pytest.raises(TargetMismatch) as stopped:
+        publish(world, batch, outcome_of(batch))
+    assert not isinstance(stopped.value, RecordsRefused)
+    assert "offset" not in stopped.value.found
+
+
 def test_a_row_that_a_unique_constraint_refuses_is_named_and_no_dead_letter(world: PostgresWorld) -> None:
     batch = staged(world)
     world.add_unique_offset("one_row_per_offset")

@@ -240,3 +240,21 @@ def test_names_of_the_table_and_its_metadata_columns_are_quoted(
     pipeline.load_here()
     roll_back(pipeline)
     assert pipeline.query('SELECT n FROM shop."Order"') == []
+
+
+def test_rows_that_a_trigger_keeps_from_being_deleted_stop_the_roll_back(
+    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
+) -> None:
+    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+    pipeline.load_here()
+    pipeline.query(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF old.n = 2 THEN RETURN NULL; END IF; RETURN old; END $$"
+    )
+    pipeline.query("CREATE TRIGGER keeper BEFORE DELETE ON shop.events FOR EACH ROW EXECUTE FUNCTION keep()")
+    notes = refused(pipeline)
+    assert "1 rows still stand" in notes
+    assert "trigger keeper on shop.events" in notes
+    pipeline.query("DROP TRIGGER keeper ON shop.events")
+    roll_back(pipeline)
+    assert pipeline.rows("n") == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
 from kafka_ingest.core.offsets import OffsetRange
-from kafka_ingest.core.subranges import cut_into_tasks
+from kafka_ingest.core.staging import StageTask, Subrange
+from kafka_ingest.core.subranges import cut_into_tasks, tasks_with_refused
 from tests.builders import offset_range
 
 
@@ -52,3 +54,21 @@ def test_hundreds_of_partitions_with_little_in_each_share_few_tasks() -> None:
     assert spans(*[100] * 300, parallelism=8) == [30_000]
     assert spans(*[1_000] * 300, parallelism=2) == [150_000, 150_000]
     assert spans(*[1_000] * 300, parallelism=8) == [38_000] * 4 + [37_000] * 4
+
+
+def test_tasks_are_told_the_refused_records_that_they_have_read_and_others_are_left_out() -> None:
+    tasks = (
+        StageTask(0, (Subrange(0, "orders", 0, 0, 0, 60),)),
+        StageTask(1, (Subrange(1, "orders", 0, 0, 60, 100), Subrange(2, "orders", 1, 0, 5, 10))),
+        StageTask(2, (Subrange(3, "returns", 0, 0, 0, 100),)),
+    )
+
+    def refused(partition: int, offset: int) -> RefusedRecord:
+        return RefusedRecord("orders", partition, offset, DeadLetterReason.REFUSED_BY_DATABASE, "no partition")
+
+    first, last, at_edge, beside = refused(0, 0), refused(0, 59), refused(0, 60), refused(1, 9)
+    assert tasks_with_refused(tasks, [first, last, at_edge, beside]) == (
+        replace(tasks[0], refused=(first, last)),
+        replace(tasks[1], refused=(at_edge, beside)),
+    )
+    assert tasks_with_refused(tasks, [beside]) == (replace(tasks[1], refused=(beside,)),)

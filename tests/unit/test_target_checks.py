@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights
-from kafka_ingest.adapters.target_checks import can_hold, has_index_for_replacing, mismatches
+from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
+from kafka_ingest.adapters.target_checks import can_hold, has_index_for_replacing, mismatches, weaknesses
 from kafka_ingest.core.settings import ColumnSettings, TargetSettings
 from kafka_ingest.core.target_shape import written_columns
 from tests.builders import batch_settings
@@ -18,6 +18,8 @@ FITTING = CatalogTable(
     rights=Rights("loader", "shop"),
     columns=tuple(CatalogColumn(c.name, c.type, c.is_not_null) for c in written_columns(SETTINGS)),
 )
+
+RANGE_INDEX = CatalogIndex(False, ("kafka_partition", "kafka_offset"), 2)
 
 
 def with_column(column: CatalogColumn) -> CatalogTable:
@@ -92,6 +94,53 @@ def test_names_that_staging_uses_are_taken() -> None:
     subject, _, _, fix = only_mismatch(table)
     assert subject == "column stage_task"
     assert fix == 'ALTER TABLE "shop"."orders" RENAME COLUMN "stage_task" TO "stage_task_";'
+
+
+def hook(kind: str = "rule", **events: bool) -> TargetHook:
+    return TargetHook(kind, "odd", "shop.orders", **{"on_insert": False, "on_delete": False, **events})
+
+
+def test_a_rule_that_takes_the_place_of_insert_is_refused_and_one_of_delete_is_a_weakness() -> None:
+    on_insert = hook(on_insert=True, is_instead=True)
+    on_delete = hook(on_delete=True, is_instead=True)
+    subject, _, _, fix = only_mismatch(replace(FITTING, hooks=(on_insert, on_delete)))
+    assert (subject, fix) == ("rule odd on shop.orders", 'DROP RULE "odd" ON shop.orders;')
+    table = replace(FITTING, hooks=(on_insert, on_delete), indexes=(RANGE_INDEX,))
+    assert [weakness.found for weakness in weaknesses(SETTINGS, table)] == [
+        "a rule ON DELETE DO INSTEAD, so a reload fails"
+    ]
+
+
+def test_triggers_and_rules_that_write_beside_fit() -> None:
+    also, trigger = hook(on_insert=True, on_delete=True), hook("trigger", on_insert=True, changes_rows=True)
+    assert mismatches(SETTINGS, replace(FITTING, hooks=(also, trigger))) == ()
+
+
+def test_a_sequence_matters_only_where_the_pipeline_does_not_fill_the_column() -> None:
+    table = replace(FITTING, forbidden_sequences=(("nr", "shop.nr_seq"), ("kafka_offset", "shop.other_seq")))
+    assert only_mismatch(table)[3] == 'GRANT USAGE ON SEQUENCE shop.nr_seq TO "loader";'
+
+
+WRITTEN = {column.name for column in written_columns(SETTINGS)}
+NUMBERED = (
+    CatalogColumn("serial", "bigint", True, default="nextval('s'::regclass)"),
+    CatalogColumn("identity", "bigint", True, identity="a"),
+    CatalogColumn("code", "text", True, is_generated=True, reads=("payload", "serial")),
+    CatalogColumn("size", "integer", True, is_generated=True, reads=("payload",)),
+    CatalogColumn("loaded_at", "timestamp with time zone", True, default="now()"),
+)
+
+
+def test_columns_that_are_numbered_or_generated_from_such_have_no_value_in_staging() -> None:
+    table = replace(FITTING, columns=FITTING.columns + NUMBERED)
+    assert table.columns_without_value(WRITTEN) == {"serial", "identity", "code"}
+    assert table.columns_without_value({*WRITTEN, "serial"}) == {"identity"}
+
+
+def test_no_unwritten_column_has_a_value_in_staging_where_a_trigger_may_change_it() -> None:
+    trigger = hook("trigger", on_insert=True, changes_rows=True)
+    table = replace(FITTING, columns=FITTING.columns + NUMBERED, hooks=(trigger,))
+    assert table.columns_without_value(WRITTEN) == {"serial", "identity", "code", "size", "loaded_at"}
 
 
 @pytest.mark.parametrize(

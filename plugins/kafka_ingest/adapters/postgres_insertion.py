@@ -14,9 +14,10 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
+from kafka_ingest.adapters.postgres_audit import target_identifiers
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_publish_faults import hooks_fault, target_fault
-from kafka_ingest.adapters.postgres_refusals import concerns_one_row, is_bad_data, raised_by, refusal, was_raised
+from kafka_ingest.adapters.postgres_refusals import concerns_one_row, is_bad_data, refusal
 from kafka_ingest.adapters.postgres_rows import fetch_row, query_with_identifiers, range_arrays, rows_of
 from kafka_ingest.adapters.postgres_staging import staging_table
 from kafka_ingest.adapters.target_catalog import read_hooks
@@ -50,17 +51,12 @@ class StagedRows:
         self._batch = batch
         self._winners = {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
         self._staging = staging_table(staging_name(batch.batch_id, batch.claim), "rows")
-        target, metadata = batch.settings.target, batch.settings.metadata
         columns = [sql.Identifier(column.name) for column in written_columns(batch.settings)]
         self._names: dict[str, sql.Composable] = {
             "staging": self._staging,
-            "target": sql.Identifier(target.schema, target.table),
+            **target_identifiers(batch.settings),
             "columns": sql.SQL(", ").join(columns),
-            "topic_column": sql.Identifier(metadata.topic),
-            "generation_column": sql.Identifier(metadata.generation),
-            "partition_column": sql.Identifier(metadata.partition),
-            "offset_column": sql.Identifier(metadata.offset),
-            "batch_column": sql.Identifier(metadata.batch_id),
+            "batch_column": sql.Identifier(batch.settings.metadata.batch_id),
         }
 
     def insert(self) -> int:
@@ -74,7 +70,7 @@ class StagedRows:
         try:
             inserted = self._attempt("publish_rows")
             if isinstance(inserted, psycopg2.Error):
-                raise self._refused(inserted)
+                raise self._refused(inserted) from None
             return self._standing(inserted)
         except psycopg2.Error as error:
             # The server's detail can quote a row: it must not follow as the cause.
@@ -100,10 +96,12 @@ class StagedRows:
         """Looks for every refused record; nothing that this inserts is committed."""
         found: list[RefusedRecord] = []
         for place, fault in self._refused_places():
-            topic, partition, offset = self._record_at(place)
+            record = self._record_at(place)
+            if record is None:  # a statement without rows is refused, too: no row is the cause
+                return target_fault(error, self._batch)
+            topic, partition, offset = record
             if not is_bad_data(fault):
-                said = raised_by(fault) if was_raised(fault) else ""
-                return target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}", said=said)
+                return target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
             found.append(RefusedRecord(topic, partition, offset, *refusal(fault)))
             if len(found) > MOST_REFUSED:
                 return target_fault(error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
@@ -129,14 +127,10 @@ class StagedRows:
                 middle = (first + last) // 2
                 stretches += [(middle, last), (first, middle)]
 
-    def _record_at(self, place: int) -> tuple[str, int, int]:
-        names = {name: self._names[f"{name}_column"] for name in ("topic", "partition")}
-        statement = query_with_identifiers(
-            "queries/staged_record_at", staging=self._staging, offset_column=self._names["offset_column"], **names
-        )
+    def _record_at(self, place: int) -> tuple[str, int, int] | None:
+        statement = query_with_identifiers("queries/staged_record_at", **self._names)
         self._cursor.execute(statement, {"place": _ctid(place)})
-        topic, partition, offset = self._cursor.fetchall()[0]
-        return topic, partition, offset
+        return next(iter(self._cursor.fetchall()), None)
 
     def _standing(self, inserted: int) -> int:
         """Gives the number of rows in the target; compares them with staging where something can have altered them.

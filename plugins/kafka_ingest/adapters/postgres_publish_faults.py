@@ -11,7 +11,7 @@ import psycopg2
 from psycopg2 import errorcodes
 
 from kafka_ingest.adapters.postgres_connection import ingest_error, server_message
-from kafka_ingest.adapters.postgres_refusals import was_raised
+from kafka_ingest.adapters.postgres_refusals import raised_by, was_raised
 from kafka_ingest.adapters.target_catalog import TargetHook
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import AccountingMismatch, Fenced, IngestError, StagingLost, TargetMismatch
@@ -33,7 +33,7 @@ def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
     return ingest_error(error, "publish the staged records", pipeline=batch.pipeline, batch_id=batch.batch_id)
 
 
-def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "", said: str = "") -> IngestError:
+def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> IngestError:
     """Gives the error for a statement that writes the target, or for a COMMIT that it refused.
 
     What is neither missing staging nor a sick database was said by the target: a constraint (class 23), a trigger
@@ -43,9 +43,8 @@ def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "", said: 
         error: What psycopg2 raised.
         batch: The claimed batch.
         place: The record that it is about, where known.
-        said: What to tell in place of the server's message, where that can quote a record.
     """
-    found = said or _refusal(error)
+    found = _refusal(error)
     return staging_fault(error, batch) or TargetMismatch(
         f"the target {batch.settings.target} refused the batch; nothing was published",
         expected="a table that takes every staged row",
@@ -104,5 +103,7 @@ def _cure(error: psycopg2.Error, batch: Batch) -> str:
 
 
 def _refusal(error: psycopg2.Error) -> str:
+    if was_raised(error):
+        return raised_by(error)
     message, constraint = server_message(error), error.diag.constraint_name
     return f"constraint {constraint}: {message}" if constraint and constraint not in message else message

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg2 import sql
 
+from kafka_ingest.adapters.postgres_audit import target_identifiers
 from kafka_ingest.adapters.postgres_connection import Cursor
 from kafka_ingest.adapters.postgres_publish_faults import hooks_fault
 from kafka_ingest.adapters.postgres_rows import Row, fetch_row, query_with_identifiers, rows_of
@@ -47,18 +48,16 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
     names = _names(batch)
     cursor.execute(query_with_identifiers("queries/delete_replaced", **names), parameters)
     replaced = tuple(_replaced(row) for row in rows_of(cursor))
-    _require_none_left(cursor, batch, names, parameters)
+    _require_none_left(cursor, batch, parameters)
     return Replacement(replaced, () if with_resolved else _kept(cursor, names, parameters))
 
 
-def _require_none_left(
-    cursor: Cursor, batch: Batch, names: dict[str, sql.Composable], parameters: dict[str, Any]
-) -> None:
+def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any]) -> None:
     """Stops where a trigger or rule kept rows, or put them back: they would stand twice."""
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
-    cursor.execute(query_with_identifiers("queries/count_rows_left", **names), parameters)
+    cursor.execute(query_with_identifiers("queries/count_rows_left", **target_identifiers(batch.settings)), parameters)
     (left,) = rows_of(cursor)
     if left["found"]:
         found = f"{left['found']} rows still stand, as {left['example']}"

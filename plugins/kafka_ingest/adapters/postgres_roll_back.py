@@ -29,6 +29,7 @@ from kafka_ingest.adapters.postgres_connection import (
 from kafka_ingest.adapters.postgres_migrations import require_current_ledger
 from kafka_ingest.adapters.postgres_roll_back_rows import change_arrays, read_roll_back_view
 from kafka_ingest.adapters.postgres_rows import fetch_rows, position_arrays, query_with_identifiers, rows_of, run_query
+from kafka_ingest.adapters.target_catalog import read_hooks
 from kafka_ingest.core.errors import CommitStateUnknown, IngestError, LedgerMoved, TargetMismatch
 from kafka_ingest.core.offsets import OffsetRange, TopicPartition
 from kafka_ingest.core.roll_back import (
@@ -124,10 +125,12 @@ class PostgresRollBack:
         """Deletes rows and dead letters by identity; gives their numbers by partition.
 
         Raises:
-            TargetMismatch: A constraint or trigger of the target refused it, or the table no longer fits.
+            TargetMismatch: A constraint, trigger or rule of the target refused it or kept rows, or the table no longer
+                fits.
         """
         parameters = {"pipeline": self._pipeline, **_undone_spans(self._plan.positions)}
         rows = _by_partition(self._in_target("delete_rows_of_ranges", parameters))
+        self._require_none_left(parameters)
         with database_faults("delete dead letters", pipeline=self._pipeline):
             dead_letters = _by_partition(fetch_rows(self._cursor, "delete_dead_letters_of_ranges", **parameters))
         places = [lowered.before.topic_partition for lowered in self._plan.positions]
@@ -174,6 +177,23 @@ class PostgresRollBack:
                 request_id = self._plan.request.request_id
                 fault.next_command = f"ask again with the request id {request_id}: it is done once"
             raise fault from None
+
+    def _require_none_left(self, parameters: Mapping[str, Any]) -> None:
+        """Stops where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
+        target = self._plan.batches[0].settings.target
+        hooks = [hook for hook in read_hooks(self._cursor, target) if hook.on_delete]
+        if not hooks:
+            return
+        spans = {"replaced_from": parameters["range_start"], "replaced_to": parameters["range_end"]}
+        (left,) = self._in_target("count_rows_left", {**parameters, **spans, "with_resolved": True})
+        if left["found"]:
+            raise TargetMismatch(
+                f"triggers or rules of {target} keep rows from being deleted; nothing was changed",
+                expected="no row of what is rolled back",
+                found=f"{left['found']} rows still stand, as {left['example']}; it has {', '.join(map(str, hooks))}",
+                next_command="let them leave the rows alone, or drop them, then roll back again",
+                pipeline=self._pipeline,
+            )
 
     def _supersede(self) -> None:
         batch_id = self._plan.supersedes
