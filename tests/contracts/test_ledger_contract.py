@@ -343,3 +343,17 @@ def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(worl
     load(world, batch)
     assert [p.committed_offset for p in view(world).positions] == [60, 4]
     assert world.ledger.violations("orders") == []
+
+
+def test_a_position_tells_which_partition_was_read_longest_ago(world: LedgerWorld) -> None:
+    def by_age() -> list[int]:
+        return [p.partition for p in sorted(view(world).positions, key=lambda p: (p.updated_at or NOON, p.partition))]
+
+    load(world, first_plan(world, offset_range(0, 0, 3), offset_range(1, 0, 2)))
+    world.let_time_pass()
+    load(world, next_plan(world, offset_range(0, 3, 4)))
+    assert by_age() == [1, 0]
+    world.let_time_pass()
+    later = Request("orders", "a later run")
+    load(world, next_plan(world, offset_range(1, 2, 3), request=later))
+    assert by_age() == [0, 1]
