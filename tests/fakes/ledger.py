@@ -105,6 +105,13 @@ class FakeLedger:
                 )
             return BatchStanding(batch.state, batch.claim)
 
+    def release_hold(self, batch_id: str, claim: int) -> None:
+        db = self.database
+        with db.mutex:
+            hold = db.holds.get(batch_id)
+            if hold and db.batches[batch_id].claim == claim:
+                db.holds[batch_id] = replace(hold, hold_until=min(hold.hold_until, db.now))
+
     def settle(self, batch_id: str) -> BatchStanding:
         with self.database.mutex:
             try:

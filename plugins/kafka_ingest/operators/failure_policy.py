@@ -25,6 +25,7 @@ from kafka_ingest.core.errors import Busy, IngestError, StopAndCall
 
 #: A held pipeline is asked again after this long: half of the time after which a silent holder loses its hold.
 BUSY_DELAY = timedelta(seconds=30)
+_ASKED_AGAIN = f"\n  This task asks again by itself, every {BUSY_DELAY.seconds} seconds, without using up a retry."
 
 
 class TaskLog(Protocol):
@@ -55,5 +56,6 @@ def airflow_outcome(log: TaskLog) -> Iterator[None]:
     try:
         yield
     except IngestError as error:
-        (log.info if isinstance(error, Busy) else log.error)("%s", error)
+        is_busy = isinstance(error, Busy)
+        (log.info if is_busy else log.error)("%s%s", error, _ASKED_AGAIN if is_busy else "")
         raise airflow_exception(error, datetime.now(UTC)) from None

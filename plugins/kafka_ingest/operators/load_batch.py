@@ -23,6 +23,7 @@ from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import airflow_outcome
 from kafka_ingest.operators.metrics import send, timed_step
 from kafka_ingest.operators.plan_step import run_plan_step
+from kafka_ingest.steps.load_batch import hold_given_back
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -76,7 +77,8 @@ class LoadBatchOperator(SparkSubmitOperator):
             phases: LoadPhases | None = None
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
-                with timed_step(self.pipeline.pipeline, "load"):
+                given_back = hold_given_back(batch, wiring.ledger(self.pipeline))
+                with timed_step(self.pipeline.pipeline, "load"), given_back:
                     batch, phases = self._load(batch, context)
             if phases:
                 send(phase_measurements(phases, batch.pipeline))
