@@ -74,6 +74,9 @@ class LedgerWorld(Protocol):
     def reset(self, position: Position) -> None:
         """Puts a position elsewhere, as a position change does."""
 
+    def let_time_pass(self) -> None:
+        """Lets the ledger's clock go on; that of PostgreSQL does so by itself."""
+
 
 def world_of(request: pytest.FixtureRequest) -> LedgerWorld:
     """Gives the world that the fixture's parameter names; ``postgresql`` takes the fixture ``database``."""
@@ -124,6 +127,9 @@ class FakeWorld:
     def reset(self, position: Position) -> None:
         self.database.positions["orders", position.topic_partition] = position
         self.database.bound_lines["orders", position.topic_partition] = position.line
+
+    def let_time_pass(self) -> None:
+        self.database.advance(1)
 
 
 class PostgresWorld:
@@ -232,6 +238,8 @@ class PostgresWorld:
                 " %(partition)s, 'operator', 'test', %(committed_offset)s, 0, %(line)s)",
                 values,
             )
+
+    def let_time_pass(self) -> None: ...
 
 
 def _column_definitions() -> str:

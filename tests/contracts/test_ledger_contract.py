@@ -373,3 +373,43 @@ def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(worl
     load(world, batch)
     assert [p.committed_offset for p in view(world).positions] == [60, 4]
     assert world.ledger.violations("orders") == []
+
+
+def test_a_position_tells_which_partition_was_read_longest_ago(world: LedgerWorld) -> None:
+    def by_age() -> list[int]:
+        return [p.partition for p in sorted(view(world).positions, key=lambda p: (p.updated_at or NOON, p.partition))]
+
+    load(world, first_plan(world, offset_range(0, 0, 3), offset_range(1, 0, 2)))
+    world.let_time_pass()
+    load(world, next_plan(world, offset_range(0, 3, 4)))
+    assert by_age() == [1, 0]
+    world.let_time_pass()
+    later = Request("orders", "a later run")
+    load(world, next_plan(world, offset_range(1, 2, 3), request=later))
+    assert by_age() == [0, 1]
+
+
+def test_a_hold_is_released_by_the_newest_claim_alone(world: LedgerWorld) -> None:
+    batch = first_plan(world)
+
+    def is_held() -> bool:
+        seen = view(world, LATER)
+        return seen.hold is not None and seen.hold.hold_until > seen.now
+
+    first, second = claimed(world, batch), claimed(world, batch)
+    for claim in (batch.claim, first.claim, second.claim + 1):
+        world.ledger.release_hold(batch.batch_id, claim)
+        assert is_held()
+    world.ledger.release_hold(batch.batch_id, second.claim)
+    assert not is_held()
+    world.ledger.heartbeat(batch.batch_id, second.claim, step="stage", progress=StageProgress(), hold_seconds=60)
+    assert is_held()
+    world.ledger.release_hold(UNKNOWN, 0)
+
+
+def test_the_hold_of_a_plan_that_nobody_claimed_is_released_by_the_claim_of_the_plan(world: LedgerWorld) -> None:
+    batch = first_plan(world)
+    world.ledger.release_hold(batch.batch_id, batch.claim)
+    seen = view(world, LATER)
+    assert seen.hold is not None
+    assert seen.hold.hold_until <= seen.now

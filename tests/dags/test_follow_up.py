@@ -69,6 +69,14 @@ def test_the_form_of_a_follow_up_is_read_as_the_bound_that_it_came_from(own: dic
     assert run_options(conf, zone="Europe/Berlin", pipeline="orders") == HOUR
 
 
+def test_a_follow_up_after_a_reset_goes_on_with_what_the_run_was_told(own: dict[str, Batch | None]) -> None:
+    told = RunOptions(reload_what_is_left=True, replace_resolved=True, reason="compacted")
+    own["batch"] = replace(CUT, request=replace(REQUEST, parameters=told.to_parameters()))
+    conf = triggered().conf
+    assert conf is not None
+    assert run_options(conf, zone="Europe/Berlin", pipeline="orders") == told
+
+
 def test_airflow_can_be_asked_for_it(own: dict[str, Batch | None]) -> None:
     """The message that Airflow's task runner makes of the exception (``_handle_trigger_dag_run``, Task SDK 1.3)."""
     asked = triggered()
@@ -84,7 +92,7 @@ def test_nothing_follows_a_run_that_was_not_loaded(own: dict[str, Batch | None],
 
 
 def test_nothing_follows_a_run_that_the_limit_did_not_cut(own: dict[str, Batch | None]) -> None:
-    with pytest.raises(AirflowSkipException, match="did not cut"):
+    with pytest.raises(AirflowSkipException, match="No run follows: its 10 offsets are below the limit of 11"):
         FollowUpOperator(task_id="follow_up", pipeline=settings(11)).execute(task_context(TaskInstance("follow_up")))
 
 

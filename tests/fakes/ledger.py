@@ -106,6 +106,13 @@ class FakeLedger:
                 )
             return BatchStanding(batch.state, batch.claim)
 
+    def release_hold(self, batch_id: str, claim: int) -> None:
+        db = self.database
+        with db.mutex:
+            hold = db.holds.get(batch_id)
+            if hold and db.batches[batch_id].claim == claim:
+                db.holds[batch_id] = replace(hold, hold_until=min(hold.hold_until, db.now))
+
     def settle(self, batch_id: str) -> BatchStanding:
         with self.database.mutex:
             try:
@@ -213,15 +220,15 @@ class FakeLedger:
             served = ServedTopic(plan.pipeline, plan.cluster_id, topic)
             db.served[target.schema, target.table, plan.cluster_id, topic] = served
         for position in plan.new_positions:
-            db.positions[plan.pipeline, position.topic_partition] = position
+            db.positions[plan.pipeline, position.topic_partition] = replace(position, updated_at=db.now)
         for observation in plan.observations:
             db.observations[plan.pipeline, observation.topic_partition] = observation
         for after in (move.after for move in (*plan.adopted, *plan.skips)):
             assert after is not None
-            db.positions[plan.pipeline, after.topic_partition] = after
+            db.positions[plan.pipeline, after.topic_partition] = replace(after, updated_at=db.now)
         for place, time in plan.valid_through.items():
             if (key := (plan.pipeline, place)) in db.positions:
-                db.positions[key] = replace(db.positions[key], valid_through=time)
+                db.positions[key] = replace(db.positions[key], valid_through=time, updated_at=db.now)
 
     def _insert_batch(self, plan: NewPlan) -> Batch:
         db = self.database

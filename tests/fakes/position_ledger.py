@@ -66,7 +66,7 @@ class FakePositionLedger:
         key = (pipeline, move.place)
         self.database.positions.pop(key, None)
         if move.after is not None:
-            self.database.positions[key] = move.after
+            self.database.positions[key] = replace(move.after, updated_at=self.database.now)
             self.database.bound_lines[key] = move.after.line
 
     def _retire(self, topic: str | None, bound: PipelineRecord, *, is_retired: bool) -> None:

@@ -227,6 +227,7 @@ class FakePublication:
             loaded_to=max(stored.loaded_to, planned.committed_after),
             leader_epoch=part.end_leader_epoch if moves else stored.leader_epoch,
             valid_through=part.valid_through or stored.valid_through,
+            updated_at=self._db.now,
         )
 
     def _published(self, outcome: BatchOutcome) -> list[StoredRecord]:

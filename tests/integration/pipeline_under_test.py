@@ -19,6 +19,7 @@ from kafka_ingest.adapters.job_environment import JobEnvironment
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.cli import main
+from kafka_ingest.commands.run import DAG_ID
 from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.core.batch import Batch, BatchState, Request
 from kafka_ingest.core.run_options import RunOptions
@@ -79,6 +80,12 @@ class PipelineUnderTest:
         assert code == 0, notes
         assert isinstance(summary, dict)
         return summary
+
+    def plan_only(self, run_id: str) -> Batch:
+        """Plans the batch of a run of the command line, which then does not go on."""
+        settings = find_pipeline(self.name)
+        request = Request(DAG_ID, run_id, parameters=RunOptions().to_parameters())
+        return plan_batch(settings, request, plan_ports(settings), settings_hash=settings_hash(settings.batch))
 
     def load_here(
         self, options: RunOptions | None = None, run_id: str = "", *, clear_number: int = 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import reduce
 from itertools import groupby
 
@@ -15,7 +16,7 @@ from kafka_ingest.core.run_options import RunOptions
 from kafka_ingest.core.settings import OffsetLimit
 from kafka_ingest.core.staging import DeadLetterRun
 from kafka_ingest.core.subranges import MAX_TASK_OFFSETS, cut_into_tasks
-from tests.builders import offset_range, partition_state, pipeline_settings, position, snapshot, view_of
+from tests.builders import NOON, offset_range, partition_state, pipeline_settings, position, snapshot, view_of
 
 spans = st.lists(st.integers(1, 3_000_000), min_size=1, max_size=30)
 
@@ -23,7 +24,7 @@ spans = st.lists(st.integers(1, 3_000_000), min_size=1, max_size=30)
 @given(spans, st.integers(1, 5_000_000), st.none() | st.integers(1, 1_000_000))
 def test_the_limit_is_used_up_and_nobody_gets_more_than_waits(waiting: list[int], total: int, cap: int | None) -> None:
     backlog = {TopicPartition("t", i): n for i, n in enumerate(waiting)}
-    shares = share_limit(backlog, OffsetLimit(total, cap))
+    shares = share_limit(backlog, OffsetLimit(total, cap), {})
     wanted = [min(n, cap or n) for n in waiting]
     assert all(0 <= shares[tp] <= w for tp, w in zip(backlog, wanted, strict=True))
     assert sum(shares.values()) == min(total, sum(wanted))
@@ -32,11 +33,33 @@ def test_the_limit_is_used_up_and_nobody_gets_more_than_waits(waiting: list[int]
 @given(spans, st.integers(30, 5_000_000))
 def test_no_partition_starves_and_equal_backlogs_get_equal_shares(waiting: list[int], total: int) -> None:
     backlog = {TopicPartition("t", i): n for i, n in enumerate(waiting)}
-    shares = share_limit(backlog, OffsetLimit(total))
+    shares = share_limit(backlog, OffsetLimit(total), {})
     assert all(shares.values())
     for _, group in groupby(sorted(backlog, key=lambda tp: backlog[tp]), key=lambda tp: backlog[tp]):
         given_to = [shares[tp] for tp in group]
         assert max(given_to) - min(given_to) <= 1
+
+
+@given(st.data(), st.integers(2, 8), st.integers(1, 8))
+def test_each_partition_with_a_backlog_has_its_turn_whatever_is_written_to_the_others(
+    data: st.DataObject, partitions: int, total: int
+) -> None:
+    """One partition has a backlog all the time; what the others have is chosen anew before each run."""
+    watched, *others = data.draw(st.permutations([TopicPartition("t", number) for number in range(partitions)]))
+    offset_minutes = st.integers(0, 100) | st.none()
+    last_read = {tp: data.draw(offset_minutes.map(_minutes_before_noon)) for tp in (watched, *others)}
+    runs = -(-partitions // total)  # each run reads so many partitions, so after so many runs all had a turn
+    for run in range(1, runs + 1):
+        backlog = {tp: data.draw(st.integers(0, 50)) for tp in others} | {watched: data.draw(st.integers(1, 50))}
+        shares = share_limit({tp: n for tp, n in backlog.items() if n}, OffsetLimit(total), last_read)
+        if shares[watched]:
+            return
+        last_read |= {tp: NOON + timedelta(hours=run) for tp, share in shares.items() if share}
+    raise AssertionError(f"{watched} had no turn in {runs} runs")
+
+
+def _minutes_before_noon(minutes: int | None) -> datetime | None:
+    return None if minutes is None else NOON - timedelta(minutes=minutes)
 
 
 @given(spans, st.integers(1, 16))

@@ -16,8 +16,9 @@ from tests.builders import NOON, partition_state, pipeline_settings, position, s
 
 PLACE = TopicPartition("orders", 0)
 NOON_MS = int(NOON.timestamp() * 1_000)
-#: Some records of a test are later than the plan itself.
-times_ms = st.integers(NOON_MS - 20, NOON_MS + 5)
+FUTURE_MS = NOON_MS + 300_000
+#: Around the plan, which some records of a test are later than, and around where the future begins for it.
+times_ms = st.integers(NOON_MS - 20, NOON_MS + 5) | st.integers(FUTURE_MS - 5, FUTURE_MS + 5)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def test_a_live_run_of_an_interval_ends_before_the_first_record_after_it_unless_
 ) -> None:
     bound = log.first_at(until_ms)
     found = log.ranges(RunOptions(until_ms=until_ms), LogTimes(until={PLACE: bound}))
-    is_future = bound.record_time_ms is not None and bound.record_time_ms > NOON_MS
+    is_future = bound.record_time_ms is not None and bound.record_time_ms > FUTURE_MS
     end = log.end if is_future else min(bound.offset, log.end)
     assert [(r.start, r.end) for r in found] == ([(log.committed, end)] if end > log.committed else [])
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -391,3 +392,14 @@ def test_positions_keep_their_topic_id_under_none_and_are_read_on_from() -> None
     choice = choose(settings, view_of(position(0, 5)), log)
     assert (choice.faults, choice.adopted) == ((), ())
     assert [(r.partition, r.start, r.topic_id) for r in choice.ranges] == [(0, 5, TOPIC_ID), (1, 0, None)]
+
+
+def test_a_limit_below_the_number_of_partitions_reads_those_that_have_waited_longest() -> None:
+    """Partition 2 was read an hour ago, 0 and 3 two hours ago; 1 never was."""
+    hours_ago = {0: 2, 1: None, 2: 1, 3: 2}
+    read = {n: None if hours is None else NOON - timedelta(hours=hours) for n, hours in hours_ago.items()}
+    view = view_of(*(replace(position(n, 0), updated_at=read[n]) for n in range(4)))
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, limit=OffsetLimit(total_offsets=3)))
+    log = snapshot({"orders": [partition_state(n, 0, size) for n, size in enumerate((5, 9, 100, 7))]})
+    assert spans(choose(settings, view, log)) == [("orders", 0, 0, 1), ("orders", 1, 0, 1), ("orders", 3, 0, 1)]

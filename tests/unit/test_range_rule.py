@@ -20,6 +20,7 @@ from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings,
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOON_MS = int(NOON.timestamp() * 1_000)
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
 
 
 def choose(
@@ -69,8 +70,17 @@ def test_a_live_run_in_interval_mode_ends_before_the_first_record_after_its_inte
     assert not choice.ignored_bounds
 
 
+@pytest.mark.parametrize("seconds_behind", [1, 60, 300])
+def test_a_planner_whose_clock_is_behind_does_not_read_past_the_interval(seconds_behind: int) -> None:
+    """The interval ends at noon, the record at 60 is of the next one; the planner has not seen noon yet."""
+    log = replace(LOG, taken_at=NOON - timedelta(seconds=seconds_behind))
+    times = LogTimes(until={P0: TimedOffset(60, NOON_MS)})
+    choice = choose(position(0, 40), log=log, options=RunOptions(until_ms=NOON_MS), times=times)
+    assert (spans(choice), choice.ignored_bounds) == ([(0, 40, 60, 40, 60)], {})
+
+
 def test_a_record_from_the_future_ends_no_run_and_is_named() -> None:
-    late = TimedOffset(60, NOON_MS + 1)
+    late = TimedOffset(60, NOON_MS + 5 * MINUTE_MS + 1)
     choice = choose(
         position(0, 40), log=LOG, options=RunOptions(until_ms=NOON_MS - HOUR_MS), times=LogTimes(until={P0: late})
     )
@@ -215,5 +225,5 @@ def test_a_first_run_that_reloads_begins_every_position_where_first_run_says() -
 
 def test_the_time_of_the_plan_is_compared_in_milliseconds() -> None:
     log = replace(LOG, taken_at=NOON + timedelta(milliseconds=1))
-    late = LogTimes(until={P0: TimedOffset(60, NOON_MS + 1)})
+    late = LogTimes(until={P0: TimedOffset(60, NOON_MS + 5 * MINUTE_MS + 1)})
     assert spans(choose(position(0, 40), log=log, options=RunOptions(until_ms=1), times=late)) == [(0, 40, 60, 40, 60)]

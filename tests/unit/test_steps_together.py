@@ -12,6 +12,7 @@ import pytest
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts, Request
 from kafka_ingest.core.errors import (
     BatchNotCommitted,
+    BrokerUnavailable,
     Busy,
     CommitDidNotHappen,
     Fenced,
@@ -27,7 +28,7 @@ from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettin
 from kafka_ingest.core.staging import StageResult, StageTask
 from kafka_ingest.core.summary import batch_summary, load_summary
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
+from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, hold_given_back, load_batch
 from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch, preview_plan
 from tests.builders import pipeline_settings
 from tests.fakes.database import FakeDatabase
@@ -429,3 +430,48 @@ def test_the_position_holds_the_leader_epoch_of_what_ended_the_range(world: Worl
     world.log.partition(TopicPartition("orders", 0)).leader_epoch = 4
     world.run(FIRST)
     assert world.database.positions_of("orders")[0].leader_epoch == 4
+
+
+def test_a_load_that_fails_gives_its_hold_back_and_the_next_run_does_not_wait(world: World) -> None:
+    def fail() -> None:
+        raise BrokerUnavailable("the broker is away")
+
+    world.log.append("orders", b"a")
+    first = world.plan(FIRST)
+    world.runner.before_result = fail
+    with pytest.raises(BrokerUnavailable):
+        world.load(first)
+    world.runner.before_result = lambda: None
+    assert world.run(SECOND).state is BatchState.COMMITTED
+    assert world.database.batches[first.batch_id].state is BatchState.SUPERSEDED
+
+
+def test_a_fenced_load_leaves_the_hold_to_the_newer_claim(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+
+    def lose_and_fail() -> None:
+        world.ledger.claim(batch.batch_id, 60)
+        raise BrokerUnavailable("the broker is away")
+
+    world.runner.before_result = lose_and_fail
+    with pytest.raises(BrokerUnavailable):
+        world.load(batch)
+    with pytest.raises(Busy):
+        world.plan(SECOND)
+
+
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_job_that_never_started_or_was_killed_has_its_hold_given_back(world: World, claims: int) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+
+    def interrupted() -> None:
+        with hold_given_back(batch, world.ledger):
+            for _ in range(claims):
+                world.ledger.claim(batch.batch_id, 60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert world.plan(SECOND).batch_id != batch.batch_id

@@ -66,6 +66,12 @@ def extend_hold(
     return standing_of(row)
 
 
+def release_hold(cursor: Cursor, batch_id: str, claim: int) -> None:
+    """Ends the hold of a claim that is the newest, without waiting for locks; else it changes nothing."""
+    if is_batch_id(batch_id):
+        run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
+
+
 def no_such_batch(batch_id: str) -> IngestError:
     """Gives the error for a batch id that the ledger does not know."""
     return ConfigError(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kafka_ingest.adapters.postgres_audit import find_unannounced, find_violations, mark_announced
-from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, is_locked, lock_standing
+from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, is_locked, lock_standing, release_hold
 from kafka_ingest.adapters.postgres_connection import (
     SHORT_TRANSACTION,
     SNAPSHOT,
@@ -106,6 +106,11 @@ class PostgresLedger:
         """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
         with self._transaction("store a heartbeat", batch_id=batch_id) as cursor:
             return extend_hold(cursor, batch_id, claim, step=step, progress=progress, hold_seconds=hold_seconds)
+
+    def release_hold(self, batch_id: str, claim: int) -> None:
+        """Ends the hold of a batch now, while ``claim`` is the newest."""
+        with self._transaction("release the hold", batch_id=batch_id) as cursor:
+            release_hold(cursor, batch_id, claim)
 
     def settle(self, batch_id: str) -> BatchStanding:
         """Reads a batch's standing ``FOR UPDATE``: what it says is final.

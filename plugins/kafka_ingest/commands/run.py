@@ -27,15 +27,16 @@ from kafka_ingest.adapters.settings_json import settings_hash
 from kafka_ingest.commands.output import Output, table
 from kafka_ingest.commands.wiring import connection, group_mirror, plan_ports
 from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.errors import AccountingMismatch
+from kafka_ingest.core.errors import AccountingMismatch, Busy
 from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK, STOP_AND_CALL
 from kafka_ingest.core.ports import Ledger
 from kafka_ingest.core.run_form import run_options
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.core.summary import batch_result, batch_summary, dead_letters_text
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
+from kafka_ingest.steps.load_batch import hold_given_back
 from kafka_ingest.steps.mirror_group import mirror_group
-from kafka_ingest.steps.plan_batch import PlanPreview, plan_batch, preview_plan
+from kafka_ingest.steps.plan_batch import PlanPorts, PlanPreview, plan_batch, preview_plan
 from kafka_ingest.steps.plan_remarks import plan_remarks
 
 DAG_ID = "cli"
@@ -48,11 +49,14 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     settings = find_pipeline(options.pipeline)
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
+    connections = _connections(settings, options.runner)
+    _require_job(settings, connections, options.runner)
     ports = plan_ports(settings)
-    batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
+    batch = _plan(settings, request, ports)
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
-        batch = _load(settings, batch, ports.ledger, runner=options.runner)
+        with hold_given_back(batch, ports.ledger):
+            batch = _load(settings, batch, ports.ledger, connections, runner=options.runner)
     try:
         audit_batch(batch.batch_id, request, ports.ledger)
     except AccountingMismatch as violations:
@@ -113,10 +117,36 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
     return run_options(form, zone=settings.schedule.timezone, pipeline=settings.pipeline).to_parameters()
 
 
-def _load(settings: PipelineSettings, batch: Batch, ledger: Ledger, *, runner: str) -> Batch:
+def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:
+    """Finds what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
+
+    Raises:
+        ConfigError: Spark, its connection or the job's code cannot be used.
+    """
+    _command(job_submission(settings, "not planned yet", connections, Path(os.devnull)), runner)
+
+
+def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
+    try:
+        return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
+    except Busy as busy:
+        # Unlike a task of Airflow, a command is not asked again by itself.
+        raise Busy(
+            busy.what,
+            expected=busy.expected,
+            found=busy.found,
+            next_command=f"{busy.next_command}. Nothing waits for that: run the same command again",
+            pipeline=busy.pipeline,
+            batch_id=busy.batch_id,
+        ) from None
+
+
+def _load(
+    settings: PipelineSettings, batch: Batch, ledger: Ledger, connections: JobConnections, *, runner: str
+) -> Batch:
     with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
         outcome_file = Path(folder) / "outcome.json"
-        submission = job_submission(settings, batch.batch_id, _connections(settings, runner), outcome_file)
+        submission = job_submission(settings, batch.batch_id, connections, outcome_file)
         code = _run_job(submission, runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
 
@@ -132,11 +162,14 @@ def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
 
 def _run_job(submission: JobSubmission, runner: str) -> int:
     """Runs the job with its log on standard error: standard output is for the result."""
-    is_spark = runner == "spark"
-    command = spark_submit_command(submission) if is_spark else in_process_command(submission)
-    variables = submission.env_vars if is_spark else in_process_environment(submission)
+    variables = submission.env_vars if runner == "spark" else in_process_environment(submission)
+    command, environment = _command(submission, runner), {**os.environ, **variables}
     # The command is made of our own script and of validated settings; no shell is involved.
-    return subprocess.run(command, env={**os.environ, **variables}, stdout=_STDERR, check=False).returncode  # noqa: S603
+    return subprocess.run(command, env=environment, stdout=_STDERR, check=False).returncode  # noqa: S603
+
+
+def _command(submission: JobSubmission, runner: str) -> list[str]:
+    return spark_submit_command(submission) if runner == "spark" else in_process_command(submission)
 
 
 def _planned(batch: Batch) -> str:

@@ -16,21 +16,50 @@ def follow_up_run_id(batch: Batch) -> str:
 
 
 def follow_up_form(batch: Batch, limit: OffsetLimit) -> dict[str, Any] | None:
-    """Gives the form of the run that goes on after a batch, or ``None`` where nothing follows.
+    """Give the form of the run that goes on after a batch, or ``None`` where nothing follows.
+
+    The next run does what this one would have done without the limit: up to the same bound, with the same decisions
+    about what is read again, for the same reason. The limit is that of the pipeline file.
+
+    Args:
+        batch: The batch of the run that ends.
+        limit: The pipeline's.
+    """
+    if why_nothing_follows(batch, limit):
+        return None
+    options = run_options_of(batch.request)
+    form = {
+        "to": None if options.until_ms is None else to_iso_text(options.until_ms),
+        "reload_what_is_left": options.reload_what_is_left,
+        "replace_resolved": options.replace_resolved,
+        "reason": options.reason,
+    }
+    return {key: value for key, value in form.items() if value}
+
+
+def why_nothing_follows(batch: Batch | None, limit: OffsetLimit) -> str:
+    """Say why no run follows a batch; empty where one does.
 
     Only what is stored with the batch decides, so a retry decides the same: a live batch that used up the pipeline's
     limit may have left something over. That the limit was just enough costs one run that finds little or nothing.
     Who limits a run by hand wants so much and no more: nothing follows it.
 
     Args:
-        batch: The batch of the run that ends.
+        batch: The batch of the run that ends; ``None`` where it planned none.
         limit: The pipeline's.
     """
-    options = run_options_of(batch.request)
-    is_live = batch.kind is BatchKind.LIVE and batch.state is BatchState.COMMITTED
-    if not is_live or options.limit_offsets is not None or not _used_up(batch, limit):
-        return None
-    return {} if options.until_ms is None else {"to": to_iso_text(options.until_ms)}
+    if batch is None:
+        return "this run planned no batch"
+    by_hand = run_options_of(batch.request).limit_offsets
+    if batch.state is not BatchState.COMMITTED:
+        return f"batch {batch.batch_id} is {batch.state.value}, not committed"
+    if batch.kind is not BatchKind.LIVE:
+        return "a reload reads its whole span"
+    if by_hand is not None:
+        return f"the run itself was limited to {by_hand:,} offsets"
+    if not _used_up(batch, limit):
+        return f"its {batch.span_offsets:,} offsets are below the limit of {limit.total_offsets:,}: all was read"
+    return ""
 
 
 def _used_up(batch: Batch, limit: OffsetLimit) -> bool:

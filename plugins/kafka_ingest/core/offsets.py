@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -32,6 +32,9 @@ class Position:
         line: Number of backward changes so far; within a line the ranges form a chain.
         leader_epoch: Leader epoch of what ended the last read; ``None`` before the first read.
         valid_through: Up to this time the partition is complete in the target; ``None`` when unknown.
+        updated_at: When a batch, a change or a plan that found nothing to read last wrote the position, by the
+            database's clock; ``None`` before it is stored. It orders partitions under a limit, and is no part of where
+            the pipeline stands: positions that differ in it alone are equal.
     """
 
     topic: str
@@ -44,6 +47,7 @@ class Position:
     line: int = 0
     leader_epoch: int | None = None
     valid_through: datetime | None = None
+    updated_at: datetime | None = field(default=None, compare=False)
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -270,7 +270,8 @@ def _new_position(
 
 def _ranges(candidates: list[_Candidate], limit: OffsetLimit | None) -> tuple[OffsetRange, ...]:
     wanted = {c.position.topic_partition: c.wanted.span_offsets for c in candidates if c.wanted.span_offsets}
-    shares = share_limit(wanted, limit) if limit else wanted
+    last_read = {c.position.topic_partition: c.position.updated_at for c in candidates}
+    shares = share_limit(wanted, limit, last_read) if limit else wanted
     return tuple(
         OffsetRange(
             topic=c.position.topic,

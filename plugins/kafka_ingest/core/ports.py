@@ -135,6 +135,9 @@ class Ledger(Protocol):
     ) -> BatchStanding:
         """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
 
+    def release_hold(self, batch_id: str, claim: int) -> None:
+        """Ends the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
+
     def settle(self, batch_id: str) -> BatchStanding:
         """Reads a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
 

@@ -21,6 +21,11 @@ from kafka_ingest.core.offsets import Position, TopicPartition
 from kafka_ingest.core.partition_faults import PartitionFault
 from kafka_ingest.core.run_options import OffsetSpan, RunOptions
 
+#: Clocks differ: only a record that is further ahead of the planner's clock is from the future. Five minutes is what
+#: Kerberos lets the machines of one realm differ by (``clockskew`` of MIT's krb5.conf). A record within them ends runs
+#: for as long as it is ahead, and so for five minutes at most.
+CLOCK_TOLERANCE_MS = 300_000
+
 
 @dataclass(frozen=True, slots=True)
 class LogTimes:
@@ -87,7 +92,7 @@ def _live(position: Position, state: PartitionState, bound: TimedOffset | None, 
     start, end = position.committed_offset, state.end_offset or 0
     if bound is None or bound.record_time_ms is None or bound.offset >= end:
         return WantedRange(start, end)
-    if bound.record_time_ms > taken_at.timestamp() * 1_000:
+    if bound.record_time_ms > taken_at.timestamp() * 1_000 + CLOCK_TOLERANCE_MS:
         # Else one record from the future would end every run before it, for ever, and all of them green.
         return WantedRange(start, end, ignored_bound=bound)
     return WantedRange(start, bound.offset)

@@ -84,7 +84,9 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
             f"{outstanding.request}, step {view.hold.step}, {view.hold.staged_offsets} of {view.hold.total_offsets} "
             f"offsets staged, hold until {view.hold.hold_until.isoformat(timespec='seconds')}"
         ),
-        next_command="wait: it is asked again without using up a retry",
+        next_command=(
+            f"ask again after {view.hold.hold_until:%H:%M:%S} UTC: a holder that lives holds on, any other is replaced"
+        ),
         pipeline=outstanding.pipeline,
         batch_id=outstanding.batch_id,
     )

@@ -25,6 +25,7 @@ from kafka_ingest.core.errors import Busy, IngestError, StopAndCall
 
 #: A held pipeline is asked again after this long: half of the time after which a silent holder loses its hold.
 BUSY_DELAY = timedelta(seconds=30)
+_ASKED_AGAIN = f"\n  This task asks again by itself, every {BUSY_DELAY.seconds} seconds, without using up a retry."
 
 
 class TaskLog(Protocol):
@@ -58,5 +59,5 @@ def airflow_outcome(log: TaskLog) -> Iterator[None]:
         yield
     except IngestError as error:
         if isinstance(error, Busy):
-            log.info("%s", error)
+            log.info("%s%s", error, _ASKED_AGAIN)
         raise airflow_exception(error, datetime.now(UTC)) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, DagRunTriggerException
 from airflow.sdk import BaseOperator
 
-from kafka_ingest.core.follow_up import follow_up_form, follow_up_run_id
+from kafka_ingest.core.follow_up import follow_up_form, follow_up_run_id, why_nothing_follows
 from kafka_ingest.core.settings import PipelineSettings
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.failure_policy import airflow_outcome
@@ -45,7 +45,7 @@ class FollowUpOperator(BaseOperator):
             own = wiring.ledger(settings).plan_view(settings.pipeline, request, settings.batch.target).own
         form = follow_up_form(own, settings.plan.limit) if own else None
         if own is None or form is None:
-            raise AirflowSkipException("The limit did not cut this run: nothing follows")
+            raise AirflowSkipException(f"No run follows: {why_nothing_follows(own, settings.plan.limit)}")
         raise DagRunTriggerException(
             trigger_dag_id=request.dag_id,
             dag_run_id=follow_up_run_id(own),

@@ -27,6 +27,7 @@ from kafka_ingest.operators.failure_policy import TaskLog, airflow_outcome
 from kafka_ingest.operators.metrics import send, timed_step
 from kafka_ingest.operators.patience import patience
 from kafka_ingest.operators.plan_step import run_plan_step
+from kafka_ingest.steps.load_batch import hold_given_back
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -124,8 +125,9 @@ class LoadBatchOperator(SparkSubmitOperator):
             phases: LoadPhases | None = None
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
             if batch.state is not BatchState.COMMITTED:
-                busy_timeout = self.pipeline.schedule.busy_timeout_seconds
-                with timed_step(self.pipeline.pipeline, "load"), patience(context, busy_timeout):
+                given_back = hold_given_back(batch, wiring.ledger(self.pipeline))
+                may_wait = patience(context, self.pipeline.schedule.busy_timeout_seconds)
+                with timed_step(self.pipeline.pipeline, "load"), may_wait, given_back:
                     batch, phases = self._load(batch, context)
             _tell_result(batch, wiring.ledger(self.pipeline), self.log)
             if phases:

@@ -7,14 +7,15 @@ can publish.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from kafka_ingest.core.accounting import account_for
 from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
+from kafka_ingest.core.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
 from kafka_ingest.core.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
@@ -24,7 +25,7 @@ from kafka_ingest.core.subranges import cut_into_tasks, tasks_with_refused
 from kafka_ingest.steps.heartbeat import Heartbeat, LoadProgress
 from kafka_ingest.steps.publish_batch import publish_batch
 
-__all__ = ["LoadPorts", "LoadProgress", "load_batch"]
+__all__ = ["LoadPorts", "LoadProgress", "hold_given_back", "load_batch"]
 
 _log = logging.getLogger(__name__)
 
@@ -72,14 +73,46 @@ def load_batch(
     if batch.state is BatchState.COMMITTED:
         _log.info("batch %s is committed already: nothing to do", batch_id)
         return batch
-    _require_protocol(batch)
     try:
+        _require_protocol(batch)
         phases = _stage_and_publish(batch, ports, hold, report)
     except Fenced as fenced:
         return _await_newer_claim(batch, ports, hold, fenced)
+    except Exception:
+        _release_hold(batch, batch.claim, ports.ledger)
+        raise
     on_published(phases)
     _drop_staging(batch, ports.staging)
     return _committed(batch, ports.ledger)
+
+
+@contextmanager
+def hold_given_back(batch: Batch, ledger: Ledger) -> Iterator[None]:
+    """Give back the hold of a batch when the job that was to load it fails: the next run need not wait for it.
+
+    A job gives it back by itself, unless it never started or was killed. Where another attempt of the same batch lives,
+    its next heartbeat takes the hold again; until then another plan may supersede it, which costs work and no record.
+
+    Args:
+        batch: The planned batch; its claim is that of the plan, the job's is the next one.
+        ledger: The ledger.
+    """
+    try:
+        yield
+    except Busy:
+        raise  # another attempt publishes: the hold is its own
+    except (Exception, KeyboardInterrupt):
+        for claim in (batch.claim, batch.claim + 1):
+            _release_hold(batch, claim, ledger)
+        raise
+
+
+def _release_hold(batch: Batch, claim: int, ledger: Ledger) -> None:
+    try:
+        ledger.release_hold(batch.batch_id, claim)
+    except IngestError as error:
+        # What went wrong before is what matters; the hold passes by itself.
+        _log.warning("the hold of batch %s stays until its time-out: %s", batch.batch_id, error)
 
 
 def _stage_and_publish(
