@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import ParamValidationError
 
-from kafka_ingest.core.administration_form import DEFAULTS, AdministrationKind, ResetTo
+from kafka_ingest.core.administration_form import DEFAULTS, AdministrationKind, ResetTo, kinds_of, read_order
 from kafka_ingest.operators.administration import AdministrationOperator, who_asks
 from kafka_ingest.operators.administration_dag import administration_dag
 from kafka_ingest.operators.administration_params import administration_params
@@ -34,20 +34,56 @@ def execute(folder: Path, conf: dict[str, Any] | None) -> Any:
     return AdministrationOperator(task_id="administer", folder=folder).execute(context)
 
 
-def test_the_form_has_the_keys_and_defaults_that_the_package_reads() -> None:
+def test_the_form_has_the_keys_that_the_package_reads_and_as_it_stands_is_a_form_that_nobody_filled_in() -> None:
     assert list(FORM) == list(DEFAULTS)
+    filled_in = {key: param.value for key, param in FORM.items()}
+    assert {key: value for key, value in filled_in.items() if value is not None} == {
+        "kind": "preflight",
+        "apply": False,
+        "supersede": False,
+        "allow_compacted": False,
+        "submit_job": False,
+    }
+
+
+def test_no_kind_refuses_what_the_form_is_filled_in_with() -> None:
+    filled_in = {key: param.value for key, param in FORM.items()}
+    needed = {"reset_to": "earliest", "keep_offsets": 5, "former_name": "x", "only": "orders", "batches": 1}
+    for kind in AdministrationKind:
+        own = {key: value for key, value in needed.items() if kind in kinds_of(key)}
+        form = {**filled_in, "pipeline": "orders", "kind": kind.value, **own}
+        reason = {} if kind is AdministrationKind.PREFLIGHT else {"reason": "a reason"}
+        read_order({**form, **reason}, zone="UTC", who="ada", request_id="manual__1")
+
+
+def test_a_form_without_a_pipeline_is_refused_when_it_is_sent() -> None:
     with pytest.raises(ParamValidationError):
         FORM["pipeline"].resolve()
-    assert {key: FORM[key].resolve() for key in FORM if key != "pipeline"} == {
-        key: value for key, value in DEFAULTS.items() if key != "pipeline"
-    }
+
+
+def test_no_field_is_required_that_has_no_value_from_the_start() -> None:
+    """Airflow shows such a field in red before anybody has typed."""
+    assert [key for key, param in FORM.items() if param.value is None and "null" not in param.schema["type"]] == []
+
+
+def test_a_choice_of_nothing_has_a_text_of_its_own() -> None:
+    """Airflow shows it as null otherwise."""
+    choices = [param.schema for param in FORM.values() if None in param.schema.get("enum", ())]
+    assert [schema["title"] for schema in choices if not schema["values_display"].get("None")] == []
+
+
+def test_fields_of_some_kinds_only_are_in_a_section_that_names_them() -> None:
+    sections = {key: param.schema.get("section") for key, param in FORM.items()}
+    assert sections["kind"] is None
+    assert sections["by_offsets"] == "Only for reset"
+    assert sections["begin"] == "Only for accept-recreation, accept-cluster"
 
 
 def test_the_form_offers_every_kind_and_says_what_it_is() -> None:
     kind, reset_to = FORM["kind"].schema, FORM["reset_to"].schema
     assert kind["enum"] == [choice.value for choice in AdministrationKind] == list(kind["values_display"])
     assert reset_to["enum"] == [None, *(choice.value for choice in ResetTo)]
-    assert list(reset_to["values_display"]) == reset_to["enum"][1:]
+    assert list(reset_to["values_display"]) == ["None", *reset_to["enum"][1:]]
 
 
 def test_every_field_has_a_title_and_a_description() -> None:
@@ -65,7 +101,7 @@ def test_every_field_has_a_title_and_a_description() -> None:
         ("batches", 1, 0),
         ("keep_offsets", 0, -1),
         ("by_offsets", -5, 0.5),
-        ("margin_offsets", 0, None),
+        ("margin_offsets", 0, -1),
         ("only", "orders 1", 7),
     ],
 )
@@ -92,14 +128,14 @@ def test_every_fault_of_a_form_is_in_one_message_and_the_task_is_not_retried(fol
     with pytest.raises(AirflowFailException) as stop:
         execute(folder, {"pipeline": "orders", "kind": "reset", "batches": 2, "apply": True})
     lines = [line.strip() for line in str(stop.value).splitlines()]
-    assert "reset_to: expected a value: reset needs it; found nothing" in lines
-    assert "reason: expected a value: reset needs it; found nothing" in lines
-    assert "batches: expected nothing for reset; found a value" in lines
+    assert "Reset to: expected a value: reset needs it; found nothing" in lines
+    assert "Reason: expected a value: reset needs it; found nothing" in lines
+    assert "Batches: expected nothing for reset; found a value" in lines
 
 
 @pytest.mark.parametrize("conf", [None, {}, {"pipeline": " "}, {"pipeline": 7}])
 def test_a_run_without_a_pipeline_is_refused(folder: Path, conf: dict[str, Any] | None) -> None:
-    with pytest.raises(AirflowFailException, match="pipeline: expected"):
+    with pytest.raises(AirflowFailException, match="Pipeline: expected"):
         execute(folder, conf)
 
 

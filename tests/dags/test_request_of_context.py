@@ -138,7 +138,7 @@ def test_a_backfill_without_intervals_stops() -> None:
 def test_faults_of_the_form_stop_the_run() -> None:
     with pytest.raises(ConfigError) as caught:
         asked(run_context(conf={"mode": "reload", "colour": "red"}), pipeline())
-    assert [line.partition(":")[0] for line in caught.value.found.splitlines()] == ["colour", "from", "reason"]
+    assert [line.partition(":")[0] for line in caught.value.found.splitlines()] == ["colour", "From (time)", "Reason"]
 
 
 def test_in_a_dag_of_somebody_else_the_conf_is_theirs() -> None:

@@ -52,7 +52,7 @@ def test_airflow_lets_pass_what_can_be_asked(values: dict[str, Any]) -> None:
         {"limit": 0},
         {"limit": "five"},
         {"replace_resolved": "yes"},
-        {"reload_what_is_left": None},
+        {"reload_what_is_left": 1},
         {"from": 5},
     ],
 )
@@ -65,6 +65,12 @@ def test_every_field_has_a_title_and_says_what_it_does() -> None:
     for param in run_params("Europe/Berlin").values():
         assert param.schema["title"]
         assert param.schema["description_md"].endswith(".")
+
+
+def test_no_field_is_required_that_has_no_value_from_the_start() -> None:
+    """Airflow shows such a field in red before anybody has typed."""
+    params = run_params("Europe/Berlin")
+    assert [key for key, param in params.items() if param.value is None and "null" not in param.schema["type"]] == []
 
 
 def test_times_say_their_zone() -> None:

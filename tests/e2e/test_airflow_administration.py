@@ -127,7 +127,7 @@ def test_faults_of_the_form_are_one_message_and_no_retry(world: AirflowWorld, li
     run_id = world.airflow.trigger(ADMINISTRATION, conf=form)
     world.require_end(ADMINISTRATION, run_id, "failed")
     assert world.airflow.task(ADMINISTRATION, run_id, "administer")["try_number"] == 1
-    assert all(f"{key}: expected" in log_of(world, run_id) for key in ("reset_to", "batches", "reason"))
+    assert all(f"{label}: expected" in log_of(world, run_id) for label in ("Reset to", "Batches", "Reason"))
 
 
 def test_housekeeping_is_green_and_leaves_table_and_position(world: AirflowWorld, lines: LinesPipeline) -> None:

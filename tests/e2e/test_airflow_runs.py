@@ -153,7 +153,7 @@ def test_faults_of_the_form_are_one_message_of_the_plan_task(hours: Hours, drain
     hours.finish(run_id, "failed")
     assert hours.airflow.task(DAG_ID, run_id, "plan_batch")["try_number"] == 1
     log = hours.airflow.task_log(DAG_ID, run_id, "plan_batch", 1)
-    assert all(f"{key}: expected" in log for key in ("colour", "from", "reason", "limit"))
+    assert all(f"{label}: expected" in log for label in ("colour", "From (time)", "Reason", "Limit (offsets)"))
 
 
 def test_a_reload_by_the_form_replaces_its_span(hours: Hours, drained: list[str]) -> None:

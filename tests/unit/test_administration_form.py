@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from kafka_ingest.core.administration_form import (
+    DEFAULTS,
+    LABELS,
     AdministrationKind,
     ChangeOrder,
     Order,
     PreflightRequest,
     RollBackOrder,
+    kinds_of,
     read_order,
 )
 from kafka_ingest.core.change_requests import (
@@ -124,7 +127,7 @@ def test_a_roll_back_names_how_many_batches() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in AdministrationKind if kind is not AdministrationKind.PREFLIGHT])
 def test_every_change_needs_a_reason_even_to_show_it(kind: AdministrationKind) -> None:
-    assert f"reason: expected a value: {kind} needs it; found nothing" in faults(kind=kind.value, reason="  ")
+    assert f"Reason: expected a value: {kind} needs it; found nothing" in faults(kind=kind.value, reason="  ")
 
 
 def test_every_fault_is_listed_at_once() -> None:
@@ -133,48 +136,48 @@ def test_every_fault_is_listed_at_once() -> None:
     assert unknown.startswith("colour: expected one of the keys pipeline, kind, apply, ")
     time = "a time with its offset from UTC, or in the time zone Europe/Berlin, at most milliseconds, from 1970 on"
     assert found == [
-        "apply: expected true or false; found 'yes'",
-        "only: expected topic, or topic and partition (line 1); found 'orders x'",
-        f"time: expected {time}, such as 2026-01-01T00:00:00Z; found 'yesterday'",
-        "pipeline: expected the name of a pipeline; found nothing",
-        "reason: expected a value: reset needs it; found nothing",
-        "batches: expected nothing for reset to time; found a value",
+        "Apply: expected true or false; found 'yes'",
+        "Only: expected topic, or topic and partition (line 1); found 'orders x'",
+        f"Time: expected {time}, such as 2026-01-01T00:00:00Z; found 'yesterday'",
+        "Pipeline: expected the name of a pipeline; found nothing",
+        "Reason: expected a value: reset needs it; found nothing",
+        "Batches: expected nothing for reset to time; found a value",
     ]
 
 
 @pytest.mark.parametrize(
     ("form", "fault"),
     [
-        ({"kind": "reset"}, "reset_to: expected a value: reset needs it; found nothing"),
-        ({"kind": "reset", "reset_to": "time"}, "time: expected a value: reset needs it; found nothing"),
-        ({"kind": "reset", "reset_to": "offsets"}, "offsets: expected a value: reset needs it; found nothing"),
-        ({"kind": "reset", "reset_to": "by"}, "by_offsets: expected a value: reset needs it; found nothing"),
+        ({"kind": "reset"}, "Reset to: expected a value: reset needs it; found nothing"),
+        ({"kind": "reset", "reset_to": "time"}, "Time: expected a value: reset needs it; found nothing"),
+        ({"kind": "reset", "reset_to": "offsets"}, "Offsets: expected a value: reset needs it; found nothing"),
+        ({"kind": "reset", "reset_to": "by"}, "By (offsets): expected a value: reset needs it; found nothing"),
         (
             {"kind": "reset", "reset_to": "earliest", "by_offsets": 1},
-            "by_offsets: expected nothing for reset to earliest; found a value",
+            "By (offsets): expected nothing for reset to earliest; found a value",
         ),
         (
             {"kind": "reset", "reset_to": "offsets", "offsets": "orders 0 1", "only": "orders"},
-            "only: expected nothing for reset to offsets; found a value",
+            "Only: expected nothing for reset to offsets; found a value",
         ),
         (
             {"kind": "reset", "reset_to": "offsets", "offsets": "orders 0 1\norders 0 2"},
-            "offsets: expected each partition once, not orders 0 twice; found 'orders 0 1\\norders 0 2'",
+            "Offsets: expected each partition once, not orders 0 twice; found 'orders 0 1\\norders 0 2'",
         ),
         (
             {"kind": "reset", "reset_to": "offsets", "offsets": "orders 0 9223372036854775808"},
-            "offsets: expected topic, partition and offset, the next one to read (line 1); found",
+            "Offsets: expected topic, partition and offset, the next one to read (line 1); found",
         ),
         (
             {"kind": "skip-lag", "keep_offsets": -1},
-            "keep_offsets: expected a whole number, at least 0; found -1",
+            "Keep (offsets): expected a whole number, at least 0; found -1",
         ),
-        ({"kind": "roll-back", "batches": True}, "batches: expected a whole number, at least 1; found True"),
-        ({"kind": "accept-cluster", "begin": "middle"}, "begin: expected one of earliest, latest; found 'middle'"),
-        ({"kind": "accept-recreation", "only": "orders 0"}, "only: expected topics: all partitions"),
-        ({"kind": "retire-topic", "only": "orders\npayments"}, "only: expected one topic; found more, or partitions"),
-        ({"kind": "read-topic-again", "only": "orders 0"}, "only: expected one topic; found more, or partitions"),
-        ({"kind": "preflight", "apply": True}, "apply: expected nothing for preflight; found a value"),
+        ({"kind": "roll-back", "batches": True}, "Batches: expected a whole number, at least 1; found True"),
+        ({"kind": "accept-cluster", "begin": "middle"}, "Begin at: expected one of earliest, latest; found 'middle'"),
+        ({"kind": "accept-recreation", "only": "orders 0"}, "Only: expected topics: all partitions"),
+        ({"kind": "retire-topic", "only": "orders\npayments"}, "Only: expected one topic; found more, or partitions"),
+        ({"kind": "read-topic-again", "only": "orders 0"}, "Only: expected one topic; found more, or partitions"),
+        ({"kind": "preflight", "apply": True}, "Apply: expected nothing for preflight; found a value"),
     ],
 )
 def test_what_does_not_fit_the_kind_is_a_fault(form: dict[str, Any], fault: str) -> None:
@@ -183,6 +186,17 @@ def test_what_does_not_fit_the_kind_is_a_fault(form: dict[str, Any], fault: str)
     assert found.startswith(fault)
 
 
+def test_every_key_has_a_label() -> None:
+    assert list(LABELS) == list(DEFAULTS)
+
+
+def test_the_kinds_of_a_key_are_those_that_may_have_it() -> None:
+    assert [kind.value for kind in kinds_of("begin")] == ["accept-recreation", "accept-cluster"]
+    assert [kind.value for kind in kinds_of("by_offsets")] == ["reset"]
+    assert {kind.value for kind in kinds_of("only")} >= {"reset", "skip-lag", "accept-loss", "retire-topic"}
+    assert [key for key in DEFAULTS if not kinds_of(key)] == ["pipeline", "kind", "apply", "reason", "supersede"]
+
+
 def test_an_unknown_kind_is_the_only_fault_of_its_kind() -> None:
     [found] = faults(kind="drop", batches=1)
-    assert found.startswith("kind: expected one of preflight, reset, skip-lag,")
+    assert found.startswith("What to do: expected one of preflight, reset, skip-lag,")

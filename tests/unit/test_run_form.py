@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.run_form import DEFAULTS, backfill_options, run_options
+from kafka_ingest.core.run_form import DEFAULTS, LABELS, backfill_options, run_options
 from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -81,30 +81,39 @@ def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
 @pytest.mark.parametrize(
     ("form", "fault"),
     [
-        ({"mode": "relaod"}, "mode: expected one of live, reload, plan_only; found 'relaod'"),
-        ({"mode": "relaod", "from": "2026-01-01"}, "mode: expected one of live, reload, plan_only; found 'relaod'"),
-        ({"limit": 0}, "limit: expected a whole number, at least 1; found 0"),
-        ({"limit": True}, "limit: expected a whole number, at least 1; found True"),
-        ({"limit": "5"}, "limit: expected a whole number, at least 1; found '5'"),
-        ({"reason": 5}, "reason: expected a text; found 5"),
+        ({"mode": "relaod"}, "Mode: expected one of live, reload, plan_only; found 'relaod'"),
+        ({"mode": "relaod", "from": "2026-01-01"}, "Mode: expected one of live, reload, plan_only; found 'relaod'"),
+        ({"limit": 0}, "Limit (offsets): expected a whole number, at least 1; found 0"),
+        ({"limit": True}, "Limit (offsets): expected a whole number, at least 1; found True"),
+        ({"limit": "5"}, "Limit (offsets): expected a whole number, at least 1; found '5'"),
+        ({"reason": 5}, "Reason: expected a text; found 5"),
         ({"colour": "red"}, f"colour: expected one of the keys {', '.join(DEFAULTS)}; found an unknown key"),
-        ({"from": "2026-01-01"}, "from: expected nothing in a live run, which begins at the committed offsets; found"),
-        ({"offsets": "orders 0 1"}, "offsets: expected nothing in a live run, which begins at the committed offsets"),
-        ({"mode": "reload", "reason": "r"}, "from: expected a time, or offsets: a reload needs a span; found neither"),
-        ({"mode": "reload", "from": "2026-01-01"}, "reason: expected why the span is loaded again; found nothing"),
+        (
+            {"from": "2026-01-01"},
+            "From (time): expected nothing in a live run, which begins at the committed offsets; found",
+        ),
+        ({"offsets": "orders 0 1"}, "Offsets: expected nothing in a live run, which begins at the committed offsets"),
+        (
+            {"mode": "reload", "reason": "r"},
+            "From (time): expected a time, or Offsets: a reload needs a span; found neither",
+        ),
+        ({"mode": "reload", "from": "2026-01-01"}, "Reason: expected why the span is loaded again; found nothing"),
         (
             {"mode": "reload", "reason": "r", "from": "2026-01-02", "to": "2026-01-02"},
-            "to: expected a time after from; found '2026-01-02'",
+            "To (time): expected a time after From (time); found '2026-01-02'",
         ),
         (
             {"mode": "reload", "reason": "r", "from": "2026-01-02", "offsets": "orders 0 1"},
-            "offsets: expected either offsets or times; found both",
+            "Offsets: expected either offsets or times; found both",
         ),
         (
             {"mode": "reload", "reason": "r", "from": "2026-01-02", "limit": 5},
-            "limit: expected nothing in a reload, which reads its whole span; found a value",
+            "Limit (offsets): expected nothing in a reload, which reads its whole span; found a value",
         ),
-        ({"to": "tomorrow"}, "to: expected a time with its offset from UTC, or in the time zone Europe/Berlin, at"),
+        (
+            {"to": "tomorrow"},
+            "To (time): expected a time with its offset from UTC, or in the time zone Europe/Berlin, at",
+        ),
     ],
 )
 def test_a_fault_says_key_expected_and_found(form: dict[str, Any], fault: str) -> None:
@@ -128,20 +137,35 @@ def test_a_fault_says_key_expected_and_found(form: dict[str, Any], fault: str) -
 )
 def test_a_span_of_offsets_that_does_not_fit_says_how_one_looks(line: str, expected: str) -> None:
     (fault,) = faults(mode="reload", reason="r", offsets=line)
-    assert fault.startswith(f"offsets: expected {expected}")
+    assert fault.startswith(f"Offsets: expected {expected}")
 
 
 def test_every_fault_is_told_at_once() -> None:
     found = faults(mode="reload", limit=-1, offsets="x", to="y", unheard_of=1)
     assert [fault.partition(":")[0] for fault in found] == [
         "unheard_of",
-        "to",
-        "offsets",
-        "limit",
-        "reason",
-        "offsets",
-        "limit",
+        "To (time)",
+        "Offsets",
+        "Limit (offsets)",
+        "Reason",
+        "Offsets",
+        "Limit (offsets)",
     ]
+
+
+def test_faults_speak_of_what_the_asker_sees() -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_options(
+            {"from": "2026-01-01"}, zone="UTC", pipeline="orders", labels={"from": "--from-time", "mode": "--mode"}
+        )
+    assert caught.value.found == (
+        "--from-time: expected nothing in a live run, which begins at the committed offsets; "
+        "found a value (--mode reload?)"
+    )
+
+
+def test_every_key_has_a_label() -> None:
+    assert list(LABELS) == list(DEFAULTS)
 
 
 def test_what_airflow_adds_to_a_conf_is_no_fault() -> None:
@@ -159,7 +183,11 @@ def test_a_backfill_reloads_the_interval_of_its_run() -> None:
 def test_a_backfill_takes_no_span_of_its_own() -> None:
     with pytest.raises(ConfigError) as caught:
         backfill_options({"mode": "live", "limit": 5, "from": "2026-01-01", "x": 1}, INTERVAL, pipeline="orders")
-    assert [fault.partition(":")[0] for fault in caught.value.found.splitlines()] == ["x", "from", "limit"]
+    assert [fault.partition(":")[0] for fault in caught.value.found.splitlines()] == [
+        "x",
+        "From (time)",
+        "Limit (offsets)",
+    ]
 
 
 def test_the_page_about_operating_names_every_key() -> None:

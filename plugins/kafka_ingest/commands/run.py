@@ -41,6 +41,17 @@ from kafka_ingest.steps.plan_remarks import plan_remarks
 
 DAG_ID = "cli"
 _STDERR = 2
+#: The command's options in place of the form's keys, for messages.
+_OPTIONS = {
+    "mode": "--mode",
+    "from": "--from-time",
+    "to": "--to-time",
+    "offsets": "--offsets",
+    "limit": "--limit",
+    "reload_what_is_left": "--reload-what-is-left",
+    "replace_resolved": "--replace-resolved",
+    "reason": "--reason",
+}
 _RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_to", "log_start_offset")
 
 
@@ -114,7 +125,8 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
         "replace_resolved": options.replace_resolved,
         "reason": options.reason,
     }
-    return run_options(form, zone=settings.schedule.timezone, pipeline=settings.pipeline).to_parameters()
+    zone, name = settings.schedule.timezone, settings.pipeline
+    return run_options(form, zone=zone, pipeline=name, labels=_OPTIONS).to_parameters()
 
 
 def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:

@@ -69,6 +69,27 @@ DEFAULTS: Mapping[str, Any] = {
     "submit_job": False,
 }
 
+#: What Airflow's form shows in place of the keys.
+LABELS: Mapping[str, str] = {
+    "pipeline": "Pipeline",
+    "kind": "What to do",
+    "apply": "Apply",
+    "reason": "Reason",
+    "supersede": "Supersede the outstanding batch",
+    "reset_to": "Reset to",
+    "time": "Time",
+    "offsets": "Offsets",
+    "by_offsets": "By (offsets)",
+    "only": "Only",
+    "keep_offsets": "Keep (offsets)",
+    "margin_offsets": "Margin (offsets)",
+    "begin": "Begin at",
+    "former_name": "Former name",
+    "batches": "Batches",
+    "allow_compacted": "Allow compacted topics",
+    "submit_job": "Submit a job",
+}
+
 _EVERYWHERE = frozenset({"pipeline", "kind"})
 _OF_CHANGES = frozenset({"apply", "reason", "supersede"})
 
@@ -168,7 +189,7 @@ def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str)
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, zone)
+    values = FormValues(form, DEFAULTS, zone, LABELS)
     values.check_known_keys()
     read = {key: values.read(key, parse) for key, parse in _PARSERS.items()} | {"time": values.time("time")}
     for key, expected, found in _faults_between_keys(values, read):
@@ -191,6 +212,16 @@ def _faults_between_keys(values: FormValues, read: Mapping[str, Any]) -> Iterato
         if key not in keys.needed | keys.possible | _EVERYWHERE and values.is_given(key):
             yield key, f"nothing for {kind}{_reset_text(read)}", "a value"
     yield from _wrong_selection(kind, read["only"])
+
+
+def kinds_of(key: str) -> tuple[AdministrationKind, ...]:
+    """Give the kinds that a key says something to; none for the keys that belong to preflight or changes at large."""
+    return tuple(kind for kind in AdministrationKind if key in _own_keys(kind))
+
+
+def _own_keys(kind: AdministrationKind) -> frozenset[str]:
+    of_reset = _RESET_KEYS.values() if kind is AdministrationKind.RESET else ()
+    return frozenset().union(*(keys.needed | keys.possible for keys in (_KEYS[kind], *of_reset)))
 
 
 def _keys_of(kind: AdministrationKind, reset_to: str | None) -> _Keys:

@@ -24,17 +24,19 @@ class FormValues:
         given: What was filled in; a key that is missing holds its default.
         defaults: Every key of the form with its default.
         zone: IANA time zone of times without an offset from UTC.
+        labels: What whoever fills it in sees in place of a key; a key without one is shown itself.
         faults: What does not fit, one text each.
     """
 
     given: Mapping[str, Any]
     defaults: Mapping[str, Any]
     zone: str
+    labels: Mapping[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def fault(self, key: str, expected: str, found: object) -> None:
-        """Notes a fault."""
-        self.faults.append(f"{key}: expected {expected}; found {found}")
+        """Note a fault, under the label of the key."""
+        self.faults.append(f"{self.labels.get(key, key)}: expected {expected}; found {found}")
 
     def check_known_keys(self) -> None:
         """Notes a fault for each key that is not of the form."""

@@ -25,22 +25,35 @@ DEFAULTS: Mapping[str, Any] = {
     "reason": None,
 }
 
+#: What Airflow's form shows in place of the keys.
+LABELS: Mapping[str, str] = {
+    "mode": "Mode",
+    "from": "From (time)",
+    "to": "To (time)",
+    "offsets": "Offsets",
+    "limit": "Limit (offsets)",
+    "reload_what_is_left": "Reload what is left",
+    "replace_resolved": "Replace resolved dead letters",
+    "reason": "Reason",
+}
+
 #: Keys that also mean something for a run that Airflow's backfill made: its interval is the span.
 BACKFILL_KEYS = frozenset({"reload_what_is_left", "replace_resolved", "reason"})
 
 
-def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str) -> RunOptions:
+def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str, labels: Mapping[str, str] = LABELS) -> RunOptions:
     """Gives the options that a form asks for.
 
     Args:
         form: Values by key; keys that are missing hold their defaults.
         zone: IANA time zone of times without an offset from UTC.
         pipeline: For the message.
+        labels: What whoever filled it in sees in place of the keys.
 
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, zone)
+    values = FormValues(form, DEFAULTS, zone, labels)
     values.check_known_keys()
     mode = RunMode(values.read("mode", one_of(RunMode)))
     start_ms, end_ms = values.time("from"), values.time("to")
@@ -72,7 +85,7 @@ def backfill_options(form: Mapping[str, Any], span: TimeSpan, *, pipeline: str) 
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, "UTC")
+    values = FormValues(form, DEFAULTS, "UTC", LABELS)
     values.check_known_keys()
     for key in DEFAULTS:
         if key not in BACKFILL_KEYS and values.is_given(key):
@@ -100,22 +113,22 @@ def _check_together(values: FormValues, options: RunOptions) -> None:
 def _faults_between_keys(values: FormValues, options: RunOptions) -> Iterator[tuple[str, str, str]]:
     is_reload, has_span = options.mode is RunMode.RELOAD, _has_span(values)
     if is_reload and not has_span:
-        yield "from", "a time, or offsets: a reload needs a span", "neither"
+        yield "from", f"a time, or {values.labels['offsets']}: a reload needs a span", "neither"
     if is_reload and not values.is_given("reason"):
         yield "reason", "why the span is loaded again", "nothing"
     if values.is_given("offsets") and (values.is_given("from") or values.is_given("to")):
         yield "offsets", "either offsets or times", "both"
     if options.times and options.times.end_ms is not None and options.times.end_ms <= options.times.start_ms:
-        yield "to", "a time after from", repr(values.given["to"])
+        yield "to", f"a time after {values.labels['from']}", repr(values.given["to"])
     yield from _misplaced_keys(values, options.mode, has_span=has_span)
 
 
 def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Iterator[tuple[str, str, str]]:
     """Yields keys that mean nothing for such a run: they are faults, since whoever gave them expects something."""
-    is_live = mode is RunMode.LIVE
+    is_live, found = mode is RunMode.LIVE, f"a value ({values.labels['mode']} reload?)"
     for key in ("from", "offsets"):
         if is_live and values.is_given(key):
-            yield key, "nothing in a live run, which begins at the committed offsets", "a value (mode: reload?)"
+            yield key, "nothing in a live run, which begins at the committed offsets", found
     if values.is_given("limit") and (mode is RunMode.RELOAD or has_span):
         yield "limit", "nothing in a reload, which reads its whole span", "a value"
 

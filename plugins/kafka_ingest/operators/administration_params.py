@@ -1,17 +1,22 @@
 """The form that Airflow shows when somebody triggers the administration DAG: the keys of ``core.administration_form``.
 
 The schema keeps the kinds of values apart, so that Airflow shows the right field for each. What the keys say about each
-other is checked by ``core.administration_form``, with every fault in one message.
+other is checked by ``core.administration_form``, with every fault in one message. The same module says which kinds a
+key belongs to, so a section of the form names them, and is closed until somebody opens it.
+
+Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) knows no field that depends on another. It marks a field as
+required, and shows it in red while it is empty, when its type does not allow null: so types do that have no value from
+the start. A choice of nothing reads ``null`` unless ``values_display`` has a text for ``None``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
 
-from kafka_ingest.core.administration_form import DEFAULTS, AdministrationKind, ResetTo
+from kafka_ingest.core.administration_form import DEFAULTS, LABELS, AdministrationKind, ResetTo, kinds_of
 from kafka_ingest.core.change_requests import LogPlace
 
 _KINDS: dict[AdministrationKind, str] = {
@@ -40,7 +45,7 @@ _RESETS: dict[ResetTo, str] = {
 
 
 def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
-    """Gives the form. Its defaults change nothing; the pipeline has no default: it is chosen each time.
+    """Give the form. As it stands it changes nothing, and nothing is filled in that a kind would refuse.
 
     Args:
         pipelines: Names of the pipelines.
@@ -49,27 +54,23 @@ def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
 
 
 def _what_to_do(pipelines: Sequence[str]) -> dict[str, Param]:
-    # An enum without values is no valid schema, and a deployment may have no pipeline yet.
+    # An enum without values is no valid schema, and a deployment may have no pipeline yet. Null is none of the values:
+    # Airflow refuses a form without a pipeline when it is sent.
     names: dict[str, Any] = {"enum": sorted(pipelines)} if pipelines else {}
     return {
-        "pipeline": Param(
-            title="Pipeline", type="string", description_md="The pipeline, by the name in its file.", **names
-        ),
+        "pipeline": _param("pipeline", ["null", "string"], "The pipeline, by the name in its file.", **names),
         "kind": _choice(
             "kind",
-            "What to do",
             {kind: f"{kind}: {text}" for kind, text in _KINDS.items()},
-            "What is to be done. Fields below that say nothing of it must stay empty.",
+            "What is to be done. What it needs to know is asked in the sections below that name it; fields of other "
+            "sections stay empty.",
         ),
-        "apply": _flag(
-            "apply", "Apply", "**Do it.** Without it the task only shows what would happen, and changes nothing."
-        ),
+        "apply": _flag("apply", "**Do it.** Without it the task only shows what would happen, and changes nothing."),
         "reason": _text(
-            "reason", "Reason", "Why. Required for every change; stored in the ledger with your name and the run id."
+            "reason", "Why. Required for every change; stored in the ledger with your name and the run id."
         ),
         "supersede": _flag(
             "supersede",
-            "Supersede the outstanding batch",
             "Take a batch out of the way that is planned or being loaded; without it the change is refused while there "
             "is one. Safe at any moment: what its attempt has staged is wasted, nothing else.",
         ),
@@ -78,72 +79,70 @@ def _what_to_do(pipelines: Sequence[str]) -> dict[str, Param]:
 
 def _positions() -> dict[str, Param]:
     return {
-        "reset_to": _choice("reset_to", "Reset to", _RESETS, "reset: where the positions go.", is_optional=True),
-        "time": _text("time", "Time", "reset to time: such as `2026-01-31T13:00:00Z`; else in the pipeline's zone."),
+        "reset_to": _choice("reset_to", _RESETS, "Where the positions go.", nothing="(choose)"),
+        "time": _text("time", "Reset to time: such as `2026-01-31T13:00:00Z`; else in the pipeline's zone."),
         "offsets": _text(
             "offsets",
-            "Offsets",
-            "reset to offsets: one line a partition, `topic partition offset`; others stay.",
+            "Reset to offsets: one line a partition, `topic partition offset`; others stay.",
             format="multiline",
         ),
-        "by_offsets": _number("by_offsets", "By (offsets)", "reset by: forwards, or below 0 backwards."),
+        "by_offsets": _number("by_offsets", "Reset by: forwards, or below 0 backwards."),
         "only": _text(
             "only",
-            "Only",
             "One line each: `topic`, or `topic partition`. reset, skip-lag, accept-loss: empty means all. "
             "accept-recreation: topics; empty means all that were created again. retire-topic, read-topic-again: "
             "the topic.",
             format="multiline",
         ),
-        "keep_offsets": _number("keep_offsets", "Keep (offsets)", "skip-lag: offsets left to read.", minimum=0),
+        "keep_offsets": _number("keep_offsets", "Offsets left to read.", minimum=0),
         "margin_offsets": _number(
             "margin_offsets",
-            "Margin (offsets)",
-            "accept-loss: begin so far above the log start, which retention goes on moving.",
+            "Begin so far above the log start, which retention goes on moving; empty means 0.",
             minimum=0,
         ),
         "begin": _choice(
             "begin",
-            "Begin at",
             {LogPlace.EARLIEST: "earliest: the log start", LogPlace.LATEST: "latest: the end of the log"},
-            "accept-recreation, accept-cluster: where the new topics are read from.",
+            "Where the new topics are read from.",
+            nothing=f"({DEFAULTS['begin']})",
         ),
     }
 
 
 def _other_arguments() -> dict[str, Param]:
     return {
-        "former_name": _text("former_name", "Former name", "rename: the name that the ledger knows."),
-        "batches": _number("batches", "Batches", "roll-back: how many, the newest that moved the position.", minimum=1),
+        "former_name": _text("former_name", "The name that the ledger knows."),
+        "batches": _number("batches", "How many, the newest that moved the position.", minimum=1),
         "allow_compacted": _flag(
-            "allow_compacted",
-            "Allow compacted topics",
-            "roll-back: go on where compaction may have taken records. **Such records are lost.**",
+            "allow_compacted", "Go on where compaction may have taken records. **Such records are lost.**"
         ),
-        "submit_job": _flag("submit_job", "Submit a job", "preflight: run a small Spark job to look at its packages."),
+        "submit_job": _flag("submit_job", "Run a small Spark job to look at its packages."),
     }
 
 
-def _choice(key: str, title: str, texts: dict[Any, str], description: str, *, is_optional: bool = False) -> Param:
+def _choice(key: str, texts: Mapping[Any, str], description: str, *, nothing: str = "") -> Param:
     values = [choice.value for choice in texts]
-    return Param(
-        DEFAULTS[key],
-        title=title,
-        type=["null", "string"] if is_optional else "string",
-        enum=[None, *values] if is_optional else values,
-        values_display={choice.value: text for choice, text in texts.items()},
-        description_md=description,
-    )
+    shown = {choice.value: text for choice, text in texts.items()}
+    if not nothing:
+        return _param(key, "string", description, default=DEFAULTS[key], enum=values, values_display=shown)
+    enum = [None, *values]
+    return _param(key, ["null", "string"], description, enum=enum, values_display={"None": nothing, **shown})
 
 
-def _flag(key: str, title: str, description: str) -> Param:
-    return Param(DEFAULTS[key], title=title, type="boolean", description_md=description)
+def _flag(key: str, description: str) -> Param:
+    return _param(key, ["null", "boolean"], description, default=DEFAULTS[key])
 
 
-def _text(key: str, title: str, description: str, **schema: Any) -> Param:
-    return Param(DEFAULTS[key], title=title, type=["null", "string"], description_md=description, **schema)
+def _text(key: str, description: str, **schema: Any) -> Param:
+    return _param(key, ["null", "string"], description, **schema)
 
 
-def _number(key: str, title: str, description: str, **schema: Any) -> Param:
-    kind = "integer" if DEFAULTS[key] is not None else ["null", "integer"]
-    return Param(DEFAULTS[key], title=title, type=kind, description_md=description, **schema)
+def _number(key: str, description: str, **schema: Any) -> Param:
+    return _param(key, ["null", "integer"], description, **schema)
+
+
+def _param(key: str, kind: str | list[str], description: str, *, default: object = None, **schema: Any) -> Param:
+    """Give a field under its label, in the section of the kinds that it belongs to."""
+    if kinds := kinds_of(key):
+        schema["section"] = f"Only for {', '.join(kinds)}"
+    return Param(default, title=LABELS[key], type=kind, description_md=description, **schema)

@@ -2,13 +2,16 @@
 
 The schema keeps the kinds of values apart, so that Airflow shows the right field for each. What the keys say about each
 other, and times, are checked by ``core.run_form`` in plan_batch, with every fault in one message.
+
+Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) marks a field as required, and shows it in red while it is
+empty, when its type does not allow null: so every type does that has not a value from the start.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import Param
 
-from kafka_ingest.core.run_form import DEFAULTS
+from kafka_ingest.core.run_form import DEFAULTS, LABELS
 from kafka_ingest.core.run_options import RunMode
 
 
@@ -21,7 +24,7 @@ def run_params(zone: str) -> dict[str, Param]:
     return {
         "mode": Param(
             DEFAULTS["mode"],
-            title="Mode",
+            title=LABELS["mode"],
             type="string",
             enum=[mode.value for mode in RunMode],
             values_display={
@@ -35,28 +38,29 @@ def run_params(zone: str) -> dict[str, Param]:
         ),
         "from": Param(
             DEFAULTS["from"],
-            title="From (time)",
+            title=LABELS["from"],
             type=["null", "string"],
             description_md=f"Reload: first record time of the span, such as `2026-01-31T13:00:00Z`. {_zone(zone)}",
         ),
         "to": Param(
             DEFAULTS["to"],
-            title="To (time)",
+            title=LABELS["to"],
             type=["null", "string"],
             description_md="Reload: the span ends before the first record at or after this time; empty: at the end of "
             f"the log. Live: the run ends there. {_zone(zone)}",
         ),
         "offsets": Param(
             DEFAULTS["offsets"],
-            title="Offsets, instead of times",
+            title=LABELS["offsets"],
             type=["null", "string"],
             format="multiline",
-            description_md="Reload: one line a partition, `topic partition start end`; `end` is the first offset after "
-            "the span, without it the span goes to the end of the log. Other partitions are left alone.",
+            description_md="Reload, instead of times: one line a partition, `topic partition start end`; `end` is the "
+            "first offset after the span, without it the span goes to the end of the log. Other partitions are left "
+            "alone.",
         ),
         "limit": Param(
             DEFAULTS["limit"],
-            title="Limit (offsets)",
+            title=LABELS["limit"],
             type=["null", "integer"],
             minimum=1,
             description_md="Live: read at most so many offsets, instead of the pipeline's limit. No run follows by "
@@ -64,22 +68,22 @@ def run_params(zone: str) -> dict[str, Param]:
         ),
         "reload_what_is_left": Param(
             DEFAULTS["reload_what_is_left"],
-            title="Reload what is left",
-            type="boolean",
+            title=LABELS["reload_what_is_left"],
+            type=["null", "boolean"],
             description_md="Go on where Kafka no longer holds all of what is read again, in a reload or after a reset "
             "backwards. **Rows of records that compaction took are deleted**; without it such a run stops with the "
             "table untouched.",
         ),
         "replace_resolved": Param(
             DEFAULTS["replace_resolved"],
-            title="Replace resolved dead letters",
-            type="boolean",
+            title=LABELS["replace_resolved"],
+            type=["null", "boolean"],
             description_md="Where offsets are read again: replace dead letters that are marked as resolved, and their "
             "rows, too.",
         ),
         "reason": Param(
             DEFAULTS["reason"],
-            title="Reason",
+            title=LABELS["reason"],
             type=["null", "string"],
             description_md="Why. Required for a reload; stored with the batch.",
         ),
