@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 
 from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
+from kafka_ingest.adapters.job_folder import keep_job_folder
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environment, outcome_file = take_environment(os.environ)
     except IngestError as error:
         return _end_with(error)
+    keep_job_folder(outcome_file.parent)
     set_up_logging(secret_values(environment.kafka, environment.postgres))
     try:
         batch, phases = _load(options, environment)

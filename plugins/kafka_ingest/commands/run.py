@@ -6,13 +6,12 @@ import argparse
 import os
 import secrets
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kafka_ingest.adapters.connections import ConnectionValues
+from kafka_ingest.adapters.job_folder import job_folder
 from kafka_ingest.adapters.job_outcome import loaded_batch
 from kafka_ingest.adapters.job_submission import (
     JobConnections,
@@ -112,8 +111,8 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
 
 
 def _load(settings: PipelineSettings, batch: Batch, ledger: Ledger, *, runner: str) -> Batch:
-    with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
-        outcome_file = Path(folder) / "outcome.json"
+    with job_folder() as folder:
+        outcome_file = folder / "outcome.json"
         submission = job_submission(settings, batch.batch_id, _connections(settings, runner), outcome_file)
         code = _run_job(submission, runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
