@@ -43,13 +43,19 @@ def postgres_connection(params: Mapping[str, Any]) -> str:
     return json.dumps(connection)
 
 
-def spark_connection(master: str) -> str:
-    """Gives ``spark_default`` for a master as spark-submit names it, ``local[2]`` or ``spark://host:port``."""
+def spark_connection(master: str, secret: str = "") -> str:
+    """Give ``spark_default`` for a master as spark-submit names it, ``local[2]`` or ``spark://host:port``.
+
+    Args:
+        master: The master.
+        secret: What a cluster asks for; a local master makes its own.
+    """
     scheme, separator, address = master.partition("://")
     if not separator:
         return json.dumps({"conn_type": "spark", "host": master})
     host, _, port = address.rpartition(":")
-    return json.dumps({"conn_type": "spark", "host": f"{scheme}://{host}", "port": int(port)})
+    extra = {"extra": {"spark.authenticate.secret": secret}} if secret else {}
+    return json.dumps({"conn_type": "spark", "host": f"{scheme}://{host}", "port": int(port), **extra})
 
 
 def connection_variables(connections: Mapping[str, str]) -> dict[str, str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from sandbox.airflow_settings import CONNECTION_PREFIX
 from sandbox.errors import SandboxError
 from sandbox.java import java
-from sandbox.paths import private_folder, tool
+from sandbox.paths import private_folder, tool, write_secret
 from sandbox.ports import PortBook
 from sandbox.processes import ManagedProcess
 
@@ -76,6 +78,14 @@ class SparkCluster:
         return f"spark://{HOST}:{self._port('master')}"
 
     @property
+    def secret(self) -> str:
+        """What master, workers and applications must know to talk to each other; made once."""
+        path = self.folder / "secret"
+        if not path.exists():
+            write_secret(path, secrets.token_urlsafe(32))
+        return path.read_text(encoding="utf-8")
+
+    @property
     def processes(self) -> tuple[ManagedProcess, ...]:
         """Master and workers, for tests that kill one."""
         return (self._master, *self._workers)
@@ -97,14 +107,19 @@ class SparkCluster:
     def _launch(self, process: ManagedProcess, command: list[str]) -> None:
         private_folder(self.folder)
         java()
+        # Executors inherit a worker's environment: connections of whoever starts the cluster have no business there.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(CONNECTION_PREFIX)}
         environment = {
-            **os.environ,
+            **inherited,
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "PYSPARK_PYTHON": sys.executable,
             # The master's REST submission server listens without authentication and is not needed.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            # Who has no secret gets nothing of what tasks carry, and can submit nothing.
+            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.authenticate=true -Dspark.network.crypto.enabled=true",
+            "_SPARK_AUTH_SECRET": self.secret,
         }
         process.start([tool("spark-class"), *command], env=environment, cwd=self.folder)
 

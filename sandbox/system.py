@@ -104,12 +104,13 @@ class Sandbox:
 
     def connections(self) -> dict[str, str]:
         """Gives ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name."""
-        master = self.spark.master_url if self.spark is not None else LOCAL_SPARK
+        spark = self.spark
+        cluster = spark_connection(spark.master_url, spark.secret) if spark else spark_connection(LOCAL_SPARK)
         return connection_variables(
             {
                 "kafka_default": kafka_connection(self.kafka.bootstrap),
                 "postgres_default": postgres_connection(self.postgres.params(WAREHOUSE)),
-                "spark_default": spark_connection(master),
+                "spark_default": cluster,
             }
         )
 

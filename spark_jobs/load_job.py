@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 
 from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
+from kafka_ingest.adapters.job_folder import keep_job_folder
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The four-part message says it all: a trace of an expected fault would only bury it.
         _log.error("%s", error)
         return exit_code(error)
+    keep_job_folder(outcome_file.parent)
     set_up_logging(secret_values(environment.kafka, environment.postgres))
     try:
         batch, phases = _load(options, environment)

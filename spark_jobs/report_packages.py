@@ -20,11 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--report-file", required=True, type=Path, help="where to write what they say")
     options = parser.parse_args(arguments)
 
-    from pyspark import SparkContext
-
     from kafka_ingest.adapters.python_packages import write_report
+    from spark_jobs.spark_runner import start_spark
 
-    spark = SparkContext.getOrCreate()
+    spark = start_spark()
     try:
         write_report(options.report_file, _interpreters(spark))
     finally:

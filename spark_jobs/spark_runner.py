@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkConf, SparkContext, TaskContext
 
+from kafka_ingest.adapters.job_environment import take_spark_secret
 from kafka_ingest.adapters.postgres_faults import trace_without_payload
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
@@ -76,8 +78,24 @@ class SparkTaskRunner:
 
     def _started(self) -> SparkContext:
         if self._spark is None:
-            self._spark = SparkContext.getOrCreate()
+            self._spark = start_spark()
         return self._spark
+
+
+def start_spark() -> SparkContext:
+    """Start Spark, with the secret that the cluster asks for.
+
+    Why here: a driver takes it from the property alone (``SecurityManager.initializeAuth``, Spark 4.2; files are for
+    Kubernetes, ``_SPARK_AUTH_SECRET`` for executors), which must not stand on a command line. Spark hands it on to
+    nobody: a worker starts executors with its own.
+
+    Raises:
+        ConfigError: The secret was handed over in a file that is not there.
+    """
+    conf = SparkConf()
+    if secret := take_spark_secret(os.environ):
+        conf.set("spark.authenticate.secret", secret)
+    return SparkContext.getOrCreate(conf)
 
 
 def _max_failures(spark: SparkContext) -> int:

@@ -26,6 +26,7 @@ from sandbox.system import LOCAL_SPARK, create_topics
 
 WAREHOUSE = "warehouse"
 _AIRFLOW_DATABASE = "airflow"
+_LOCAL = spark_connection(LOCAL_SPARK)
 #: Airflow notices a dead task or scheduler within half a minute; a DAG file that never changes is read once. The tasks
 #: of a dead scheduler are watched over again only when the next one has adopted them (every 300 s by default).
 _AIRFLOW_SETTINGS = {
@@ -99,7 +100,7 @@ class SoakWorld:
         assert self._airflow_postgres is not None  # noqa: S101 (asked for only where it was wished)
         setup = AirflowSetup(
             self._airflow_postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
-            self._connections(LOCAL_SPARK),
+            self._connections(_LOCAL),
             extra_env={**_AIRFLOW_SETTINGS, **self._pipelines()},
         )
         return AirflowServer(self.state / "airflow", setup)
@@ -108,11 +109,11 @@ class SoakWorld:
         """Gives the variables of ``python -m kafka_ingest``; the Spark cluster is started when it is asked for."""
         if on_cluster:
             self.spark.start()
-        master = self.spark.master_url if on_cluster else LOCAL_SPARK
+        spark_default = spark_connection(self.spark.master_url, self.spark.secret) if on_cluster else _LOCAL
         paths = os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)])
         # A cluster's workers take "python3" otherwise, which need not have the libraries.
         spark = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        return {**os.environ, **spark, **self._connections(master), **self._pipelines(), "PYTHONPATH": paths}
+        return {**os.environ, **spark, **self._connections(spark_default), **self._pipelines(), "PYTHONPATH": paths}
 
     def warehouse(self) -> dict[str, Any]:
         """Gives the arguments for ``psycopg2.connect`` to target and ledger."""
@@ -123,12 +124,12 @@ class SoakWorld:
         command += ["--topic", TOPIC, "--seed", str(self._seed), "--rate", str(self._rate)]
         self.producer.start([*command, "--tally", str(self.tally_file)], cwd=CHECKOUT)
 
-    def _connections(self, master: str) -> dict[str, str]:
+    def _connections(self, spark_default: str) -> dict[str, str]:
         return connection_variables(
             {
                 "kafka_default": kafka_connection(self.kafka.bootstrap),
                 "postgres_default": postgres_connection(self.warehouse()),
-                "spark_default": spark_connection(master),
+                "spark_default": spark_default,
             }
         )
 

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import msgspec
 
-from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
+from kafka_ingest.adapters.job_environment import JobEnvironment, hand_over
 from kafka_ingest.adapters.job_outcome import read_outcome, write_batch
 from kafka_ingest.adapters.pipeline_files import find_pipeline
 from kafka_ingest.adapters.postgres_connection import TransactionLimits
@@ -126,7 +126,7 @@ class Driver:
         replace_in(subranges, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
-            os.environ.update(environment_variables(_environment(self._settings), outcome))
+            os.environ.update(hand_over(_environment(self._settings), outcome))
             arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
             code = load_job.main(arguments)
             _tell_error(outcome)

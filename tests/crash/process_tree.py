@@ -60,6 +60,21 @@ def client_of(port: int) -> int:
     raise LookupError(f"no process has port {port}")
 
 
+def listening_ports(pid: int) -> list[int]:
+    """Give the TCP ports on which a process waits for connections."""
+    sockets = {file.readlink().name for file in (_PROC / str(pid) / "fd").iterdir() if file.is_symlink()}
+    lines = [line.split() for name in ("tcp", "tcp6") for line in (_PROC / "net" / name).read_text().splitlines()[1:]]
+    # 0A: TCP_LISTEN (proc(5), include/net/tcp_states.h).
+    found = {fields[1] for fields in lines if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets}
+    return sorted(int(address.rpartition(":")[2], 16) for address in found)
+
+
+def tree_below(pid: int) -> list[int]:
+    """Give a process and all that it started, directly or not."""
+    children = [other for other in _pids() if parent_of(other) == pid]
+    return [pid, *(below for other in children for below in tree_below(other))]
+
+
 def _inode_of(port: int) -> str:
     for line in (_PROC / "net" / "tcp").read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()

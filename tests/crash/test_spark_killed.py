@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from kafka_ingest.adapters.job_outcome import read_outcome
 from kafka_ingest.core.errors import Fenced
+from sandbox.airflow_settings import connection_variables, spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, tool
 from sandbox.spark import SparkCluster
@@ -90,7 +90,7 @@ def write(pipeline: PipelineAtRisk, **conf: str) -> None:
 
 def start_on(cluster: SparkCluster, pipeline: PipelineAtRisk, **conf: str) -> DriverProcess:
     write(pipeline, **EXECUTOR, **conf)
-    master = {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": cluster.master_url})}
+    master = connection_variables({"spark_default": spark_connection(cluster.master_url, cluster.secret)})
     return pipeline.start_command("run", pipeline.name, "--run-id", "killed", environment=master)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from unittest.mock import create_autospec
 
 import pytest
@@ -18,7 +19,7 @@ PASSWORD = 'p"a\\s;s@w/o%r$d x'
 @pytest.fixture
 def masked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    monkeypatch.setattr(connections, "mask_secret", create_autospec(mask_secret, side_effect=seen.append))
+    monkeypatch.setattr(connections, "mask_secret", create_autospec(mask_secret, side_effect=seen.extend))
     return seen
 
 
@@ -90,14 +91,45 @@ def test_a_password_is_masked_in_every_spelling_that_a_log_can_show() -> None:
     ]
 
 
-def test_a_pem_key_is_masked_whole_and_line_by_line() -> None:
-    line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
-    pem = f"-----BEGIN PRIVATE KEY-----\n{line}\nc2hvcnQ=\n-----END PRIVATE KEY-----"
-    secrets = connections.secrets_of(ConnectionValues("c", "kafka", extra={"ssl.key.pem": pem}))
-    assert pem in secrets
-    assert line in secrets
-    assert "-----BEGIN PRIVATE KEY-----" not in secrets
-    assert "c2hvcnQ=" not in secrets
+LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8c/j"
+
+
+def pem(what: str, lines: int) -> str:
+    return f"-----BEGIN {what}-----\n" + f"{LINE}\n" * lines + f"-----END {what}-----\n"
+
+
+def test_a_pem_key_is_masked_whole_in_a_few_texts(masked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    key = pem("PRIVATE KEY", 2)
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": "b:9092", "ssl.key.pem": key}}
+    monkeypatch.setenv("AIRFLOW_CONN_LOG", json.dumps(connection))
+    connections.kafka_connection("log")
+    assert masked == [
+        f"{LINE}\n{LINE}",
+        f"{LINE}\\n{LINE}",  # in JSON and in a repr
+        f"{LINE}%0A{LINE}".replace("/", "%2F"),
+        f"{LINE}%0A{LINE}",
+    ]
+
+
+def test_certificates_are_not_masked_so_that_mtls_costs_few_texts() -> None:
+    bundle = pem("CERTIFICATE", 26) * 130
+    assert len(bundle) > 220_000
+    extra = {
+        "ssl.ca.pem": bundle,
+        "ssl.certificate.pem": pem("CERTIFICATE", 26),
+        "ssl.key.pem": pem("ENCRYPTED PRIVATE KEY", 50),
+        "ssl.key.password": PASSWORD,
+    }
+    secrets = connections.secrets_of(ConnectionValues("c", "kafka", extra=extra))
+    assert len(secrets) == 4 + 5
+    assert not any("CERTIFICATE" in text for text in secrets)
+
+
+def test_a_key_that_stands_beside_its_certificate_is_masked() -> None:
+    both = pem("CERTIFICATE", 3) + pem("RSA PRIVATE KEY", 2)
+    secrets = connections.secrets_of(ConnectionValues("c", "kafka", extra={"ssl.certificate.pem": both}))
+    assert secrets[0] == f"{LINE}\n{LINE}"
+    assert len(secrets) == 4
 
 
 def test_the_password_inside_a_jaas_line_is_masked_by_itself() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from kafka_ingest.adapters.job_environment import JOB_VARIABLE, OUTCOME_VARIABLE
+from kafka_ingest.adapters.job_environment import JOB_FILE_VARIABLE, OUTCOME_VARIABLE
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
@@ -93,12 +92,18 @@ def submission(_: object, batch: Batch, outcome_file: Path) -> JobSubmission:
         py_files="/jobs/code.zip",
         application_args=("--pipeline", "orders", "--batch-id", batch.batch_id),
         conf={"spark.ui.enabled": "false"},
-        env_vars={JOB_VARIABLE: SECRET, OUTCOME_VARIABLE: str(outcome_file)},
+        env_vars={JOB_FILE_VARIABLE: str(_job_file(outcome_file)), OUTCOME_VARIABLE: str(outcome_file)},
         name="kafka_ingest.orders",
         driver_memory="1g",
         executor_memory="1g",
         executor_cores=None,
     )
+
+
+def _job_file(outcome_file: Path) -> Path:
+    path = outcome_file.with_name("settings.json")
+    path.write_text(SECRET)
+    return path
 
 
 def run(operator: LoadBatchOperator | None = None, *, waited_seconds: int = 0) -> dict[str, Any]:
@@ -249,18 +254,20 @@ def test_a_missing_spark_submit_is_told_as_such(world: World) -> None:
         run()
 
 
-def test_secrets_reach_the_job_by_its_environment_alone_and_do_not_stay(world: World) -> None:
+def test_secrets_reach_the_job_by_its_file_alone_and_do_not_stay(world: World) -> None:
     seen: dict[str, object] = {}
 
     def job(operator: LoadBatchOperator) -> None:
         assert operator.env_vars is not None
-        seen["secret"] = operator.env_vars[JOB_VARIABLE]
+        job_file = Path(operator.env_vars[JOB_FILE_VARIABLE])
+        seen["secret"], seen["folder"] = job_file.read_text(), job_file.parent
         seen["line"] = [
             operator.application,
             operator.py_files,
             operator.application_args,
             operator.conf,
             operator.name,
+            operator.env_vars,
         ]
 
     world.job, world.after = job, COMMITTED
@@ -269,7 +276,7 @@ def test_secrets_reach_the_job_by_its_environment_alone_and_do_not_stay(world: W
     assert seen["secret"] == SECRET
     assert SECRET not in repr(seen["line"])
     assert operator.env_vars is None
-    assert JOB_VARIABLE not in os.environ
+    assert not cast("Path", seen["folder"]).exists()
 
 
 def test_nothing_of_the_submission_can_be_rendered() -> None:

@@ -28,6 +28,7 @@ from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import load_batch
 from kafka_ingest.steps.plan_batch import plan_batch
+from sandbox.airflow_settings import spark_connection
 from spark_jobs.in_process_runner import InProcessRunner
 from spark_jobs.load_job import load_ports
 from spark_jobs.stage_contexts import stage_context
@@ -39,6 +40,8 @@ RAW = {
     "headers": {"column": "headers"},
     "metadata_columns": {"timestamp_type": "kafka_timestamp_type"},
 }
+
+LOCAL_SPARK = spark_connection("local[2]")
 
 
 @dataclass
@@ -136,7 +139,7 @@ class EveryRunHasEnded:
 
 
 def set_connections(
-    environment: pytest.MonkeyPatch, *, bootstrap: str, database: Mapping[str, Any], master: str = "local[2]"
+    environment: pytest.MonkeyPatch, *, bootstrap: str, database: Mapping[str, Any], spark: str = LOCAL_SPARK
 ) -> None:
     """Sets the three connections that pipelines use by default."""
     connections: dict[str, dict[str, Any]] = {
@@ -149,10 +152,10 @@ def set_connections(
             "password": database["password"],
             "schema": database["dbname"],
         },
-        "SPARK_DEFAULT": {"conn_type": "spark", "host": master},
     }
     for name, values in connections.items():
         environment.setenv(f"AIRFLOW_CONN_{name}", json.dumps(values))
+    environment.setenv("AIRFLOW_CONN_SPARK_DEFAULT", spark)
 
 
 @contextmanager

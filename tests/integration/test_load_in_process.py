@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -29,6 +30,22 @@ def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(
     assert (second["counts"]["rows"], second["ranges"]) == (1, {name: {"1": [5, 6]}})
     expected = [(0, o, f"{2 * o}".encode()) for o in range(5)] + [(1, o, f"{2 * o + 1}".encode()) for o in range(5)]
     assert pipeline.rows("kafka_partition, kafka_offset, payload") == [*expected, (1, 5, b"late")]
+
+
+def test_a_connection_with_a_ca_bundle_of_300_kb_is_loaded_from(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More than Linux lets one variable of a process hold (128 KiB, execve(2)).
+    line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+    kafka = json.loads(os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"])
+    kafka["extra"]["ssl.ca.pem"] = f"-----BEGIN CERTIFICATE-----\n{line}\n-----END CERTIFICATE-----\n" * 2_600
+    assert len(kafka["extra"]["ssl.ca.pem"]) > 300_000
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    name = topic()
+    pipeline.write(name)
+    with produced(producer()) as sender:
+        sender.produce(name, value="a")
+    assert pipeline.load()["counts"]["rows"] == 1
 
 
 def test_the_same_run_again_is_the_same_batch(

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
@@ -140,9 +141,8 @@ def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
     cluster = SparkCluster(tmp_path / "spark", workers=1, cores=2)
     cluster.start()
     try:
-        set_connections(
-            monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, master=cluster.master_url
-        )
+        spark = spark_connection(cluster.master_url, cluster.secret)
+        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, spark=spark)
         done = kafka_ingest("run", "events", "--json")
     finally:
         cluster.destroy()

@@ -15,6 +15,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
+from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
@@ -204,7 +205,9 @@ def test_the_grants_that_it_names_are_all_that_a_load_needs(
 def test_a_broker_that_is_away_hides_no_fault_of_the_database(
     pipeline: PipelineUnderTest, database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_connections(monkeypatch, bootstrap="127.0.0.1:1", database=database, master="spark://127.0.0.1:1")
+    set_connections(
+        monkeypatch, bootstrap="127.0.0.1:1", database=database, spark=spark_connection("spark://127.0.0.1:1")
+    )
     monkeypatch.setattr("kafka_ingest.adapters.preflight_ports._KAFKA_SECONDS", 1.0)
     pipeline.write("orders")
     pipeline.query("DROP SCHEMA kafka_ingest CASCADE")
@@ -219,6 +222,7 @@ def test_a_broker_that_is_away_hides_no_fault_of_the_database(
         "privileges": "pass",
         "target table": "pass",
         "spark": "fail",
+        "spark secret": "warn",
         "python packages": "warn",
     }
     fixes = {row["check"]: row["fix"] for row in rows}
@@ -265,9 +269,8 @@ def test_a_small_job_looks_at_the_packages_of_a_clusters_executors(
     cluster = SparkCluster(tmp_path / "spark", workers=1, cores=2)
     cluster.start()
     try:
-        set_connections(
-            monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, master=cluster.master_url
-        )
+        connection = spark_connection(cluster.master_url, cluster.secret)
+        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, spark=connection)
         _, not_asked = preflight(pipeline)
         code, asked = preflight(pipeline, "--spark")
     finally:

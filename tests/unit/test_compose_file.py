@@ -80,6 +80,7 @@ def test_every_secret_is_required_and_has_no_default() -> None:
     secrets = {match[0]: match[1] for match in VARIABLE.findall(TEXT) if not match[0].endswith("_PORT")}
     assert set(secrets) == {
         "POSTGRES_PASSWORD",
+        "SPARK_SECRET",
         "AIRFLOW_ADMIN_PASSWORD",
         "AIRFLOW_JWT_SECRET",
         "AIRFLOW_SECRET_KEY",
@@ -134,9 +135,17 @@ def test_connections_have_the_form_of_the_sandbox() -> None:
     postgres = json.loads(environment["AIRFLOW_CONN_POSTGRES_DEFAULT"])
     assert json.loads(environment["AIRFLOW_CONN_KAFKA_DEFAULT"]) == json.loads(kafka_connection("kafka:19092"))
     assert json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"]) == json.loads(
-        spark_connection("spark://spark-master:7077")
+        spark_connection("spark://spark-master:7077", secret="${SPARK_SECRET:?see .env.example}")
     )
     assert (postgres["conn_type"], postgres["schema"]) == ("postgres", WAREHOUSE)
+
+
+@pytest.mark.parametrize("service", ["spark-master", "spark-worker"])
+def test_spark_asks_for_the_secret_that_its_connection_has(service: str) -> None:
+    environment = SERVICES[service]["environment"]
+    assert "-Dspark.authenticate=true" in environment["SPARK_DAEMON_JAVA_OPTS"].split()
+    connection = json.loads(SERVICES["airflow-scheduler"]["environment"]["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert environment["_SPARK_AUTH_SECRET"] == connection["extra"]["spark.authenticate.secret"]
 
 
 def test_kafka_has_the_settings_of_the_sandbox() -> None:

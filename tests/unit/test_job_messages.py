@@ -99,6 +99,31 @@ def test_secrets_are_found_by_the_names_of_their_settings() -> None:
     assert sorted(secret_values(kafka, postgres)) == ["1", "2", "3", "4", "5"]
 
 
+def test_a_private_key_is_hidden_in_every_form_whole_or_line_by_line() -> None:
+    lines = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj/gEAAoIBAQC7VJTUt9Us8cKj", "k+shorterlast/line=="]
+    body = "\n".join(lines)
+    key = f"-----BEGIN EC PRIVATE KEY-----\n{body}\n-----END EC PRIVATE KEY-----\n"
+    secrets = secret_values({"ssl.certificate.pem": f"-----BEGIN CERTIFICATE-----\n{'A' * 64}\n{key}"})
+    shown = [
+        key,
+        key.strip(),
+        json.dumps(key),
+        repr({"k": key}),
+        quote(key),
+        quote(key, safe=""),
+        *lines,
+        f"  {lines[1]}\r",
+    ]
+    for form in shown:
+        hidden = scrubbed(f"before {form} after", secrets)
+        assert "***" in hidden, form
+        assert not any(part in hidden for part in ("MIIEvQ", "k+short", "k%2Bshort", "line==", "line%3D")), hidden
+
+
+def test_a_certificate_is_no_secret() -> None:
+    assert secret_values({"ssl.ca.pem": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"}) == []
+
+
 def test_traces_in_the_log_are_scrubbed() -> None:
     formatter = ScrubbedFormatter("%(message)s", [SECRET])
     try:

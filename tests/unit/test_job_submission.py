@@ -6,11 +6,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_ingest.adapters.connections import ConnectionValues
-from kafka_ingest.adapters.job_environment import take_environment
+from kafka_ingest.adapters.job_environment import take_environment, take_spark_secret
 from kafka_ingest.adapters.job_submission import (
     JobConnections,
     JobSubmission,
@@ -51,65 +52,137 @@ def connections(master: str = "local[2]") -> JobConnections:
     )
 
 
-def submission(master: str = "local[2]") -> JobSubmission:
-    return job_submission(SETTINGS, BATCH_ID, connections(master), Path("/tmp/outcome.json"))
+def submission(outcome_file: Path, master: str = "local[2]", **job: Any) -> JobSubmission:
+    settings = replace(SETTINGS, job=replace(SETTINGS.job, **job))
+    return job_submission(settings, BATCH_ID, connections(master), outcome_file)
 
 
-def test_secrets_stand_in_the_environment_and_nowhere_else() -> None:
-    submitted = submission()
+@pytest.fixture
+def outcome(tmp_path: Path) -> Path:
+    return tmp_path / "outcome.json"
+
+
+def test_secrets_stand_in_a_file_of_the_users_own_and_nowhere_else(outcome: Path) -> None:
+    submitted = submission(outcome)
     environment = json.dumps(dict(submitted.env_vars))
-    shown = " ".join([repr(submitted), *spark_submit_command(submitted), *in_process_command(submitted)])
+    shown = " ".join([repr(submitted), *spark_submit_command(submitted), *in_process_command(submitted), environment])
+    [job_file] = outcome.parent.iterdir()
+    assert job_file.stat().st_mode & 0o777 == 0o600
     for secret in SECRETS:
-        assert secret in environment
+        assert secret in job_file.read_text(encoding="utf-8")
         assert secret not in shown
 
 
-def test_the_job_gets_back_what_was_submitted_and_its_children_do_not() -> None:
-    variables = dict(submission().env_vars)
+def test_the_job_gets_back_what_was_submitted_once(outcome: Path) -> None:
+    variables = submission(outcome).env_vars
     environment, outcome_file = take_environment(variables)
     assert environment.kafka["sasl.password"] == SECRETS[0]
     assert environment.kafka["isolation.level"] == "read_committed"
     assert environment.postgres["password"] == SECRETS[1]
     assert environment.job == SETTINGS.job
     assert environment.hold == SETTINGS.plan.hold
-    assert outcome_file == Path("/tmp/outcome.json")
-    assert not any(secret in json.dumps(variables) for secret in SECRETS)
+    assert outcome_file == outcome
+    assert list(outcome.parent.iterdir()) == []
+    with pytest.raises(ConfigError, match="cannot take the settings"):
+        take_environment(variables)
 
 
 def test_a_job_without_its_environment_says_how_to_start_it() -> None:
-    with pytest.raises(ConfigError, match="was started without KAFKA_INGEST_JOB") as caught:
+    with pytest.raises(ConfigError, match="was started without KAFKA_INGEST_JOB_FILE") as caught:
         take_environment({})
     assert "kafka_ingest run" in caught.value.next_command
 
 
-def test_an_environment_of_another_version_is_refused_without_repeating_it() -> None:
-    broken = {"KAFKA_INGEST_JOB": json.dumps({"password": SECRETS[0]}), "KAFKA_INGEST_OUTCOME_FILE": "/tmp/o"}
+def test_a_file_of_another_version_is_refused_without_repeating_it(tmp_path: Path) -> None:
+    job_file = tmp_path / "settings.json"
+    job_file.write_text(json.dumps({"password": SECRETS[0]}))
+    broken = {"KAFKA_INGEST_JOB_FILE": str(job_file), "KAFKA_INGEST_OUTCOME_FILE": "/tmp/o"}
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         take_environment(broken)
     assert SECRETS[0] not in str(caught.value)
 
 
-def test_the_command_names_master_memory_code_and_batch() -> None:
-    command = spark_submit_command(submission())
+def test_the_job_inherits_nothing_of_airflows_settings_and_connections(
+    outcome: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflows = ("AIRFLOW_CONN_WAREHOUSE", "AIRFLOW_VAR_TOKEN", "AIRFLOW__CORE__FERNET_KEY")
+    for name in airflows:
+        monkeypatch.setenv(name, "s3cret-of-airflow")
+    assert {name: submission(outcome).env_vars[name] for name in airflows} == dict.fromkeys(airflows, "")
+
+
+def test_a_local_spark_asks_for_a_secret_that_it_makes_itself(outcome: Path) -> None:
+    submitted = submission(outcome)
+    assert submitted.conf["spark.authenticate"] == "true"
+    assert take_spark_secret(submitted.env_vars) == ""
+
+
+def test_a_clusters_secret_comes_from_its_connection_and_turns_on_encryption(outcome: Path) -> None:
+    spark = replace(connections("spark://m:7077").spark, extra={"spark.authenticate.secret": "s3cret-of-spark"})
+    submitted = job_submission(SETTINGS, BATCH_ID, replace(connections(), spark=spark), outcome)
+    assert {key: value for key, value in submitted.conf.items() if "authenticate" in key or "crypt" in key} == {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.io.encryption.enabled": "true",
+    }
+    assert "s3cret-of-spark" not in " ".join([repr(submitted), *spark_submit_command(submitted)])
+    assert take_spark_secret(submitted.env_vars) == "s3cret-of-spark"
+    assert len(list(outcome.parent.iterdir())) == 1, "the job's settings alone are left"
+
+
+def test_a_cluster_without_a_secret_is_not_asked_for_one(outcome: Path) -> None:
+    submitted = submission(outcome, "spark://m:7077")
+    assert [key for key in submitted.conf if "authenticate" in key or "crypt" in key] == []
+    assert take_spark_secret(submitted.env_vars) == ""
+
+
+def test_a_secret_in_sparks_own_defaults_turns_on_encryption_and_their_choice_stays(
+    outcome: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    lines = "# own\nspark.authenticate true\nspark.authenticate.secret=x\nspark.network.crypto.enabled : false\n"
+    (folder / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+    submitted = submission(outcome, "spark://m:7077")
+    assert {key: value for key, value in submitted.conf.items() if "authenticate" in key or "crypt" in key} == {
+        "spark.authenticate": "true",
+        "spark.io.encryption.enabled": "true",
+    }
+
+
+def test_spark_writes_into_the_jobs_folder_unless_another_is_named(
+    outcome: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    assert submission(outcome).env_vars["SPARK_LOCAL_DIRS"] == str(outcome.parent)
+    assert "SPARK_LOCAL_DIRS" not in submission(outcome, conf=(("spark.local.dir", "/fast"),)).env_vars
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
+    assert "SPARK_LOCAL_DIRS" not in submission(outcome).env_vars
+
+
+def test_the_command_names_master_memory_code_and_batch(outcome: Path) -> None:
+    command = spark_submit_command(submission(outcome))
     assert command[0].endswith("spark-submit")
     assert command[command.index("--master") + 1] == "local[2]"
     assert command[command.index("--name") + 1] == "kafka_ingest.orders"
     assert command[command.index("--driver-memory") + 1] == "2g"
     assert command[command.index("--executor-cores") + 1] == "3"
     assert command[command.index("--py-files") + 1].endswith(".zip")
-    assert command[-5:] == [submission().application, "--pipeline", "orders", "--batch-id", BATCH_ID]
+    assert command[-5:] == [submission(outcome).application, "--pipeline", "orders", "--batch-id", BATCH_ID]
 
 
-def test_a_pipelines_conf_wins_over_the_defaults() -> None:
-    assert submission().conf["spark.task.maxFailures"] == "7"
-    assert submission().conf["spark.ui.enabled"] == "false"
+def test_a_pipelines_conf_wins_over_the_defaults(outcome: Path) -> None:
+    assert submission(outcome).conf["spark.task.maxFailures"] == "7"
+    assert submission(outcome).conf["spark.ui.enabled"] == "false"
 
 
 def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
+    outcome: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kafka_ingest.adapters.spark_startup.class_archive", lambda: Path("/cache/classes.jsa"))
-    local, cluster = submission(), submission("spark://master:7077")
+    local, cluster = submission(outcome), submission(outcome, "spark://master:7077")
     assert local.conf["spark.driver.extraJavaOptions"] == (
         '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile="/cache/classes.jsa"'
     )
@@ -119,17 +192,17 @@ def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
 
 
 @pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
-def test_a_pipelines_own_java_options_stay_alone(key: str) -> None:
+def test_a_pipelines_own_java_options_stay_alone(outcome: Path, key: str) -> None:
     job = replace(SETTINGS.job, conf=((key, "-XX:+UseG1GC"),))
-    own = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections("spark://master:7077"), Path("/tmp/o")).conf
+    own = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections("spark://master:7077"), outcome).conf
     assert {name: value for name, value in own.items() if name.startswith("spark.driver") and "Java" in name} == {
         key: "-XX:+UseG1GC"
     }
     assert own["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> None:
-    local, cluster = submission(), submission("spark://master:7077")
+def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python(outcome: Path) -> None:
+    local, cluster = submission(outcome), submission(outcome, "spark://master:7077")
     assert local.conf["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in cluster.conf
     assert local.env_vars["PYSPARK_PYTHON"] == sys.executable
@@ -137,26 +210,30 @@ def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python() -> No
     assert cluster.env_vars["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_the_jvm_that_only_writes_a_command_line_starts_with_few_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jvm_that_only_writes_a_command_line_starts_with_few_options(
+    outcome: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPARK_LAUNCHER_OPTS", raising=False)
-    assert submission().env_vars["SPARK_LAUNCHER_OPTS"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    assert submission(outcome).env_vars["SPARK_LAUNCHER_OPTS"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
-    assert "SPARK_LAUNCHER_OPTS" not in submission().env_vars
+    assert "SPARK_LAUNCHER_OPTS" not in submission(outcome).env_vars
 
 
-def test_local_workers_find_the_code_that_they_load_before_their_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_workers_find_the_code_that_they_load_before_their_first_task(
+    outcome: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/opt/plugins")
-    local, cluster = submission(), submission("spark://master:7077")
+    local, cluster = submission(outcome), submission(outcome, "spark://master:7077")
     assert local.conf["spark.python.daemon.module"] == "spark_jobs.worker_daemon"
     assert local.env_vars["PYTHONPATH"] == f"{local.py_files}:/opt/plugins"
     assert "spark.python.daemon.module" not in cluster.conf
     assert "PYTHONPATH" not in cluster.env_vars
 
 
-def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver() -> None:
+def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver(outcome: Path) -> None:
     def conf_with(*pairs: tuple[str, str]) -> JobSubmission:
         job = replace(SETTINGS.job, conf=pairs)
-        return job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), Path("/tmp/o"))
+        return job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), outcome)
 
     workers = conf_with(("spark.pyspark.python", "/opt/python"))
     assert workers.conf["spark.pyspark.driver.python"] == sys.executable
@@ -167,12 +244,12 @@ def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver() -> No
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://cluster:443"])
-def test_a_master_that_would_show_the_environment_is_refused(master: str) -> None:
+def test_a_master_that_would_show_the_environment_is_refused(outcome: Path, master: str) -> None:
     with pytest.raises(ConfigError):
-        submission(master)
+        submission(outcome, master)
 
 
-def test_without_spark_the_code_comes_from_the_same_zip() -> None:
-    submitted = submission()
+def test_without_spark_the_code_comes_from_the_same_zip(outcome: Path) -> None:
+    submitted = submission(outcome)
     assert in_process_command(submitted)[0] == sys.executable
     assert in_process_environment(submitted)["PYTHONPATH"] == submitted.py_files

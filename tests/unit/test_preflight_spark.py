@@ -16,7 +16,13 @@ from kafka_ingest.adapters.python_packages import read_report, this_interpreter,
 from kafka_ingest.adapters.spark_preflight import SparkPreflight, likely_cause
 from kafka_ingest.core.preflight import Verdict
 from kafka_ingest.core.preflight_facts import InterpreterFacts, MasterFacts
-from kafka_ingest.core.preflight_spark import OLDEST_PACKAGES, OLDEST_PYTHON, master_result, package_results
+from kafka_ingest.core.preflight_spark import (
+    OLDEST_PACKAGES,
+    OLDEST_PYTHON,
+    authentication_results,
+    master_result,
+    package_results,
+)
 from kafka_ingest.core.settings import JobSettings
 from tests.builders import pipeline_settings
 
@@ -107,9 +113,28 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_report(path) == found
 
 
-def probe(host: str, *, port: int | None = None, conf: tuple[tuple[str, str], ...] = ()) -> SparkPreflight:
+def probe(
+    host: str, *, port: int | None = None, conf: tuple[tuple[str, str], ...] = (), secret: str = ""
+) -> SparkPreflight:
     settings = replace(pipeline_settings("orders"), job=JobSettings(conf=conf))
-    return SparkPreflight(settings, ConnectionValues("spark_default", "spark", host=host, port=port))
+    extra = {"spark.authenticate.secret": secret} if secret else {}
+    return SparkPreflight(settings, ConnectionValues("spark_default", "spark", host=host, port=port, extra=extra))
+
+
+@pytest.mark.parametrize(
+    ("spark", "warnings"),
+    [
+        (probe("local[2]"), 0),
+        (probe("local[2]", conf=(("spark.authenticate", "false"),)), 1),
+        (probe("spark://127.0.0.1:1", secret="s3cret"), 0),
+        (probe("spark://127.0.0.1:1"), 1),
+    ],
+)
+def test_a_spark_that_gives_blocks_to_everybody_is_warned_of(spark: SparkPreflight, warnings: int) -> None:
+    results = list(authentication_results(spark.master()))
+    assert [result.result for result in results] == [Verdict.WARN] * warnings
+    assert "s3cret" not in repr(results)
+    assert all("spark.authenticate.secret" in result.fix for result in results)
 
 
 def test_every_address_of_a_standalone_master_is_tried() -> None:

@@ -133,7 +133,7 @@ class DeadJvm:
 def test_a_jvm_that_was_killed_does_not_hide_what_came_of_the_batch(
     fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SparkContext, "getOrCreate", lambda: DeadJvm(fault))
+    monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: DeadJvm(fault))
     runner = SparkTaskRunner(lambda _: CONTEXT, tasks=1)
     runner.parallelism()
     runner.cancel()

@@ -23,6 +23,8 @@ keepalives_idle keepalives_interval krbsrvname load_balance_hosts max_protocol_v
 passfile require_auth requirepeer ssl_max_protocol_version ssl_min_protocol_version sslcert sslcertmode sslcompression
 sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs tcp_user_timeout
 """
+#: Spark's own name of the property, as master and workers have it.
+SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
 #: Written as ``{"password": ...}`` in an extra it would override the connection's field without a word.
 _FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
@@ -180,6 +182,18 @@ def spark_master_of(values: ConnectionValues) -> str:
     if not master.startswith(("local", "spark://")):
         _refuse(values.conn_id, f"its master is {master or 'empty'}", "local, local[N], local[*] or spark://HOST:PORT")
     return master
+
+
+def spark_secret_of(values: ConnectionValues) -> str:
+    """Give the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
+
+    Raises:
+        ConfigError: It is not a text.
+    """
+    secret = values.extra.get(SPARK_SECRET) or ""
+    if not isinstance(secret, str):
+        _refuse(values.conn_id, f"{SPARK_SECRET} in the extra is not a text", "the cluster's secret in quotes")
+    return secret
 
 
 def _extra_fault(key: str, value: object) -> str:

@@ -21,6 +21,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import kafka_ingest
+from kafka_ingest.adapters.job_folder import own_folder
 
 #: Parts of the package that run on executors or in the driver; Airflow's side stays at home.
 _PARTS = ("core", "steps", "adapters")
@@ -38,7 +39,7 @@ def job_archive(folder: Path | None = None) -> Path:
         folder: Where to keep it; by default a folder of the user's own below the temporary folder.
     """
     sources = {name: path.read_bytes() for name, path in sorted(_entries())}
-    place = folder or _own_folder()
+    place = folder or own_folder()
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"kafka_ingest_job_{_digest(sources)}.zip"
     if not _is_whole(path, sources):
@@ -58,15 +59,6 @@ def _write_whole(path: Path, content: bytes) -> None:
     # mkstemp gives 0600; a Spark worker under another user may have to read it.
     Path(name).chmod(0o644)
     Path(name).replace(path)
-
-
-def _own_folder() -> Path:
-    # Code that is run from a shared folder must not be writable for others: the folder is the user's alone.
-    folder = Path(tempfile.gettempdir()) / f"kafka-ingest-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
-        return Path(tempfile.mkdtemp(prefix="kafka-ingest-"))
-    return folder
 
 
 def _digest(sources: Mapping[str, bytes]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_ingest.adapters.connections import (
@@ -13,11 +13,12 @@ from kafka_ingest.adapters.connections import (
     kafka_settings_of,
     postgres_params_of,
     spark_master_of,
+    spark_secret_of,
 )
 from kafka_ingest.adapters.job_archive import entry_script, job_archive
-from kafka_ingest.adapters.job_environment import JobEnvironment, environment_variables
+from kafka_ingest.adapters.job_environment import JobEnvironment, hand_over, hand_over_spark_secret
 from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.spark_installation import spark_submit
+from kafka_ingest.adapters.spark_installation import default_properties, spark_submit
 from kafka_ingest.adapters.spark_startup import jvm_conf, launcher_options
 from kafka_ingest.core.settings import JobSettings, PipelineSettings
 
@@ -34,8 +35,21 @@ _CONF = {
     # Where spark.cores.max is set, wait for most of the executors: their number decides how the ranges are split.
     "spark.scheduler.minRegisteredResourcesRatio": "0.8",
 }
-#: A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
-_LOCAL_CONF = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+AUTHENTICATE = "spark.authenticate"
+_LOCAL_CONF = {
+    # A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    # Tasks carry passwords, and Spark keeps tasks as blocks, which it serves to everybody on the machine who finds the
+    # port. With this it asks for a secret, which it makes itself (``SecurityManager.initializeAuth``, Spark 4.2).
+    # Nothing is encrypted: the blocks never leave the machine, and ``SPARK_LOCAL_DIRS`` is a folder of this user's own.
+    AUTHENTICATE: "true",
+}
+#: On a cluster that asks for its secret, the same blocks cross the network and may lie on the workers' disks.
+_ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.io.encryption.enabled": "true"}
+_LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
+#: What Airflow's own settings, connections and variables begin with in its environment. The job has no use for them.
+_AIRFLOWS_VARIABLES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 #: Workers that start sooner; the module has to be there before Spark hands out the job's code.
 _LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
@@ -51,7 +65,7 @@ class JobConnections:
 
 @dataclass(frozen=True, slots=True)
 class JobSubmission:
-    """Everything that spark-submit needs. Secrets stand in ``env_vars`` and nowhere else.
+    """Everything that spark-submit needs. It holds no secrets, but the paths of files that do.
 
     Attributes:
         master: Spark master.
@@ -71,7 +85,7 @@ class JobSubmission:
     py_files: str
     application_args: tuple[str, ...]
     conf: Mapping[str, str]
-    env_vars: Mapping[str, str] = field(repr=False)
+    env_vars: Mapping[str, str]
     name: str
     driver_memory: str
     executor_memory: str
@@ -81,13 +95,13 @@ class JobSubmission:
 def job_submission(
     settings: PipelineSettings, batch_id: str, connections: JobConnections, outcome_file: Path
 ) -> JobSubmission:
-    """Puts together the submission of one batch.
+    """Put together the submission of one batch, and write the file with the job's secrets beside the outcome file.
 
     Args:
         settings: The pipeline.
         batch_id: The planned batch.
         connections: Kafka, target database and Spark.
-        outcome_file: A path, not there yet, on the machine of the driver (``adapters/job_outcome.py``).
+        outcome_file: A path, not there yet, in a folder of ``adapters/job_folder.py``.
 
     Raises:
         ConfigError: A connection that cannot be used, or a master that would show the environment.
@@ -98,12 +112,16 @@ def job_submission(
         name=f"kafka_ingest.{settings.pipeline}",
         script="load_batch",
         arguments=("--pipeline", settings.pipeline, "--batch-id", batch_id),
-        variables=environment_variables(_environment(settings, connections), outcome_file),
+        variables=hand_over(_environment(settings, connections), outcome_file)
+        | hand_over_spark_secret(spark_secret_of(connections.spark), outcome_file.parent)
+        | _local_dirs(settings.job, outcome_file.parent),
     )
 
 
 def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
-    """Puts together the submission of the small job that says which packages the executors have; it gets no secrets.
+    """Puts together the submission of the small job that says which packages the executors have.
+
+    Of secrets it gets that of the Spark cluster alone.
 
     Args:
         settings: The pipeline: the job runs on the Python, with the properties and in the memory of its loads.
@@ -130,7 +148,8 @@ def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
 
 def _report_submission(job: JobSettings, spark: ConnectionValues, name: str, report_file: Path) -> JobSubmission:
     arguments = ("--report-file", str(report_file))
-    return _submission(job, spark, name=name, script="report_packages", arguments=arguments, variables={})
+    secret = hand_over_spark_secret(spark_secret_of(spark), report_file.parent)
+    return _submission(job, spark, name=name, script="report_packages", arguments=arguments, variables=secret)
 
 
 def _submission(
@@ -147,7 +166,8 @@ def _submission(
     # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
     own_python = {"spark.pyspark.driver.python": sys.executable}
     own, archive = dict(job.conf), str(job_archive())
-    conf = _CONF | own_python | (_LOCAL_CONF if is_local else {}) | jvm_conf(own, is_local=is_local)
+    conf = _CONF | own_python | (_LOCAL_CONF if is_local else _cluster_conf(job, spark))
+    conf |= jvm_conf(own, is_local=is_local)
     has_own_workers = is_local and "spark.pyspark.python" not in own
     return JobSubmission(
         master=master,
@@ -162,6 +182,7 @@ def _submission(
             **(_local_workers(archive) if has_own_workers else {}),
             # Without it Spark warns about the machine's own name, which the driver does not use.
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
+            **dict.fromkeys([name for name in os.environ if name.startswith(_AIRFLOWS_VARIABLES)], ""),
             **variables,
         },
         name=name,
@@ -169,6 +190,27 @@ def _submission(
         executor_memory=job.executor_memory,
         executor_cores=job.executor_cores,
     )
+
+
+def is_authenticated(job: JobSettings, spark: ConnectionValues) -> bool:
+    """Whether Spark asks for a secret before it serves what tasks carry, as far as this machine's settings tell."""
+    set_here = default_properties() | (_LOCAL_CONF if spark_master_of(spark).startswith("local") else {})
+    if spark_secret_of(spark):
+        set_here |= {AUTHENTICATE: "true"}
+    return (set_here | dict(job.conf)).get(AUTHENTICATE, "false").lower() == "true"
+
+
+def _cluster_conf(job: JobSettings, spark: ConnectionValues) -> dict[str, str]:
+    if not is_authenticated(job, spark):
+        return {}
+    set_elsewhere = default_properties()
+    return {AUTHENTICATE: "true"} | {key: value for key, value in _ENCRYPTED.items() if key not in set_elsewhere}
+
+
+def _local_dirs(job: JobSettings, folder: Path) -> dict[str, str]:
+    """What Spark puts on disk lies in the job's folder, which is deleted with it, unless another place is named."""
+    is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in default_properties() | dict(job.conf)
+    return {} if is_named else {_LOCAL_DIRS_VARIABLE: str(folder)}
 
 
 def spark_submit_command(submission: JobSubmission) -> list[str]:

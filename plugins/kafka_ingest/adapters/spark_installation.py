@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from pathlib import Path
 from kafka_ingest.core.errors import ConfigError
 
 _DEFAULTS_FILE = "spark-defaults.conf"
+_PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:]?\s*(.*?)\s*$")
 
 
 def spark_submit() -> str:
@@ -77,11 +79,12 @@ def conf_folder() -> Path:
     return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
 
 
-def default_properties() -> frozenset[str]:
-    """Gives the names of the properties that ``spark-defaults.conf`` sets; none where it or Spark is missing."""
+def default_properties() -> dict[str, str]:
+    """Give the properties that ``spark-defaults.conf`` sets; none where it or Spark is missing."""
     try:
         lines = (conf_folder() / _DEFAULTS_FILE).read_text(encoding="utf-8").splitlines()
     except (OSError, ConfigError):
-        return frozenset()
+        return {}
     # Java's properties format: the name ends at a blank, at "=" or at ":".
-    return frozenset(words[0] for line in lines if (words := line.replace("=", " ").replace(":", " ").split()))
+    found = [match for line in lines if (match := _PROPERTY.match(line))]
+    return {match[1]: match[2] for match in found}

@@ -7,12 +7,11 @@ import os
 import re
 import socket
 import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from kafka_ingest.adapters.connections import ConnectionValues, spark_master_of
-from kafka_ingest.adapters.job_submission import package_report_submission, spark_submit_command
+from kafka_ingest.adapters.job_folder import job_folder
+from kafka_ingest.adapters.job_submission import is_authenticated, package_report_submission, spark_submit_command
 from kafka_ingest.adapters.python_packages import read_report, this_interpreter
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.preflight_facts import InterpreterFacts, MasterFacts
@@ -44,8 +43,10 @@ class SparkPreflight:
     def master(self) -> MasterFacts:
         """Looks for the master; see the port."""
         master = spark_master_of(self._connection)
+        authenticated = is_authenticated(self._settings.job, self._connection)
         if master.startswith("local"):
-            return MasterFacts(master, is_this_python="spark.pyspark.python" not in dict(self._settings.job.conf))
+            is_this_python = "spark.pyspark.python" not in dict(self._settings.job.conf)
+            return MasterFacts(master, is_this_python=is_this_python, is_authenticated=authenticated)
         # Several masters, of which one leads: spark://one:7077,two:7077.
         answers = {address: _refusal(address) for address in master.removeprefix("spark://").split(",")}
         return MasterFacts(
@@ -53,6 +54,7 @@ class SparkPreflight:
             unreachable=tuple(f"{address}: {refusal}" for address, refusal in answers.items() if refusal),
             reachable=tuple(address for address, refusal in answers.items() if not refusal),
             is_this_python=False,
+            is_authenticated=authenticated,
         )
 
     def this_interpreter(self) -> InterpreterFacts:
@@ -65,8 +67,8 @@ class SparkPreflight:
         Raises:
             ConfigError: spark-submit is missing, or the job failed or got no cores within five minutes.
         """
-        with tempfile.TemporaryDirectory(prefix="kafka_ingest_packages_") as folder:
-            report_file = Path(folder) / "report.json"
+        with job_folder() as folder:
+            report_file = folder / "report.json"
             submission = package_report_submission(self._settings, self._connection, report_file)
             last_words = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
             report = read_report(report_file)

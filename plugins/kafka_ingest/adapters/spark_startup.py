@@ -37,7 +37,7 @@ def jvm_conf(conf: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
         conf: The pipeline's own properties.
         is_local: Tasks run beside the driver, there are no executors.
     """
-    set_elsewhere = default_properties() | conf.keys()
+    set_elsewhere = default_properties().keys() | conf.keys()
     options = {"driver": driver_options(None if "spark.driver.extraClassPath" in set_elsewhere else class_archive())}
     if not is_local:
         options["executor"] = driver_options(None)

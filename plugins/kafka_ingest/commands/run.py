@@ -6,13 +6,12 @@ import argparse
 import os
 import secrets
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kafka_ingest.adapters.connections import ConnectionValues
+from kafka_ingest.adapters.job_folder import job_folder
 from kafka_ingest.adapters.job_outcome import loaded_batch
 from kafka_ingest.adapters.job_submission import (
     JobConnections,
@@ -135,7 +134,8 @@ def _require_job(settings: PipelineSettings, connections: JobConnections, runner
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
     """
-    _command(job_submission(settings, "not planned yet", connections, Path(os.devnull)), runner)
+    with job_folder() as folder:
+        _command(job_submission(settings, "not planned yet", connections, folder / "outcome.json"), runner)
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
@@ -156,8 +156,8 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
 def _load(
     settings: PipelineSettings, batch: Batch, ledger: Ledger, connections: JobConnections, *, runner: str
 ) -> Batch:
-    with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
-        outcome_file = Path(folder) / "outcome.json"
+    with job_folder() as folder:
+        outcome_file = folder / "outcome.json"
         submission = job_submission(settings, batch.batch_id, connections, outcome_file)
         code = _run_job(submission, runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")

@@ -119,12 +119,14 @@ class MasterFacts:
         unreachable: Addresses of the master that refuse a TCP connection, with the reason.
         reachable: Addresses that accept one; both are empty for a local master.
         is_this_python: Whether tasks run on the interpreter that asks: a local master, and no other Python is named.
+        is_authenticated: Whether Spark asks for a secret before it serves what tasks carry, passwords included.
     """
 
     master: str
     unreachable: tuple[str, ...] = ()
     reachable: tuple[str, ...] = ()
     is_this_python: bool = True
+    is_authenticated: bool = True
 
 
 @dataclass(frozen=True, slots=True)

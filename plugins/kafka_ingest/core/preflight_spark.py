@@ -32,6 +32,14 @@ def master_result(master: MasterFacts) -> CheckResult:
     return CheckResult("spark", verdict, f"{master.master}: {'; '.join(master.unreachable)}", fix)
 
 
+def authentication_results(master: MasterFacts) -> Iterator[CheckResult]:
+    """Warn of a Spark that serves the passwords which tasks carry to everybody who reaches its ports."""
+    if not master.is_authenticated:
+        found = f"{master.master}: spark.authenticate is off: who reaches a load's ports can read its passwords"
+        fix = 'the cluster\'s secret in the extra of the Spark connection: {"spark.authenticate.secret": "..."}'
+        yield CheckResult("spark secret", Verdict.WARN, found, f"{fix}; docs/deploying.md, Where secrets lie")
+
+
 def not_looked_at(pipeline: str) -> CheckResult:
     """Says that only a job could tell the packages of the executors."""
     fix = f"python -m kafka_ingest preflight {pipeline} --spark"

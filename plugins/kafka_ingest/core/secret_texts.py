@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 _SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|jaas|\.pem$|private[._-]?key|oauthbearer\.config|user\.info",
+    r"passw|passphrase|secret|token|credential|jaas|key\.pem$|private[._-]?key|oauthbearer\.config|user\.info",
     re.IGNORECASE,
 )
+#: What stands between the two lines that frame a private key in PEM; certificates are public (RFC 7468).
+_KEY_BODY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)-----END ", re.DOTALL)
+#: Shorter lines of a key would hide ordinary words; 16 is below the 64 characters of a PEM line.
+_SHORTEST_LINE = 16
 
 
 def is_secret_name(name: str) -> bool:
@@ -19,8 +23,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def secret_values(*settings: Mapping[str, object]) -> list[str]:
-    """Gives the values of all settings whose names say that they are secret, as text."""
-    return [str(value) for mapping in settings for name, value in mapping.items() if value and is_secret_name(name)]
+    """Give the secrets of settings, as text: values whose names say so, and private keys in whatever value."""
+    pairs = [(name, str(value)) for mapping in settings for name, value in mapping.items() if value]
+    return [text for name, value in pairs for text in _secrets_in(name, value)]
+
+
+def _secrets_in(name: str, value: str) -> list[str]:
+    # Of a key the body alone: its frame is no secret, and a log may show it without the last line break.
+    bodies = [body.strip() for body in _KEY_BODY.findall(value)]
+    return bodies or ([value] if is_secret_name(name) else [])
 
 
 def spellings(secret: str) -> tuple[str, ...]:
@@ -39,9 +50,18 @@ def spellings(secret: str) -> tuple[str, ...]:
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """Gives the text with ``***`` in place of every secret, however it is spelled."""
-    found = {spelling for secret in secrets if secret for spelling in spellings(secret)}
+    """Give the text with ``***`` in place of every secret, however it is spelled, and of every line of a long one."""
+    found = {
+        spelling for secret in secrets if secret for part in _whole_and_lines(secret) for spelling in spellings(part)
+    }
     # The longest first: a secret may be part of another's spelling.
     for spelling in sorted(found, key=len, reverse=True):
         text = text.replace(spelling, "***")
     return text
+
+
+def _whole_and_lines(secret: str) -> Iterator[str]:
+    yield secret
+    lines = secret.splitlines()
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)

@@ -3,6 +3,9 @@
 Airflow masks passwords and values of keys that look sensitive, but not JAAS lines or PEM keys (seen on Airflow 3.3.2),
 and not a password in the spelling that JSON or a URL gives it. So every secret is registered here, in every spelling
 that a log line could show, before anyone else gets it.
+
+The fewer texts the better: Airflow compiles one pattern of all texts anew for each (``SecretsMasker.add_mask``, 3.3.2).
+So a private key is registered whole; that its lines are hidden one by one is up to ``core.secret_texts.scrubbed``.
 """
 
 from __future__ import annotations
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-#: Shorter parts of a secret would mask ordinary words; 16 is below the 64 characters of a PEM line.
-_SHORTEST_PART = 16
 
 _EXAMPLES = {
     "kafka": """--conn-type kafka --conn-extra '{"bootstrap.servers": "HOST:9092"}'""",
@@ -83,8 +84,9 @@ def _values(hook: BaseHook, conn_id: str, conn_type: str) -> ConnectionValues:
             ),
         ) from None
     values = _plain(connection)
-    for secret in secrets_of(values):
-        mask_secret(secret)
+    if secrets := secrets_of(values):
+        # One call is one message to the task's supervisor.
+        mask_secret([*secrets])
     return values
 
 
@@ -110,14 +112,12 @@ def _plain(connection: Connection) -> ConnectionValues:
 
 
 def secrets_of(values: ConnectionValues) -> list[str]:
-    """Lists every text that must never be seen in a log: the secrets, their parts, and each in all its spellings."""
+    """List the texts to mask: the secrets, the passwords in JAAS lines, and each in all its spellings."""
     whole = [values.password or "", *secret_values(values.extra)]
-    parts = [part for secret in whole if secret for part in (secret, *_parts(secret))]
+    parts = [part for secret in whole if secret for part in (secret, *_quoted(secret))]
     return list(dict.fromkeys(spelling for part in parts for spelling in spellings(part)))
 
 
-def _parts(secret: str) -> Iterator[str]:
-    """Gives the password inside a JAAS line, and the lines of a PEM key: a log may show a part alone."""
+def _quoted(secret: str) -> Iterator[str]:
+    """Give what stands in quotes: the password inside a JAAS line may be shown alone."""
     yield from (re.sub(r"\\(.)", r"\1", quoted) for quoted in _QUOTED.findall(secret) if quoted)
-    if "\n" in secret:
-        yield from (line for line in secret.splitlines() if len(line) >= _SHORTEST_PART and "-----" not in line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 
+from kafka_ingest.adapters.job_folder import job_folder
 from kafka_ingest.adapters.job_outcome import loaded_batch, read_phases, require_unlocked
 from kafka_ingest.core.batch import Batch, BatchState
 from kafka_ingest.core.dead_letters import DeadLetterGroup
@@ -135,8 +135,8 @@ class LoadBatchOperator(SparkSubmitOperator):
             return load_summary(batch, phases)
 
     def _load(self, batch: Batch, context: Context) -> tuple[Batch, LoadPhases | None]:
-        with tempfile.TemporaryDirectory(prefix="kafka_ingest_outcome_") as folder:
-            outcome_file = Path(folder) / "outcome.json"
+        with job_folder() as folder:
+            outcome_file = folder / "outcome.json"
             require_unlocked(batch, wiring.ledger(self.pipeline))
             self._prepare(wiring.submission(self.pipeline, batch, outcome_file))
             try:

@@ -100,7 +100,7 @@ def group_mirror(pipeline: PipelineSettings) -> GroupMirror:
 
 
 def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> JobSubmission:
-    """Gives everything that spark-submit needs for a planned batch; secrets stand in ``env_vars`` alone.
+    """Gives everything that spark-submit needs for a planned batch; writes the job's secrets beside the outcome file.
 
     Raises:
         ConfigError: A connection is missing or unusable, or its Spark master would put secrets on a command line.

@@ -9,7 +9,12 @@ from kafka_ingest.core.preflight import CheckResult, Verdict, failed
 from kafka_ingest.core.preflight_database import ledger_result, right_results, server_result, target_results
 from kafka_ingest.core.preflight_facts import DatabaseProbe, PreflightPorts, SparkProbe
 from kafka_ingest.core.preflight_kafka import cluster_result, topic_results
-from kafka_ingest.core.preflight_spark import master_result, not_looked_at, package_results
+from kafka_ingest.core.preflight_spark import (
+    authentication_results,
+    master_result,
+    not_looked_at,
+    package_results,
+)
 from kafka_ingest.core.settings import PipelineSettings
 
 
@@ -65,6 +70,7 @@ def _spark(settings: PipelineSettings, ports: PreflightPorts, *, submit_job: boo
         return
     reached = master_result(master)
     yield reached
+    yield from authentication_results(master)
     if submit_job and reached.result is not Verdict.FAIL:
         yield from _judged("python packages", lambda: package_results(spark.this_interpreter(), spark.executors()))
     elif master.is_this_python:
