@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_ingest.core.staging import Subrange
-from spark_jobs.copy_format import array_literal, bytea_array_literal
 from spark_jobs.decode.decoded import DeadRow
+from spark_jobs.decode.json_values import positions_containing
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 #: Enough for a path and an excerpt; a detail is for a person.
 MAX_DETAIL_CHARACTERS = 500
+
+#: Types of the columns of :func:`dead_letter_rows` and of the two that tell the task; arrays are lists.
+DEAD_LETTER_TYPES = (
+    *("text", "integer", "integer", "bigint", "bigint", "text", "bytea", "bytea", "text[]", "bytea[]", "text", "text"),
+    *("integer", "bigint"),
+)
+
+_RENAMED = "(a header name is stored with U+0000 as \\u0000) "
 
 _TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
@@ -40,12 +49,7 @@ def dead_letter_rows(records: pa.RecordBatch, dead: Sequence[DeadRow], subrange:
     """
     count = len(dead)
     chosen = records.take(pa.array([row.row_index for row in dead], pa.int64()))
-    headers = [
-        _headers(listed, is_readable)
-        for listed, is_readable in zip(
-            chosen.column("headers").to_pylist(), chosen.column("headers_readable").to_pylist(), strict=True
-        )
-    ]
+    names, values, renamed = _headers(chosen)
     return pa.RecordBatch.from_pydict(
         {
             "topic": chosen.column("topic"),
@@ -56,11 +60,11 @@ def dead_letter_rows(records: pa.RecordBatch, dead: Sequence[DeadRow], subrange:
             "record_time_type": _texts(_TIME_TYPES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()),
             "key": chosen.column("key"),
             "value": chosen.column("value"),
-            "header_names": _texts(names for names, _, _ in headers),
-            "header_values": _texts(values for _, values, _ in headers),
+            "header_names": names,
+            "header_values": values,
             "reason": _texts(row.reason.value for row in dead),
             "detail": _texts(
-                storable_detail(note + row.detail) for row, (_, _, note) in zip(dead, headers, strict=True)
+                storable_detail((_RENAMED if index in renamed else "") + row.detail) for index, row in enumerate(dead)
             ),
         }
     )
@@ -70,13 +74,22 @@ def _texts(values: object) -> pa.Array:
     return pa.array(values, pa.string())
 
 
-def _headers(
-    listed: Sequence[Mapping[str, str | bytes | None]] | None, is_readable: bool
-) -> tuple[str | None, str | None, str]:
-    if not is_readable:
-        return None, None, ""
-    names = [str(header["name"]) for header in listed or ()]
-    stored = [storable_text(name) for name in names]
-    values = [value if isinstance(value := header["value"], bytes) else None for header in listed or ()]
-    note = "" if stored == names else "(a header name is stored with U+0000 as \\u0000) "
-    return array_literal(stored), bytea_array_literal(values), note
+def _headers(records: pa.RecordBatch) -> tuple[pa.Array, pa.Array, set[int]]:
+    """Gives names and values as lists, and the rows in which a name had to be written in another way.
+
+    Lists and not objects: of many small headers those would take 50 x the bytes.
+    """
+    headers = records.column("headers")
+    unreadable = pc.invert(records.column("headers_readable"))
+    pairs, offsets = headers.values, headers.offsets
+    names = pc.replace_substring(pairs.field("name"), "\x00", "\\u0000")
+    listed = (pa.ListArray.from_arrays(offsets, values, mask=unreadable) for values in (names, pairs.field("value")))
+    return *listed, _rows_with_nul(headers)
+
+
+def _rows_with_nul(headers: pa.Array) -> set[int]:
+    has_nul = positions_containing(headers.values.field("name"), "\x00", sign=b"\x00")
+    if not has_nul:
+        return set()
+    of_header = pc.list_parent_indices(headers)
+    return set(of_header.take(pa.array(has_nul, pa.int64())).to_pylist())
