@@ -12,23 +12,27 @@ columns, with Arrow's kernels and slices of bytes.
 from __future__ import annotations
 
 import binascii
-import io
 import re
+import struct
 import sys
 from array import array
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.copy_format import CopyData, CopyFormat
+from spark_jobs.copy_format import CopyData, CopyFormat, Pieces
 
 #: Signature, flags, length of the header's extension.
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _NULL_LENGTH = -1
+_NULL_FIELD = _NULL_LENGTH.to_bytes(4, "big", signed=True)
+#: Longer values are no part of a row's template, which is copied with every column.
+_MOST_CONSTANT_BYTES = 1_000
+#: Elements of an array that are Python objects at once.
+_BLOCK = 1_000
 
 _BYTES = pa.large_binary()
 _NO_SEPARATOR = pa.scalar(b"", _BYTES)
@@ -52,17 +56,19 @@ class NotBinaryError(ValueError):
     """A text that names no value of its type, in the spelling that decoding gives."""
 
 
-def binary_format(types: Sequence[str]) -> CopyFormat | None:
+def binary_format(types: Sequence[str], *, arrays_are_lists: bool = False) -> CopyFormat | None:
     """Gives the binary format for columns of these types, or ``None`` when one of them is not written here.
 
-    Not written are arrays, numeric without precision or with more than 16 digits, and domains.
+    Not written are arrays as literals, numeric without precision or with more than 16 digits, and domains.
 
     Args:
         types: Types of the table's columns as ``format_type`` spells them, in the order of the rows' columns. A column
             must hold what ``spark_jobs.decode.decoded.DecodedBatch`` says for its type; a text that does not name a
             value makes ``encode`` raise ``NotBinaryError``.
+        arrays_are_lists: Whether arrays, of text or bytea, are Arrow lists and not literals.
     """
-    fields = [_fields_of(type_name) for type_name in types]
+    lists = _LISTS if arrays_are_lists else {}
+    fields = [lists.get(type_name) or _fields_of(type_name) for type_name in types]
     known = [of for of in fields if of is not None]
     return CopyFormat("FORMAT binary", partial(_encode, known)) if len(known) == len(fields) else None
 
@@ -76,7 +82,7 @@ def _fields_of(type_name: str) -> _Fields | None:
 
 def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> CopyData:
     if not rows.num_rows:
-        return io.BytesIO(_HEADER + _TRAILER)
+        return Pieces(_HEADER, _TRAILER)
     tuples = _Tuples(rows.num_rows, rows.num_columns)
     try:
         for of, column in zip(fields, rows.columns, strict=True):
@@ -86,34 +92,21 @@ def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> CopyData:
                 tuples.add(of(column))
     except (pa.ArrowInvalid, binascii.Error) as error:
         raise NotBinaryError(str(error)) from error
-    return _Pieces(_HEADER, tuples.joined(), _TRAILER)
-
-
-class _Pieces:
-    """Buffers read one after another; joining them would cost as much as joining their fields did."""
-
-    def __init__(self, *pieces: bytes | pa.Buffer) -> None:
-        self._left: deque[memoryview[int]] = deque(memoryview(piece) for piece in pieces)
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Gives the next bytes, fewer than ``size`` only at the end; all of them for a negative size."""
-        taken: list[memoryview[int]] = []
-        while self._left and size != 0:
-            piece = self._left.popleft()
-            if 0 < size < len(piece):
-                self._left.appendleft(piece[size:])
-                piece = piece[:size]
-            taken.append(piece)
-            size -= len(piece) if size > 0 else 0
-        return b"".join(taken)
+    return Pieces(_HEADER, tuples.joined(), _TRAILER)
 
 
 def _is_constant(column: pa.Array) -> bool:
     """Whether all rows hold the same value, as in most columns that tell where a row came from."""
-    # Floats may be equal and yet differ: 0.0 and -0.0.
-    if column.null_count or pa.types.is_floating(column.type) or not column[0].equals(column[-1]):
+    if column.null_count or not _is_comparable(column.type) or column.nbytes > _MOST_CONSTANT_BYTES * len(column):
+        return False
+    if not column[0].equals(column[-1]):
         return False
     return bool(pc.all(pc.equal(column, column[0])).as_py())
+
+
+def _is_comparable(arrow_type: pa.DataType) -> bool:
+    # Floats may be equal and yet differ: 0.0 and -0.0. Arrow compares no lists.
+    return not pa.types.is_floating(arrow_type) and not pa.types.is_list(arrow_type)
 
 
 class _Tuples:
@@ -294,6 +287,28 @@ def _digits(numbers: pa.Array, count: int) -> Sequence[pa.Array]:
         numbers = higher
     return digits
 
+
+def _list(element_oid: int, lists: pa.Array) -> pa.Array:
+    """Arrays of one dimension (``array_recv``, src/backend/utils/adt/arrayfuncs.c of PostgreSQL 18)."""
+    values = lists.values.cast(_BYTES)
+    bounds = zip(lists.offsets.to_pylist(), lists.offsets.to_pylist()[1:], lists.is_valid().to_pylist(), strict=False)
+    fields = (_list_field(element_oid, values[begin:end]) if is_there else None for begin, end, is_there in bounds)
+    return pa.array(fields, _BYTES, size=len(lists))
+
+
+def _list_field(element_oid: int, elements: pa.Array) -> bytes:
+    count = len(elements)
+    if not count:
+        return struct.pack(">iiI", 0, 0, element_oid)
+    field = bytearray(struct.pack(">iiIii", 1, int(elements.null_count > 0), element_oid, count, 1))
+    for block in range(0, count, _BLOCK):  # not all at once: a Python object for each takes many times its bytes
+        for element in elements[block : block + _BLOCK].to_pylist():
+            field += _NULL_FIELD if element is None else len(element).to_bytes(4, "big") + element
+    return bytes(field)
+
+
+#: With the oid of the elements' type, which for built-in types never changes (``pg_type.dat``).
+_LISTS: Mapping[str, _Fields] = {"text[]": partial(_list, 25), "bytea[]": partial(_list, 17)}
 
 _FIELDS: Mapping[str, _Fields] = {
     "boolean": _boolean,

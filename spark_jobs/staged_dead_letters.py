@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_ingest.core.staging import Subrange
-from spark_jobs.copy_format import array_literal, bytea_array_literal
 from spark_jobs.decode.decoded import DeadRow
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 #: Enough for a path and an excerpt; a detail is for a person.
 MAX_DETAIL_CHARACTERS = 500
+
+#: Types of the columns of :func:`dead_letter_rows` and of the two that tell the task; arrays are lists.
+DEAD_LETTER_TYPES = (
+    *("text", "integer", "integer", "bigint", "bigint", "text", "bytea", "bytea", "text[]", "bytea[]", "text", "text"),
+    *("integer", "bigint"),
+)
+
+_RENAMED = "(a header name is stored with U+0000 as \\u0000) "
+_RENAMED_ASCII = "(a header name is stored with all but ASCII as escapes) "
 
 _TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
@@ -45,12 +54,8 @@ def dead_letter_rows(
     """
     count = len(dead)
     chosen = records.take(pa.array([row.row_index for row in dead], pa.int64()))
-    headers = [
-        _headers(listed, is_readable, is_ascii)
-        for listed, is_readable in zip(
-            chosen.column("headers").to_pylist(), chosen.column("headers_readable").to_pylist(), strict=True
-        )
-    ]
+    names, values, renamed = _headers(chosen, is_ascii=is_ascii)
+    note = _RENAMED_ASCII if is_ascii else _RENAMED
     return pa.RecordBatch.from_pydict(
         {
             "topic": chosen.column("topic"),
@@ -61,12 +66,12 @@ def dead_letter_rows(
             "record_time_type": _texts(_TIME_TYPES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()),
             "key": chosen.column("key"),
             "value": chosen.column("value"),
-            "header_names": _texts(names for names, _, _ in headers),
-            "header_values": _texts(values for _, values, _ in headers),
+            "header_names": names,
+            "header_values": values,
             "reason": _texts(row.reason.value for row in dead),
             "detail": _texts(
-                storable_detail(note + row.detail, is_ascii=is_ascii)
-                for row, (_, _, note) in zip(dead, headers, strict=True)
+                storable_detail((note if index in renamed else "") + row.detail, is_ascii=is_ascii)
+                for index, row in enumerate(dead)
             ),
         }
     )
@@ -76,14 +81,20 @@ def _texts(values: object) -> pa.Array:
     return pa.array(values, pa.string())
 
 
-def _headers(
-    listed: Sequence[Mapping[str, str | bytes | None]] | None, is_readable: bool, is_ascii: bool
-) -> tuple[str | None, str | None, str]:
-    if not is_readable:
-        return None, None, ""
-    names = [str(header["name"]) for header in listed or ()]
-    stored = [storable_text(name, is_ascii=is_ascii) for name in names]
-    values = [value if isinstance(value := header["value"], bytes) else None for header in listed or ()]
-    written = "all but ASCII as escapes" if is_ascii else "U+0000 as \\u0000"
-    note = "" if stored == names else f"(a header name is stored with {written}) "
-    return array_literal(stored), bytea_array_literal(values), note
+def _headers(records: pa.RecordBatch, *, is_ascii: bool) -> tuple[pa.Array, pa.Array, set[int]]:
+    """Gives names and values as lists, and the rows in which a name had to be written in another way.
+
+    Lists and not objects: of many small headers those would take 50 x the bytes.
+    """
+    headers = records.column("headers")
+    unreadable = pc.invert(records.column("headers_readable"))
+    pairs, offsets = headers.values, headers.offsets
+    original = pairs.field("name")
+    stored = _ascii_names(original) if is_ascii else pc.replace_substring(original, "\x00", "\\u0000")
+    listed = (pa.ListArray.from_arrays(offsets, part, mask=unreadable) for part in (stored, pairs.field("value")))
+    renamed = pc.list_parent_indices(headers).filter(pc.not_equal(stored, original))
+    return *listed, set(renamed.to_pylist())
+
+
+def _ascii_names(names: pa.Array) -> pa.Array:
+    return pa.array((storable_text(name, is_ascii=True) for name in names.to_pylist()), pa.string())

@@ -30,12 +30,15 @@ from spark_jobs.copy_binary import NotBinaryError, binary_format
 from spark_jobs.copy_format import CSV, CopyFormat
 from spark_jobs.decode.decoded import DeadRow, DecodedBatch
 from spark_jobs.stage_context import StageContext
-from spark_jobs.staged_dead_letters import dead_letter_rows
+from spark_jobs.staged_dead_letters import DEAD_LETTER_TYPES, dead_letter_rows
 from spark_jobs.violations import Violations, refused_row
 
 _FOUND_BY_SELECT = {errorcodes.NOT_NULL_VIOLATION, errorcodes.CHECK_VIOLATION}
 
 _COPY_BUFFER_BYTES = 1 << 16
+
+#: Not as text: a record above 512 MB would be more than 1 GB of hexadecimal digits, which no field holds.
+_DEAD_LETTER_FORMAT = binary_format(DEAD_LETTER_TYPES, arrays_are_lists=True) or CSV
 
 _TAG_TYPES = {"stage_task": "integer", "stage_attempt": "bigint"}
 
@@ -104,10 +107,14 @@ class StagingWriter:
         """
         if not dead:
             return
-        rows = self._tagged(dead_letter_rows(records, dead, subrange))
-        if self._refusal(lambda: self._copy(self._dead_letters, rows)):
+
+        def copy(*, is_ascii: bool) -> None:
+            rows = self._tagged(dead_letter_rows(records, dead, subrange, is_ascii=is_ascii))
+            self._copy(self._dead_letters, rows, _DEAD_LETTER_FORMAT if self._reads_utf8 else CSV)
+
+        if self._refusal(lambda: copy(is_ascii=False)):
             # The database's encoding cannot hold a detail or the name of a header (22P05).
-            self._copy(self._dead_letters, self._tagged(dead_letter_rows(records, dead, subrange, is_ascii=True)))
+            copy(is_ascii=True)
 
     def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], subrange: Subrange) -> None:
         """Stages the identities of records that are only counted, as far as the batch replaces what they were before.

@@ -21,7 +21,10 @@ MAX_SCALE = 16_383
 # Exponents are cut here: far beyond every limit, small enough for arithmetic on the size of any message.
 _EXPONENT_BOUND = 10**12
 
-_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]*))?")
+_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)0*+([0-9]*))?")
+
+# More zeros than this are not written out. Numbers of 16 digits, which may travel in binary, never have more.
+_MOST_ZEROS = 16
 
 # RE2 allows no more repetitions than this; longer numbers are read the exact way.
 _QUICK_DIGITS = 500
@@ -70,6 +73,19 @@ class DecimalText:
         """Whether the number has at most so many digits before and, but for zeros, after the point."""
         return self.integer_digits <= integer_digits and self.needed_scale <= scale
 
+    def input_text(self, *, max_scale: int) -> str:
+        """Writes the number as :meth:`plain` does, with an exponent where that would add many zeros.
+
+        ``1e131071`` is eight characters and would become 131,072. PostgreSQL reads either to the same value with the
+        same number of digits after the point (``set_var_from_str``, src/backend/utils/adt/numeric.c of 18).
+        """
+        scale = min(max(-self.exponent, 0), max_scale)
+        zeros = max(self.exponent if self.digits else 0, scale - len(self.digits))
+        if zeros <= _MOST_ZEROS:
+            return self.plain(max_scale=max_scale)
+        digits = self.digits[: scale + self.exponent or None] if self.exponent < 0 else self.digits
+        return f"{'-' if self.negative else ''}{digits or '0'}e{max(self.exponent, -scale)}"
+
     def plain(self, *, max_scale: int) -> str:
         """Writes the number without exponent; zeros beyond ``max_scale`` are left out. Only for a number that fits."""
         scale = min(max(-self.exponent, 0), max_scale)
@@ -98,16 +114,16 @@ class NumericRule:
         number = f"-?{integer}{fraction}"
         return f'^(?:{number}|"{number}")$'
 
-    def exact(self, raw: str) -> str:
-        """Gives the number as PostgreSQL's input text, without exponent."""
+    def exact(self, raw: bytes) -> str:
+        """Gives the number as PostgreSQL's input text, never much longer than it is written."""
         expected = f"a number for {self._expected}"
-        text = string_value(raw, expected) if raw[0] == '"' else number_text(raw, expected)
+        text = string_value(raw, expected) if raw[:1] == b'"' else number_text(raw, expected)
         number = DecimalText.parse(text)
         if number is None:
             raise wrong_type(expected, described(raw))
         if not number.fits(integer_digits=self._integer_digits, scale=self._scale):
-            raise out_of_range(f"a number that {self._expected} holds exactly", excerpt(text))
-        return number.plain(max_scale=self._scale)
+            raise out_of_range(f"a number that {self._expected} holds exactly", excerpt(raw))
+        return number.input_text(max_scale=self._scale)
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Takes plain numbers within the limits as they are written."""

@@ -11,11 +11,14 @@ import pyarrow.compute as pc
 
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.json_values import positions
+from spark_jobs.decode.json_values import positions, positions_containing
 from spark_jobs.decode.misfits import Misfit, excerpt, unsupported_text
 from spark_jobs.decode.parts import DecodedPart
 
-_NO_HEADERS = "[]"
+_NO_HEADERS = b"[]"
+
+#: Headers that are Python objects at once; each takes 300 bytes.
+_BLOCK = 1_000
 
 
 class Headers:
@@ -34,11 +37,9 @@ class Headers:
         headers = batch.column("headers")
         cells = [_NO_HEADERS] * len(headers)
         for row, pairs in _pairs_by_row(headers):
-            # msgspec writes bytes as base64 (RFC 4648, with padding).
-            cells[row] = msgspec.json.encode([{"key": name, "value": value} for name, value in pairs]).decode()
-            bad_name = next((name for name, _ in pairs if "\x00" in name), None)
-            if bad_name is not None:
-                misfits.setdefault(row, unsupported_text(f"the header name {excerpt(bad_name)}").at(self._plan.place))
+            cells[row] = _json(pairs)
+        for row, name in _names_with_nul(headers):
+            misfits.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
         return DecodedPart((pa.array(cells, pa.string()),), misfits)
 
     def _unreadable(self) -> Misfit:
@@ -46,9 +47,32 @@ class Headers:
         return Misfit(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
 
 
-def _pairs_by_row(headers: pa.Array) -> Iterator[tuple[int, list[tuple[str, bytes | None]]]]:
-    rows = positions(headers.is_valid())
-    pairs = headers.flatten()
-    names_and_values = zip(pairs.field("name").to_pylist(), pairs.field("value").to_pylist(), strict=True)
-    for row, count in zip(rows, pc.list_value_length(headers).drop_null().to_pylist(), strict=True):
-        yield row, list(islice(names_and_values, count))
+def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
+    # msgspec writes bytes as base64 (RFC 4648, with padding).
+    text = bytearray()
+    while block := [{"key": name, "value": value} for name, value in islice(pairs, _BLOCK)]:
+        text += b"," + msgspec.json.encode(block)[1:-1]
+    return b"[" + text[1:] + b"]"
+
+
+def _pairs_by_row(headers: pa.Array) -> Iterator[tuple[int, Iterator[tuple[str, bytes | None]]]]:
+    names_and_values = _pairs(headers.flatten())
+    counts = pc.list_value_length(headers).drop_null().to_pylist()
+    for row, count in zip(positions(headers.is_valid()), counts, strict=True):
+        yield row, islice(names_and_values, count)
+
+
+def _pairs(pairs: pa.Array) -> Iterator[tuple[str, bytes | None]]:
+    names, values = pairs.field("name"), pairs.field("value")
+    for block in range(0, len(pairs), _BLOCK):
+        some = slice(block, block + _BLOCK)
+        yield from zip(names[some].to_pylist(), values[some].to_pylist(), strict=True)
+
+
+def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
+    names = headers.flatten().field("name")
+    has_nul = pa.array(positions_containing(names, "\x00", sign=b"\x00"), pa.int64())
+    if len(has_nul):
+        yield from zip(
+            pc.list_parent_indices(headers).take(has_nul).to_pylist(), names.take(has_nul).to_pylist(), strict=True
+        )

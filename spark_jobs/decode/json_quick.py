@@ -55,7 +55,7 @@ class QuickReader:
         sheet = Sheet(self._columns)
         texts = documents
         if self._has_root_column:
-            texts = [document.strip(WHITE_SPACE.encode()) for document in documents]
+            texts = [document.strip(WHITE_SPACE) for document in documents]
         self._root.fill(texts, sheet)
         return sheet
 

@@ -11,17 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.decode.decimals import MAX_INTEGER_DIGITS, MAX_SCALE, DecimalText
-from spark_jobs.decode.json_values import positions, positions_containing, raw_texts
+from spark_jobs.decode.json_values import JSON_STRING, positions, positions_containing, raw_texts
 from spark_jobs.decode.misfits import excerpt, out_of_range, unsupported_text
 from spark_jobs.decode.value_rules import QuickColumn
 
-_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
-_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
+# Shorter numbers are within the limits: the first beyond them are 1e131072 and 1e-16384.
+_STRING_OR_LONG_NUMBER = re.compile(JSON_STRING + rb"|-?[0-9][0-9.eE+-]{7,}+")
 
 # A number beyond numeric's limits is written with four digits of exponent or with thousands of digits: with three
 # digits of exponent it would need more than 15,000 characters.
 _LONG_EXPONENT = r"(?:^|[:,\[\s])-?[0-9.]+[eE][+-]?[0-9]{4}"
 _MANY_BYTES = 15_000
+
+_QUOTE = ord('"')
 
 
 class JsonbRule:
@@ -33,13 +36,13 @@ class JsonbRule:
 
     quick_type: Any = msgspec.Raw
 
-    def exact(self, raw: str) -> str:
+    def exact(self, raw: bytes) -> bytes:
         """Gives the text back when jsonb can hold it."""
-        if "\\u0000" in raw and any(escape == "\\u0000" for escape in _ESCAPE.findall(raw)):
-            raise unsupported_text(f"one in the JSON value {excerpt(raw)}")
-        for token in _STRING_OR_NUMBER.findall(raw):
-            if token[0] != '"' and not _is_numeric(token):
-                raise out_of_range("JSON numbers within the limits of numeric", excerpt(token))
+        if b"\\u0000" in raw and any(escape[0] == b"\\u0000" for escape in _ESCAPE.finditer(raw)):
+            raise unsupported_text(f"{excerpt(raw)} (one is in the JSON value)")
+        for token in _STRING_OR_LONG_NUMBER.finditer(raw):
+            if raw[token.start()] != _QUOTE and not _is_numeric(token[0].decode("ascii")):
+                raise out_of_range("JSON numbers within the limits of numeric", excerpt(token[0]))
         return raw
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:

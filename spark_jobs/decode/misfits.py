@@ -43,6 +43,13 @@ def unsupported_text(found: str) -> Misfit:
 
 
 def excerpt(payload: str | bytes) -> str:
-    """Quotes the beginning of a payload with everything escaped that is not plain printable text."""
-    more = "…" if len(payload) > _EXCERPT_CHARACTERS else ""
-    return f"{payload[:_EXCERPT_CHARACTERS]!r}{more}"
+    """Quotes the beginning of a payload as it stands in the record; only what is not printable is escaped."""
+    beginning = payload[: 4 * (_EXCERPT_CHARACTERS + 1)]  # UTF-8 takes four bytes a character at most
+    text = beginning if isinstance(beginning, str) else beginning.decode("utf-8", "backslashreplace")
+    more = "…" if len(text) > _EXCERPT_CHARACTERS else ""
+    return printable(text[:_EXCERPT_CHARACTERS]) + more
+
+
+def printable(text: str) -> str:
+    """Escapes each character that is not printable, such as a line break or one that turns the writing direction."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -29,11 +29,11 @@ class BooleanRule:
 
     quick_type: Any = bool | None
 
-    def exact(self, raw: str) -> bool:
+    def exact(self, raw: bytes) -> bool:
         """Gives the boolean."""
-        if raw not in ("true", "false"):
+        if raw not in (b"true", b"false"):
             raise wrong_type("true or false", described(raw))
-        return raw == "true"
+        return raw == b"true"
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Takes what msgspec decoded."""
@@ -52,7 +52,7 @@ class IntegerRule:
         self._arrow = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
         self.quick_type: Any = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)] | None
 
-    def exact(self, raw: str) -> int:
+    def exact(self, raw: bytes) -> int:
         """Gives the integer; the number is read as decimal text, so none is too large to be exact."""
         number = DecimalText.parse(number_text(raw, self._expected))
         if number is None or not number.fits(integer_digits=19, scale=0):
@@ -84,7 +84,7 @@ class FloatRule:
         self._safe_characters = _SAFE_CHARACTERS[bits]
         self._arrow = pa.float32() if self._is_single else pa.float64()
 
-    def exact(self, raw: str) -> float:
+    def exact(self, raw: bytes) -> float:
         """Gives the float; minus zero keeps its sign."""
         text = number_text(raw, f"a number for {self._name}")
         cell = _single(float(text)) if self._is_single else float(text)

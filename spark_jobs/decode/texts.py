@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.core.dead_letters import DeadLetterReason
-from spark_jobs.decode.json_values import positions, positions_containing, string_value
+from spark_jobs.decode.json_values import described, positions, positions_containing, string_value
 from spark_jobs.decode.misfits import Misfit, excerpt, unsupported_text, wrong_type
 from spark_jobs.decode.value_rules import QuickColumn
 
@@ -26,18 +26,19 @@ class TextRule:
     def __init__(self, length: int | None = None) -> None:
         self._length = length
 
-    def exact(self, raw: str) -> str:
+    def exact(self, raw: bytes) -> str:
         """Gives the string's characters."""
-        return self.check(string_value(raw, "a string"))
-
-    def check(self, text: str) -> str:
-        """Gives the text back when PostgreSQL can hold all of it; raises ``Misfit`` otherwise."""
-        if "\x00" in text:
-            raise unsupported_text(f"{excerpt(text)} with one at character {text.index(chr(0)) + 1}")
-        if self._length is not None and len(text) > self._length:
-            expected = f"at most {self._length} characters"
-            raise Misfit(DeadLetterReason.TOO_LONG, f"expected {expected}, found {len(text)}: {excerpt(text)}")
+        text = string_value(raw, "a string")
+        self.check(text, raw)
         return text
+
+    def check(self, text: str, written: str | bytes) -> None:
+        """Raises ``Misfit`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
+        if "\x00" in text:
+            raise unsupported_text(f"{excerpt(written)} (one is character {text.index(chr(0)) + 1})")
+        if self._length is not None and len(text) > self._length:
+            found = f"{excerpt(written)} ({len(text)} characters)"
+            raise Misfit(DeadLetterReason.TOO_LONG, f"expected at most {self._length} characters, found {found}")
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Takes what msgspec decoded, checked as a column."""
@@ -57,11 +58,11 @@ class UuidRule:
 
     quick_type: Any = str | None
 
-    def exact(self, raw: str) -> str:
+    def exact(self, raw: bytes) -> str:
         """Gives the text as it is written."""
         text = string_value(raw, "a UUID")
         if not _UUID.fullmatch(text):
-            raise wrong_type("a UUID", f"the string {excerpt(text)}")
+            raise wrong_type("a UUID", described(raw))
         return text
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
@@ -75,12 +76,12 @@ class ByteaRule:
 
     quick_type: Any = str | None
 
-    def exact(self, raw: str) -> bytes:
+    def exact(self, raw: bytes) -> bytes:
         """Gives the bytes."""
         text = string_value(raw, "a base64 string")
         data = _base64(text)
         if data is None:
-            raise wrong_type("a base64 string", f"the string {excerpt(text)}")
+            raise wrong_type("a base64 string", described(raw))
         return data
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.decode.json_values import positions, string_value
+from spark_jobs.decode.json_values import described, positions, string_value
 from spark_jobs.decode.misfits import excerpt, out_of_range, wrong_type
 from spark_jobs.decode.value_rules import QuickColumn
 
@@ -52,20 +52,20 @@ class TimeRule:
         self._shape = re.compile(shape)
         self._rewrite = rewrite
 
-    def exact(self, raw: str) -> str:
+    def exact(self, raw: bytes) -> str:
         """Gives PostgreSQL's input text for exactly the named value."""
         text = string_value(raw, self._expected)
         if self._plain.fullmatch(text):
             return text
         parts = self._shape.fullmatch(text)
         if not parts:
-            raise wrong_type(self._expected, f"the string {excerpt(text)}")
+            raise wrong_type(self._expected, described(raw))
         try:
             return self._rewrite(parts)
         except OverflowError as error:
-            raise out_of_range(self._expected, f"{excerpt(text)}: {error}") from None
+            raise out_of_range(self._expected, f"{excerpt(raw)} ({error})") from None
         except ValueError as error:
-            raise wrong_type(self._expected, f"{excerpt(text)}: {error}") from None
+            raise wrong_type(self._expected, f"{excerpt(raw)} ({error})") from None
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Takes plain texts as they are."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-#: A value as Arrow takes it; its Arrow type is that of ``decoded.arrow_type``.
+#: A value as Arrow takes it; its Arrow type is that of ``decoded.arrow_type``. Bytes in a text column are UTF-8.
 Cell = bool | int | float | str | bytes
 
 
@@ -36,7 +36,7 @@ class ValueRule(Protocol):
     def quick_type(self) -> Any:
         """The type that msgspec decodes a field to before :meth:`quick`; None is always allowed beside it."""
 
-    def exact(self, raw: str) -> Cell:
+    def exact(self, raw: bytes) -> Cell:
         """Reads one JSON value that is not null, without white space around it.
 
         Raises:

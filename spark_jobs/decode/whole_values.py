@@ -48,7 +48,8 @@ class WholeText:
         texts = _without_rows(values, misfits).cast(pa.string())
         for row in self._rule.doubtful(texts):
             try:
-                self._rule.check(texts[row].as_py())
+                text = texts[row].as_py()
+                self._rule.check(text, text)
             except Misfit as misfit:
                 misfits[row] = misfit.at(self._plan.place)
         return DecodedPart((texts,), misfits)
@@ -74,7 +75,7 @@ class WholeJson:
         rows, cells = [], []
         for row in sorted(doubtful):
             try:
-                cells.append(self._rule.exact(str(checked_document(values[row].as_py()), "utf-8")))
+                cells.append(self._rule.exact(checked_document(values[row].as_py())))
                 rows.append(row)
             except Misfit as misfit:
                 misfits[row] = misfit.at(self._plan.place)

@@ -23,6 +23,7 @@ from kafka_ingest.core.column_types import parse_column_type
 from spark_jobs.copy_binary import binary_format
 from spark_jobs.copy_format import CSV, CopyFormat
 from spark_jobs.decode.column_plan import ColumnPlan
+from spark_jobs.decode.decimals import MAX_SCALE, DecimalText
 from spark_jobs.decode.json_columns import JsonColumns
 from spark_jobs.decode.json_documents import MAX_NESTING
 
@@ -69,6 +70,14 @@ class Table:
 def table(database: dict[str, Any]) -> Iterator[Table]:
     with closing(psycopg2.connect(**database)) as connection:
         yield Table(connection)
+
+
+def test_a_number_with_an_exponent_reads_as_if_it_were_written_out(table: Table) -> None:
+    numbers = ["1e131071", "-12e40", "1e-16383", "1.50e-30", "0." + "0" * 16_380 + "5000", "7e17", "-3e-18"]
+    plain = [DecimalText.parse(number).plain(max_scale=MAX_SCALE) for number in numbers]  # type: ignore[union-attr]
+    found, written = table.read_back("numeric", *numbers), table.read_back("numeric", *plain)
+    assert [str(value) for value in found] == [str(value) for value in written]
+    assert [f"{value:f}" for value in found] == plain
 
 
 def at(*parts: int, minutes: int = 0) -> datetime:
@@ -138,6 +147,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "integer[]": {"[]": [], "[1, null, -3]": [1, None, -3]},
     "boolean[]": {"[true, false, null]": [True, False, None]},
     "double precision[]": {"[0.1, 5e-324, -1e22]": [0.1, 5e-324, -1e22]},
+    "numeric[]": {"[1e131071, -1.50e-30, null]": [Decimal(10) ** 131_071, Decimal("-1.50e-30"), None]},
     "numeric(5,2)[]": {'[1.50, "2.5"]': [Decimal("1.50"), Decimal("2.50")]},
     "text[]": {
         r'["", "NULL", "null", null, "a,b", "{x}", "q\"", "\\", " s ", "\n"]':

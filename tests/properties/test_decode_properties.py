@@ -196,7 +196,11 @@ def test_a_decimal_text_is_read_and_written_without_a_change(text: str) -> None:
     number = DecimalText.parse(text)
     assert number is not None
     if number.fits(integer_digits=1_000, scale=1_000):
-        assert Decimal(number.plain(max_scale=1_000)) == Decimal(text)
+        plain, input_text = number.plain(max_scale=1_000), number.input_text(max_scale=1_000)
+        assert Decimal(plain) == Decimal(input_text) == Decimal(text)
+        # PostgreSQL shows as many digits after the point as either text has, so they must be the same number.
+        assert max(-int(Decimal(plain).as_tuple().exponent), 0) == max(-int(Decimal(input_text).as_tuple().exponent), 0)
+        assert len(input_text) <= len(text) + 20
 
 
 def is_storable(text: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.copy_format import array_literal, bytea_array_literal, encode, hex_text
+from spark_jobs.copy_format import array_literal, encode, hex_bytes, hex_text
 from spark_jobs.decode.decoded import RECORD_TIME
 
 
@@ -14,7 +14,7 @@ def encoded(values: list[Any], arrow_type: pa.DataType) -> bytes:
     # A second column keeps a lone NULL visible: it is the empty field before the comma.
     ones = pa.array([1] * len(values), pa.int16())
     batch = pa.RecordBatch.from_arrays([pa.array(values, arrow_type), ones], names=["v", "one"])
-    return encode(batch).getvalue()
+    return encode(batch).read()
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,8 @@ def test_a_type_without_exact_text_is_refused() -> None:
 
 
 def test_array_literals_quote_every_element() -> None:
-    assert array_literal([]) == "{}"
-    assert array_literal(["a", None, "", "NULL", 'q"', "b\\", "c,{}"]) == ('{"a",NULL,"","NULL","q\\"","b\\\\","c,{}"}')
-    assert bytea_array_literal([b"\x00\x5c", None, b""]) == '{"\\\\x005c",NULL,"\\\\x"}'
+    assert array_literal([]) == b"{}"
+    assert array_literal([b"a", None, b"", b"NULL", b'q"', b"b\\", b"c,{}"]) == (
+        b'{"a",NULL,"","NULL","q\\"","b\\\\","c,{}"}'
+    )
+    assert array_literal([hex_bytes(b"\x00\x5c"), hex_bytes(b"")]) == b'{"\\\\x005c","\\\\x"}'

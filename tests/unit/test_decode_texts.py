@@ -139,6 +139,6 @@ def test_json_null_is_no_value_for_a_typed_jsonb_column() -> None:
 
 
 def test_a_detail_escapes_what_it_quotes() -> None:
-    detail = read_misfit_or_value("uuid", '"\\u202e\\u0007\\u0000"').detail
+    detail = read_misfit_or_value("uuid", '"\u202e\u2028\x7f\\u0000"').detail
     assert detail.isprintable()
-    assert r"\u202e\x07\x00" in detail
+    assert detail.endswith(r'found the string "\u202e\u2028\x7f\u0000"')

@@ -1,0 +1,195 @@
+"""What one record costs, whatever it holds: time that grows no more than its size, and memory of a few times its size.
+
+Growth and not time is looked at, so that a busy machine changes nothing: at four times the size, linear work takes four
+times as long and quadratic work sixteen times.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.core.settings import (
+    BatchSettings,
+    ColumnSettings,
+    KeyFormat,
+    KeySettings,
+    ValueFormat,
+    ValueSettings,
+)
+from kafka_ingest.core.staging import Subrange
+from kafka_ingest.core.target_shape import written_columns
+from spark_jobs.copy_binary import binary_format
+from spark_jobs.copy_format import CSV, CopyFormat
+from spark_jobs.decode.record_decoder import RecordDecoder
+from spark_jobs.staged_dead_letters import DEAD_LETTER_TYPES, dead_letter_rows
+from tests.builders import batch_settings
+from tests.decoding import BATCH_ID, batch_of, json_settings, record, target_of
+from tests.hostile_records import HOSTILE
+
+SMALL, LARGE = 16_384, 65_536
+MOST_GROWTH = 8.0
+#: Below this a ratio says more about the clock than about growth; quadratic work of any weight is far above.
+SHORTEST_SECONDS = 0.005
+#: No busy machine makes so much of 64 KB: there is no use in trying again.
+HOPELESS_SECONDS = 2.0
+
+MEMORY_BYTES = 65_536
+MOST_TIMES_THE_RECORD = 10
+#: Blocks of objects, buffers and patterns, which do not grow with the record.
+CONSTANT_BYTES = 1_000_000
+
+# Every rule, and arrays of each kind of text that an element becomes.
+TYPES = (
+    "boolean", "bigint", "real", "double precision", "numeric", "numeric(12,2)", "text", "varchar(10)", "date",
+    "timestamptz", "uuid", "jsonb", "bytea", "integer[]", "numeric[]", "text[]", "bytea[]", "timestamptz[]",
+)  # fmt: skip
+
+_SUBRANGE = Subrange(0, "orders", 0, 3, 0, 1)
+_DEAD_LETTERS = binary_format(DEAD_LETTER_TYPES[:-2], arrays_are_lists=True)
+
+
+class Pipeline:
+    """Settings, and how a hostile value becomes a record of theirs."""
+
+    def __init__(self, settings: BatchSettings, record_of: Callable[[bytes], pa.RecordBatch]) -> None:
+        self._decoder = RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+        self._formats = [CSV]
+        if binary := binary_format([parse_column_type(column.type).sql for column in written_columns(settings)]):
+            self._formats.append(binary)
+        self.record_of = record_of
+
+    def load(self, records: pa.RecordBatch) -> None:
+        """Does everything that a task does with records, up to the socket."""
+        decoded = self._decoder.decode(records, generation=0)
+        if decoded.row_index:
+            for copy_format in self._formats:
+                _read(copy_format, decoded.columns)
+        if decoded.dead:
+            assert _DEAD_LETTERS is not None
+            _read(_DEAD_LETTERS, dead_letter_rows(records, decoded.dead, _SUBRANGE))
+
+
+def _read(copy_format: CopyFormat, rows: pa.RecordBatch) -> None:
+    data = copy_format.encode(rows)
+    while data.read(65_536):
+        pass
+
+
+def _columns(*columns: ColumnSettings) -> Pipeline:
+    return Pipeline(json_settings(*columns), lambda value: batch_of(record(b'{"a":' + value + b"}")))
+
+
+def _whole(value_format: ValueFormat, type_name: str) -> Pipeline:
+    value = ValueSettings(value_format, (ColumnSettings("a", type_name),))
+    return Pipeline(replace(batch_settings(), value=value), lambda value: batch_of(record(value)))
+
+
+def _key(key_format: KeyFormat) -> Pipeline:
+    settings = replace(json_settings(ColumnSettings("a", "text", ("a",))), key=KeySettings(key_format, "k"))
+    return Pipeline(settings, lambda key: batch_of(record(key=key)))
+
+
+def _header(place: str) -> Pipeline:
+    settings = json_settings(ColumnSettings("a", "text", ("a",)), headers_column="h")
+
+    def record_of(data: bytes) -> pa.RecordBatch:
+        name = data.decode("latin-1") if place == "name" else "trace"
+        return batch_of(record(headers=[{"name": name, "value": data if place == "value" else b""}]))
+
+    return Pipeline(settings, record_of)
+
+
+def _many_headers(size: int) -> pa.RecordBatch:
+    return batch_of(record(headers=[{"name": f"name{n:06}", "value": b"%06d" % n} for n in range(size // 16)]))
+
+
+OTHERS: dict[str, Callable[[], Pipeline]] = {
+    "a column and one below it": lambda: _columns(
+        ColumnSettings("a", "jsonb", ("a",)), ColumnSettings("b", "integer", ("a", "b"))
+    ),
+    "a key that no struct can name": lambda: _columns(ColumnSettings("a", "jsonb", ('a"b',))),
+    "json": lambda: _whole(ValueFormat.JSON, "jsonb"),
+    "text": lambda: _whole(ValueFormat.TEXT, "text"),
+    "short text": lambda: _whole(ValueFormat.TEXT, "varchar(10)"),
+    "raw": lambda: _whole(ValueFormat.RAW, "bytea"),
+    "json key": lambda: _key(KeyFormat.JSON),
+    "text key": lambda: _key(KeyFormat.TEXT),
+    "raw key": lambda: _key(KeyFormat.RAW),
+    "header name": lambda: _header("name"),
+    "header value": lambda: _header("value"),
+}
+
+
+def _growth(pipeline: Pipeline, records_of: Callable[[int], pa.RecordBatch]) -> float:
+    """How much longer four times the size takes; again and again while a busy machine may have spoiled it."""
+    small, large = records_of(SMALL), records_of(LARGE)
+    least_small = least_large = float("inf")
+    for _ in range(6):
+        least_small = min(least_small, _cpu_seconds(pipeline, small))
+        least_large = min(least_large, _cpu_seconds(pipeline, large))
+        if least_large < max(SHORTEST_SECONDS, MOST_GROWTH * least_small) or least_large > HOPELESS_SECONDS:
+            break
+    return least_large / max(least_small, SHORTEST_SECONDS / MOST_GROWTH)
+
+
+def _cpu_seconds(pipeline: Pipeline, records: pa.RecordBatch) -> float:
+    began = time.process_time()
+    pipeline.load(records)
+    return time.process_time() - began
+
+
+# Arrow's buffers keep a pointer to the pool that they came from.
+_POOLS: list[pa.MemoryPool] = []
+
+
+def _peak_bytes(pipeline: Pipeline, records: pa.RecordBatch) -> int:
+    """What Python and Arrow hold at most beside the records; each at its own peak, so rather too much."""
+    pool, usual = pa.proxy_memory_pool(pa.system_memory_pool()), pa.default_memory_pool()
+    _POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        pipeline.load(records)
+        return tracemalloc.get_traced_memory()[1] + int(pool.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(usual)
+
+
+def _pipeline(name: str) -> Pipeline:
+    return OTHERS[name]() if name in OTHERS else _columns(ColumnSettings("a", name, ("a",)))
+
+
+@pytest.mark.parametrize("name", [*TYPES, *OTHERS])
+def test_time_grows_no_more_than_the_record(name: str) -> None:
+    pipeline = _pipeline(name)
+    growth = {what: _growth(pipeline, lambda size: pipeline.record_of(of(size))) for what, of in HOSTILE.items()}  # noqa: B023
+    assert {what: times for what, times in growth.items() if times >= MOST_GROWTH} == {}
+
+
+@pytest.mark.parametrize("name", ["text", "numeric", "jsonb", "uuid", "text[]", "numeric[]", "bytea[]", *OTHERS])
+def test_memory_is_a_few_times_the_record(name: str) -> None:
+    pipeline = _pipeline(name)
+    too_much = {}
+    for what, of in HOSTILE.items():
+        if (name, what) == ("header name", "NUL bytes"):
+            continue  # each is stored as an escape of six characters
+        records = pipeline.record_of(of(MEMORY_BYTES))
+        peak = _peak_bytes(pipeline, records)
+        if peak > MOST_TIMES_THE_RECORD * records.nbytes + CONSTANT_BYTES:
+            too_much[what] = peak / records.nbytes
+    assert too_much == {}
+
+
+def test_many_headers_take_a_few_times_their_bytes() -> None:
+    for pipeline in (_header("value"), _columns(ColumnSettings("a", "boolean", ("a",)))):
+        records = _many_headers(4 * MEMORY_BYTES)
+        assert _growth(pipeline, _many_headers) < MOST_GROWTH
+        assert _peak_bytes(pipeline, records) < MOST_TIMES_THE_RECORD * records.nbytes + CONSTANT_BYTES
