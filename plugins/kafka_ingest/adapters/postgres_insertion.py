@@ -54,7 +54,7 @@ class StagedRows:
         columns = [sql.Identifier(column.name) for column in written_columns(batch.settings)]
         self._names: dict[str, sql.Composable] = {
             "staging": self._staging,
-            **target_identifiers(batch.settings),
+            **target_identifiers(batch.settings.target, batch.settings.metadata.identity),
             "columns": sql.SQL(", ").join(columns),
             "batch_column": sql.Identifier(batch.settings.metadata.batch_id),
         }

@@ -57,7 +57,12 @@ def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any])
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
-    cursor.execute(query_with_identifiers("queries/count_rows_left", **target_identifiers(batch.settings)), parameters)
+    cursor.execute(
+        query_with_identifiers(
+            "queries/count_rows_left", **target_identifiers(batch.settings.target, batch.settings.metadata.identity)
+        ),
+        parameters,
+    )
     (left,) = rows_of(cursor)
     if left["found"]:
         found = f"{left['found']} rows still stand, as {left['example']}"

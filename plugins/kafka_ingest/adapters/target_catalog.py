@@ -242,8 +242,8 @@ def _listed(cursor: Any, query: str, relation: int) -> tuple[tuple[Any, ...], ..
 def _columns(cursor: Any, relation: int) -> tuple[CatalogColumn, ...]:
     cursor.execute(sql_text("queries/target_columns"), {"relation": relation})
     return tuple(
-        CatalogColumn(name, type_, not_null, default, bool(generated), identity, *more, reads=tuple(reads))
-        for name, type_, not_null, default, generated, identity, *more, reads in cursor.fetchall()
+        CatalogColumn(name, type_, not_null, default, bool(generated), identity, base, like, may_insert, tuple(reads))
+        for name, type_, not_null, default, generated, identity, base, like, may_insert, reads in cursor.fetchall()
     )
 
 
