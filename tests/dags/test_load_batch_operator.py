@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import create_autospec
@@ -18,7 +18,7 @@ from kafka_ingest.adapters.job_environment import JOB_VARIABLE, OUTCOME_VARIABLE
 from kafka_ingest.adapters.job_outcome import write_batch, write_error
 from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.errors import Busy, Fenced, IngestError, TooManyDeadLetters
+from kafka_ingest.core.errors import BrokerUnavailable, Busy, Fenced, IngestError, TooManyDeadLetters
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.ports import BatchStanding, Ledger
 from kafka_ingest.operators import load_batch, wiring
@@ -41,6 +41,7 @@ class World:
     after: Batch = PLANNED
     job: Spark = lambda _: None
     spark_runs: int = 0
+    given_back: list[int] = field(default_factory=list)
 
     def plan_step(self, *_: object, has_form: bool) -> Batch:
         if isinstance(self.planned, IngestError):
@@ -51,6 +52,7 @@ class World:
         ledger = create_autospec(Ledger, instance=True)
         ledger.settle.return_value = BatchStanding(self.after.state, self.after.claim)
         ledger.batch.return_value = self.after
+        ledger.release_hold.side_effect = lambda _, claim: self.given_back.append(claim)
         return cast("Ledger", ledger)
 
     def execute(self, operator: LoadBatchOperator, _: object) -> None:
@@ -126,7 +128,15 @@ def test_a_held_pipeline_is_asked_again_and_starts_no_spark(world: World) -> Non
 def test_a_job_that_committed_is_green(world: World) -> None:
     world.after = COMMITTED
     assert run()["counts"]["rows"] == 10
-    assert world.spark_runs == 1
+    assert (world.spark_runs, world.given_back) == (1, [])
+
+
+@pytest.mark.parametrize("error", [TooManyDeadLetters("too many"), BrokerUnavailable("the broker is away")])
+def test_a_load_that_fails_gives_back_the_hold_of_its_plan_and_of_its_job(world: World, error: IngestError) -> None:
+    world.job = reports(error)
+    with pytest.raises(AirflowException):
+        run()
+    assert world.given_back == [PLANNED.claim, PLANNED.claim + 1]
 
 
 def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:
