@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from kafka_ingest.adapters.job_submission import JobSubmission
 from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
 from kafka_ingest.core.dead_letters import DeadLetterGroup
 from kafka_ingest.core.errors import (
+    BrokerUnavailable,
     Busy,
     CommitStateUnknown,
     DatabaseUnavailable,
@@ -54,6 +55,7 @@ class World:
     locked: CommitStateUnknown | None = None
     spark_runs: int = 0
     dead_letter_groups: Sequence[DeadLetterGroup] | IngestError = ()
+    given_back: list[int] = field(default_factory=list)
 
     def plan_step(self, *_: object, has_form: bool) -> Batch:
         if isinstance(self.planned, IngestError):
@@ -66,6 +68,7 @@ class World:
         ledger.settle.side_effect = self.locked if self.locked else [standing, standing]
         ledger.batch.return_value = self.after
         ledger.dead_letter_groups.side_effect = [self.dead_letter_groups]
+        ledger.release_hold.side_effect = lambda _, claim: self.given_back.append(claim)
         return cast("Ledger", ledger)
 
     def execute(self, operator: LoadBatchOperator, _: object) -> None:
@@ -159,7 +162,15 @@ def test_a_held_pipeline_is_asked_again_and_starts_no_spark(world: World) -> Non
 def test_a_job_that_committed_is_green(world: World) -> None:
     world.after = COMMITTED
     assert run()["counts"]["rows"] == 10
-    assert world.spark_runs == 1
+    assert (world.spark_runs, world.given_back) == (1, [])
+
+
+@pytest.mark.parametrize("error", [TooManyDeadLetters("too many"), BrokerUnavailable("the broker is away")])
+def test_a_load_that_fails_gives_back_the_hold_of_its_plan_and_of_its_job(world: World, error: IngestError) -> None:
+    world.job = reports(error)
+    with pytest.raises(AirflowException):
+        run()
+    assert world.given_back == [PLANNED.claim, PLANNED.claim + 1]
 
 
 def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:

@@ -95,7 +95,7 @@ def test_a_retired_topic_is_not_watched() -> None:
     view = replace(view, served=tuple(replace(served, is_retired=True) for served in view.served))
     choice = choose_ranges(settings, view, log, options=RunOptions(), times=LogTimes())
     choice = watched(choice, settings, view, log, kind=BatchKind.LIVE)
-    assert (choice.warnings, choice.observations) == ((), ())
+    assert (choice.short_headroom, choice.stalled, choice.observations) == ((), (), ())
 
 
 def test_positions_of_another_topic_id_are_not_compared() -> None:
