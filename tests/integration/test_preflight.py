@@ -95,6 +95,7 @@ def test_a_sound_pipeline_fails_nowhere(pipeline: PipelineUnderTest, topic: Topi
         "ledger": "pass",
         "privileges": "pass",
         "target table": "pass",
+        "housekeeping": "pass",
         "spark": "pass",
         "python packages": "pass",
     }
