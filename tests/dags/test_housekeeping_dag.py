@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.errors import DatabaseUnavailable
+from kafka_ingest.core.errors import ConfigError, DatabaseUnavailable
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.housekeeping import HousekeepingOperator
-from kafka_ingest.operators.housekeeping_dag import housekeeping_dag
+from kafka_ingest.operators.housekeeping_dag import housekeeping_dag, is_switched_on
 from kafka_ingest.operators.pipeline_catalog import PipelineCatalog
 from tests.builders import offset_range, pipeline_settings, planned_batch
+from tests.dags.dag_policy import CHECKOUT, load
 from tests.fakes.database import FakeDatabase
 from tests.fakes.housekeeper import FakeHousekeeper
 
@@ -58,6 +60,28 @@ def test_there_is_one_task_for_each_target_database() -> None:
 
 def test_a_deployment_without_pipelines_has_nothing_to_do() -> None:
     assert expanded_over(housekeeping_dag(catalog())) == []
+
+
+def test_it_runs_from_the_first_day_on_although_airflow_pauses_new_dags() -> None:
+    assert housekeeping_dag(catalog("warehouse")).is_paused_upon_creation is False
+
+
+@pytest.mark.parametrize(("value", "is_on"), [(None, True), ("", True), ("on", True), ("off", False), (" OFF ", False)])
+def test_the_environment_switches_it_off(value: str | None, is_on: bool) -> None:
+    assert is_switched_on({} if value is None else {"KAFKA_INGEST_HOUSEKEEPING": value}) is is_on
+
+
+def test_a_switch_that_says_neither_on_nor_off_is_refused() -> None:
+    with pytest.raises(ConfigError, match="KAFKA_INGEST_HOUSEKEEPING"):
+        is_switched_on({"KAFKA_INGEST_HOUSEKEEPING": "false"})
+
+
+def test_where_it_is_switched_off_there_is_no_such_dag(tmp_path: Path) -> None:
+    report = load(CHECKOUT / "dags", tmp_path, KAFKA_INGEST_HOUSEKEEPING="off")
+    assert report["import_errors"] == {}
+    dag_ids = {dag["dag_id"] for dag in report["dags"]}
+    assert "kafka_ingest_administration" in dag_ids
+    assert "kafka_ingest_housekeeping" not in dag_ids
 
 
 def test_the_defaults_of_the_form_change_nothing_younger_than_a_quarter_of_a_year() -> None:

@@ -49,6 +49,7 @@ def test_the_log_shows_what_a_run_would_read(
     assert (
         "A run would read 2 offsets in 1 partitions\n"
         "  topic   partition  start  end  offsets  committed before  above log start\n"
+        "  ------  ---------  -----  ---  -------  ----------------  ---------------\n"
         "  orders          1      0    2        2                 0                0\n"
         "  the limit leaves 1 of 3 offsets for later runs"
     ) in capsys.readouterr().out
@@ -69,9 +70,9 @@ def test_faults_of_the_form_are_one_message_of_the_plan_task(ledger: FakeLedger)
     assert text.startswith("ConfigError: the run asks for something that cannot be done (pipeline orders)\n")
     assert [line.partition(":")[0].strip() for line in text.splitlines()[3:]] == [
         "form",
-        "from",
-        "reason",
-        "limit",
+        "From (time)",
+        "Reason",
+        "Limit (offsets)",
         "next",
     ]
 

@@ -12,6 +12,7 @@ import psycopg2
 import pytest
 
 from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
+from kafka_ingest.adapters.postgres_preflight import PostgresPreflight
 from kafka_ingest.cli import main
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import LedgerOutdated
@@ -48,6 +49,18 @@ def batches(world: PostgresWorld) -> tuple[Batch, Batch]:
     live = claimed(world, next_plan(world, offset_range(0, 0, 3), supersedes=superseded.batch_id))
     world.stage(live, all_rows(live))
     return superseded, live
+
+
+def test_leftovers_count_as_old_by_the_age_of_their_batch_and_never_those_of_a_planned_batch(
+    world: PostgresWorld, batches: tuple[Batch, Batch], database: dict[str, Any]
+) -> None:
+    probe = PostgresPreflight(database)
+    left_over = len(tables_of(world, batches[0]))
+    assert left_over > 0
+    world.run("UPDATE kafka_ingest.batch SET planned_at = clock_timestamp() - interval '47 hours' RETURNING 1")
+    assert probe.old_leftovers(2) == 0
+    world.run("UPDATE kafka_ingest.batch SET planned_at = clock_timestamp() - interval '49 hours' RETURNING 1")
+    assert probe.old_leftovers(2) == left_over
 
 
 def tables_of(world: PostgresWorld, batch: Batch) -> list[str]:

@@ -96,6 +96,7 @@ def test_a_sound_pipeline_fails_nowhere(pipeline: PipelineUnderTest, topic: Topi
         "ledger": "pass",
         "privileges": "pass",
         "target table": "pass",
+        "housekeeping": "pass",
         "spark": "pass",
         "python packages": "pass",
     }

@@ -142,11 +142,14 @@ def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        (["run", "orders", "--mode", "reload"], ["from", "reason"]),
-        (["run", "orders", "--from-time", "2026-01-01T00:00:00Z"], ["from"]),
-        (["run", "orders", "--mode", "reload", "--offsets", "orders 0", "--reason", "r"], ["offsets"]),
-        (["run", "orders", "--mode", "reload", "--to-time", "x", "--limit", "1"], ["to", "from", "reason", "limit"]),
-        (["plan", "orders", "--dry-run", "--offsets", "orders 0 0", "--limit", "5"], ["limit"]),
+        (["run", "orders", "--mode", "reload"], ["--from-time", "--reason"]),
+        (["run", "orders", "--from-time", "2026-01-01T00:00:00Z"], ["--from-time"]),
+        (["run", "orders", "--mode", "reload", "--offsets", "orders 0", "--reason", "r"], ["--offsets"]),
+        (
+            ["run", "orders", "--mode", "reload", "--to-time", "x", "--limit", "1"],
+            ["--to-time", "--from-time", "--reason", "--limit"],
+        ),
+        (["plan", "orders", "--dry-run", "--offsets", "orders 0 0", "--limit", "5"], ["--limit"]),
     ],
 )
 def test_what_a_run_cannot_do_is_told_at_once_before_anything_is_asked(

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kafka_ingest.core.preflight import CheckResult, Verdict
-from kafka_ingest.core.preflight_database import ledger_result, right_results, server_result, target_results
+from kafka_ingest.core.preflight_database import (
+    housekeeping_result,
+    ledger_result,
+    right_results,
+    server_result,
+    target_results,
+)
 from kafka_ingest.core.preflight_facts import Finding, ServerFacts, TargetFacts
 from kafka_ingest.core.settings import TargetSettings
 
@@ -87,3 +93,12 @@ def test_a_database_in_another_encoding_than_utf8_is_a_warning(encoding: str, ve
     result = server_result(ServerFacts("18.1", 180_001, "shop", "loader", encoding))
     assert result.result is verdict
     assert part in result.found
+
+
+def test_leftovers_that_housekeeping_has_not_reached_for_days_are_a_warning_with_both_ways_to_run_it() -> None:
+    assert housekeeping_result(0, "warehouse").result is Verdict.PASS
+    warned = housekeeping_result(12, "warehouse")
+    assert (warned.check, warned.result) == ("housekeeping", Verdict.WARN)
+    assert warned.found.startswith("12 staging tables are left over")
+    assert "kafka_ingest_housekeeping" in warned.fix
+    assert "python -m kafka_ingest housekeeping --connection warehouse" in warned.fix

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import pytest
+
 from kafka_ingest.core.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
 from kafka_ingest.core.preflight import CheckResult, Verdict, failed, is_ready
 from kafka_ingest.core.preflight_facts import (
@@ -63,6 +65,10 @@ class World:
         self.answer("missing_rights")
         return ()
 
+    def old_leftovers(self, days: int) -> int:
+        self.answer("old_leftovers")
+        return 0
+
     def target(self, settings: BatchSettings) -> TargetFacts:
         self.answer("target")
         return TargetFacts(is_there=True)
@@ -116,6 +122,7 @@ def test_everything_is_looked_at_in_a_stable_order() -> None:
         ("ledger", "pass"),
         ("privileges", "pass"),
         ("target table", "pass"),
+        ("housekeeping", "pass"),
         ("spark", "pass"),
         ("python packages", "pass"),
     ]
@@ -131,7 +138,7 @@ def test_a_broker_that_does_not_answer_hides_nothing_else() -> None:
     for name in ("kafka", "cluster"):
         results = checked({name: BrokerUnavailable("no answer")})
         assert results[0] == ("kafka", "fail")
-        assert [result for _, result in results[1:]] == ["pass"] * 6
+        assert [result for _, result in results[1:]] == ["pass"] * 7
 
 
 def test_connections_that_cannot_be_used_hide_nothing_else() -> None:
@@ -154,6 +161,13 @@ def test_each_question_to_the_database_is_asked_for_itself() -> None:
         "fail",
         "pass",
     ]
+
+
+@pytest.mark.parametrize("fault", [LedgerOutdated("there is no ledger"), ConfigError("permission denied")])
+def test_a_ledger_that_cannot_be_read_is_one_line_and_not_a_second_one_about_housekeeping(fault: IngestError) -> None:
+    results = dict(checked({"ledger_version": fault, "old_leftovers": fault}))
+    assert results["ledger"] == "fail"
+    assert "housekeeping" not in results
 
 
 def test_packages_of_a_cluster_are_looked_at_only_on_request() -> None:

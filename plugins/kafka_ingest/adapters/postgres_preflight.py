@@ -44,6 +44,13 @@ class PostgresPreflight:
             rows = fetch_rows(cursor, "missing_rights", schema=target.schema, creates_table=creates_table)
             return [Finding(f"{row['privilege']} on {row['thing']}: not granted", row["fix"]) for row in rows]
 
+    def old_leftovers(self, days: int) -> int:
+        """Count the staging tables that housekeeping should have dropped; see the port."""
+        with self._transaction("count leftover staging tables") as cursor:
+            require_current_ledger(cursor)
+            (row,) = fetch_rows(cursor, "count_old_leftovers", days=days)
+            return int(row["tables"])
+
     def target(self, settings: BatchSettings) -> TargetFacts:
         """Compares the target table with the pipeline; see the port."""
         with self._transaction(f"read the table {settings.target}") as cursor:

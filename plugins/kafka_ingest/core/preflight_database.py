@@ -12,6 +12,8 @@ from kafka_ingest.core.settings import TargetSettings
 OLDEST_VERSION = 14
 NEWEST_TRIED_VERSION = 18
 _USE_UTF8 = "load into a database in UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+#: Housekeeping runs once a day: what two of its runs have left behind, it does not reach.
+LEFTOVER_DAYS = 2
 
 
 def server_result(server: ServerFacts) -> CheckResult:
@@ -46,6 +48,20 @@ def right_results(missing: Sequence[Finding]) -> Iterator[CheckResult]:
         yield CheckResult(
             "privileges", Verdict.PASS, "no right is missing on what is there of ledger, staging, database"
         )
+
+
+def housekeeping_result(old_leftovers: int, connection: str) -> CheckResult:
+    """Judge by what is left over whether housekeeping runs at all: Airflow may have its DAG paused."""
+    if not old_leftovers:
+        found = f"no staging table is left over from a batch that was planned more than {LEFTOVER_DAYS} days ago"
+        return CheckResult("housekeeping", Verdict.PASS, found)
+    return CheckResult(
+        "housekeeping",
+        Verdict.WARN,
+        f"{old_leftovers} staging tables are left over from batches that were planned more than {LEFTOVER_DAYS} days "
+        "ago: housekeeping does not run, or may not drop them",
+        f"unpause the DAG kafka_ingest_housekeeping, or: python -m kafka_ingest housekeeping --connection {connection}",
+    )
 
 
 def target_results(target: TargetSettings, facts: TargetFacts) -> Iterator[CheckResult]:

@@ -178,6 +178,13 @@ class DatabaseProbe(Protocol):
     def missing_rights(self, settings: BatchSettings) -> Sequence[Finding]:
         """Lists rights that the role lacks on ledger, staging and database, and to create the table where it must."""
 
+    def old_leftovers(self, days: int) -> int:
+        """Count the staging tables of batches that were planned so many days ago and are planned no more.
+
+        Raises:
+            LedgerOutdated: The ledger is missing, older or newer than this package.
+        """
+
     def target(self, settings: BatchSettings) -> TargetFacts:
         """Compares the target table, and the role's rights on it, with the pipeline."""
 

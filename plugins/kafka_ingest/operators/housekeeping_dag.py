@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pendulum
 from airflow.sdk import DAG, Param
 
+from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
 from kafka_ingest.operators.housekeeping import HousekeepingOperator
 from kafka_ingest.operators.pipeline_catalog import PipelineCatalog
+
+#: ``off`` takes the DAG away, for deployments that run the command instead.
+SWITCH = "KAFKA_INGEST_HOUSEKEEPING"
 
 _DOC = """\
 Tidies the target database of every pipeline, once a day. It stands in nobody's way: what is in use is left, named in
@@ -21,8 +27,28 @@ the task's log, and done by a later run. Running it again, at any moment, is har
   published ranges, positions, position changes and dead letters stay for good.
 - **BRIN indexes** of the target tables are summarised.
 
+It runs from the day of its installation on: it is not paused when Airflow first sees it. Who runs the command instead
+sets the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
+
 Trigger it with `dry_run` to see what it would do. The same without Airflow: `python -m kafka_ingest housekeeping`.
 """
+
+
+def is_switched_on(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether there is to be a DAG: unless :data:`SWITCH` says ``off``.
+
+    Raises:
+        ConfigError: It says something else than ``on`` or ``off``.
+    """
+    value = environment.get(SWITCH, "on").strip().lower() or "on"
+    if value not in ("on", "off"):
+        raise ConfigError(
+            f"the environment variable {SWITCH} has a value that says nothing",
+            expected="on or off",
+            found=value,
+            next_command=f"set {SWITCH} to on or off where Airflow parses DAGs",
+        )
+    return value == "on"
 
 
 def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
@@ -40,6 +66,8 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         catchup=False,
         max_active_runs=1,
+        # Airflow's default (``core.dags_are_paused_at_creation``) is paused, and nobody misses what was never there.
+        is_paused_upon_creation=False,
         tags=["kafka-ingest"],
         params={
             "older_than_days": Param(

@@ -111,14 +111,17 @@ def describe_plan(batch: Batch, log_start_offsets: Mapping[TopicPartition, int])
         log_start_offsets: First offset that the log still holds; empty where Kafka was not asked, because the batch was
             planned before: the log of the task that planned it has the table.
     """
-    name = f"Batch {batch.batch_id} of pipeline {batch.pipeline}"
+    name = f"Batch {batch.batch_id}"
     left_out = [f"  left out: {fault}" for fault in batch.left_out]
     if not batch.ranges:
         return "\n".join([f"{name}: there is nothing to read, Spark is not started", *left_out])
     again = f" ({batch.replaced_offsets:,} of them again)" if batch.replaced_offsets else ""
     offsets = f"{batch.span_offsets:,} offsets{again} in {len(batch.ranges):,} partitions"
-    summary = f"{name} {_state(batch, log_start_offsets)}: {offsets} into {batch.settings.target}"
-    return "\n".join([summary, *(_table(batch.ranges, log_start_offsets) if log_start_offsets else ()), *left_out])
+    summary = f"{name} {_state(batch, log_start_offsets)}: {offsets}"
+    place = f"  of pipeline {batch.pipeline} into {batch.settings.target}"
+    return "\n".join(
+        [summary, place, *(_table(batch.ranges, log_start_offsets) if log_start_offsets else ()), *left_out]
+    )
 
 
 def _state(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kafka_ingest.core.errors import IngestError
 from kafka_ingest.core.preflight import CheckResult, Verdict, failed
-from kafka_ingest.core.preflight_database import ledger_result, right_results, server_result, target_results
+from kafka_ingest.core.preflight_database import (
+    LEFTOVER_DAYS,
+    housekeeping_result,
+    ledger_result,
+    right_results,
+    server_result,
+    target_results,
+)
 from kafka_ingest.core.preflight_facts import DatabaseProbe, PreflightPorts, SparkProbe
 from kafka_ingest.core.preflight_kafka import cluster_result, topic_results
 from kafka_ingest.core.preflight_spark import (
@@ -55,6 +62,14 @@ def _database(settings: PipelineSettings, ports: PreflightPorts) -> Iterator[Che
     yield from _judged("ledger", lambda: [ledger_result(database.ledger_version())])
     yield from _judged("privileges", lambda: right_results(database.missing_rights(settings.batch)))
     yield from _judged("target table", lambda: _target(settings, database))
+    yield from _housekeeping(settings, database)
+
+
+def _housekeeping(settings: PipelineSettings, database: DatabaseProbe) -> Iterator[CheckResult]:
+    try:
+        yield housekeeping_result(database.old_leftovers(LEFTOVER_DAYS), settings.batch.target_connection)
+    except IngestError:
+        return  # Who cannot read the ledger is told so by the lines above.
 
 
 def _target(settings: PipelineSettings, database: DatabaseProbe) -> Iterator[CheckResult]:
