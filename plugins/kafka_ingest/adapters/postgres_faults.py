@@ -230,6 +230,7 @@ def connection_fault(found: str) -> tuple[type[IngestError], str]:
             if re.search(pattern, found):
                 return ConfigError, f"{advice}; then: python -m kafka_ingest preflight"
     next_command = "try again; if it stays, check that a read-write server can be reached and has room"
+    next_command += ": python -m kafka_ingest preflight"
     if "session is read-only" in found:
         next_command += ", and SHOW default_transaction_read_only"
     return DatabaseUnavailable, next_command
