@@ -43,6 +43,7 @@ def test_a_postgres_connection_becomes_parameters_unchanged(monkeypatch: pytest.
         "user": "loader",
         "password": PASSWORD,
         "dbname": "shop",
+        "fallback_application_name": "warehouse",
         "sslmode": "verify-full",
     }
     assert PASSWORD in masked

@@ -114,5 +114,6 @@ def test_c86_a_fault_of_the_connections_extra_is_a_configuration_error_at_once(
     }
     monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", json.dumps(connection))
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
-    require_a_message(code, notes, "ConfigError", found, advice, "python -m kafka_ingest preflight")
+    by = "by the Airflow connection postgres_default"
+    require_a_message(code, notes, "ConfigError", by, found, advice, "python -m kafka_ingest preflight")
     assert str(database["password"]) not in notes

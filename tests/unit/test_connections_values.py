@@ -81,6 +81,7 @@ def test_libpq_gets_fields_and_extra_as_text() -> None:
         "user": "me",
         "password": PASSWORD,
         "dbname": "shop",
+        "fallback_application_name": "pg",
         "sslmode": "verify-full",
         "keepalives_idle": "5",
     }

@@ -162,6 +162,8 @@ def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
         "user": values.login,
         "password": values.password,
         "dbname": values.schema,
+        # libpq takes it where application_name is empty, which it never is here: messages name the connection by it.
+        "fallback_application_name": values.conn_id,
         **values.extra,
     }
     return {key: str(value) for key, value in params.items() if value is not None}

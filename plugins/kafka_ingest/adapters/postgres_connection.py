@@ -31,6 +31,7 @@ from kafka_ingest.adapters.postgres_faults import (
     without_secrets,
 )
 from kafka_ingest.adapters.sql_files import sql_text
+from kafka_ingest.core.errors import IngestError
 
 __all__ = [
     "MIGRATE",
@@ -98,11 +99,18 @@ def connect(params: Mapping[str, object], *, application_name: str, read_only: b
     try:
         connection: Connection = psycopg2.connect(**wanted)
     except psycopg2.Error as error:
-        cls, next_command = connection_fault(whole_message(error))
-        fault = cls("could not connect to the target database", found=whole_message(error), next_command=next_command)
-        fault.found = without_secrets(fault.found, params)
-        raise fault from None
+        raise _connection_error(error, params) from None
     return connection
+
+
+def _connection_error(error: psycopg2.Error, params: Mapping[str, object]) -> IngestError:
+    cls, next_command = connection_fault(whole_message(error))
+    conn_id = params.get("fallback_application_name")  # adapters/connections.py
+    return cls(
+        "could not connect to the target database" + (f" by the Airflow connection {conn_id}" if conn_id else ""),
+        found=without_secrets(whole_message(error), params),
+        next_command=next_command,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,10 @@ _REFUSED: Mapping[str, str] = {
     r"valid client certificate|certificate authentication failed|alert (unknown ca|.*certificate)": (
         "the server refuses the client's certificate: set sslcert and sslkey to one that it trusts, of this user"
     ),
+    r"alert (handshake failure|protocol version)|unsupported protocol|wrong version number": (
+        "client and server agree on no TLS: set sslcert and sslkey where the server asks for a certificate, "
+        "or ssl_min_protocol_version and ssl_max_protocol_version to versions that it speaks"
+    ),
     r"server does not support SSL": "set sslmode to one that the server offers",
     r"pg_hba\.conf (entry|rejects)": (
         "let the server's pg_hba.conf take this user, database and address, or set sslmode as it asks"
@@ -230,6 +234,7 @@ def connection_fault(found: str) -> tuple[type[IngestError], str]:
             if re.search(pattern, found):
                 return ConfigError, f"{advice}; then: python -m kafka_ingest preflight"
     next_command = "try again; if it stays, check that a read-write server can be reached and has room"
+    next_command += ": python -m kafka_ingest preflight"
     if "session is read-only" in found:
         next_command += ", and SHOW default_transaction_read_only"
     return DatabaseUnavailable, next_command
