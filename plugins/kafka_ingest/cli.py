@@ -198,8 +198,14 @@ def _add_audit(commands: Commands) -> None:
         "audit",
         ("reports", "run_audit"),
         summary="check every invariant of a pipeline; exit code 65 when one does not hold",
+        details=(
+            "It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.\n"
+            "With --all it counts every range that was ever published: in steps, beside running loads, for as long\n"
+            "as reading the table takes. It can be stopped at any moment."
+        ),
     )
     _add_pipeline(parser)
+    parser.add_argument("--all", action="store_true", help="count the rows of all batches in the table")
 
 
 def _add_housekeeping(commands: Commands) -> None:

@@ -327,7 +327,7 @@ RENAME_OFFSET = 'ALTER TABLE "shop"."orders" RENAME COLUMN "kafka_offset" TO "so
         (
             {"kafka_offset": "bigint", "source_offset": "bigint"},
             "kafka_offset is still there",
-            f"{RENAME_OFFSET}; drop the empty source_offset first: {DROP_ADDED}",
+            f"drop the empty source_offset: {DROP_ADDED} then {RENAME_OFFSET}",
         ),
         ({}, "neither kafka_offset nor source_offset", f"restore kafka_offset, then {RENAME_OFFSET}"),
         (

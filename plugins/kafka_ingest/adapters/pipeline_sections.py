@@ -192,8 +192,8 @@ class TargetSection(Section):
     )
     create_table: bool = Field(
         default=False,
-        description="Whether a missing table is created, with a BRIN index that finds rows to replace. A table that "
-        "exists is only checked, and every mismatch is listed.",
+        description="Whether a missing table is created, with a BRIN index that finds rows to replace, as long as "
+        "nothing was loaded into it. A table that exists is only checked, and every mismatch is listed.",
     )
     unique_key: bool = Field(
         default=False,
@@ -203,7 +203,11 @@ class TargetSection(Section):
 
 
 class MetadataSection(Section):
-    """Names of the columns that say where a row came from. They can be renamed, not left out."""
+    """Names of the columns that say where a row came from. They can have other names, not be left out.
+
+    By topic, generation, partition and offset a row is found again. So the first plan binds these four names: later
+    they are renamed in the table, in this file and in the ledger (`change-identity-columns`).
+    """
 
     topic: ColumnName = Field(default=_METADATA.topic, description="text: the topic.")
     generation: ColumnName = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import psycopg2
 from psycopg2 import sql
@@ -26,6 +27,7 @@ from kafka_ingest.core.batch import Batch, Request
 from kafka_ingest.core.errors import TargetMismatch
 from kafka_ingest.core.ports import Violation
 from kafka_ingest.core.settings import IdentityColumns, TargetSettings
+from kafka_ingest.core.table_audit import TARGET_INVARIANT
 
 #: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
 #: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
@@ -34,8 +36,30 @@ _NEWEST_BATCHES = 1_000
 #: One fault breaks many rows: so many of an invariant are enough to see which.
 _ROWS_PER_INVARIANT = 100
 
-#: The invariant that looks into the target itself.
-_TARGET_INVARIANT = "target_rows"
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What an audit has looked at.
+
+    Attributes:
+        batches: How many of the newest committed batches of the ledger.
+        oldest: The oldest of them.
+        newest: The newest, whose rows were counted in the table.
+        ranges: How many ranges that one has.
+        not_counted: Ranges of other batches.
+    """
+
+    batches: int
+    oldest: str | None
+    newest: str | None
+    ranges: int
+    not_counted: int
+
+
+def audited(cursor: Cursor, pipeline: str) -> Audited:
+    """Says what :func:`find_violations` looks at."""
+    [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
+    return Audited(**row)
 
 
 def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequence[Batch]:
@@ -63,7 +87,7 @@ def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     """
     found: list[Violation] = []
     for name in sql_names("invariants"):
-        if name != _TARGET_INVARIANT:
+        if name != TARGET_INVARIANT:
             cursor.execute(sql_text(f"invariants/{name}"), {"pipeline": pipeline, "newest_batches": _NEWEST_BATCHES})
             found += _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
     return found + _target_violations(cursor, pipeline)
@@ -76,18 +100,22 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
         return []
     try:
         identifiers = target_identifiers(batch.settings.target, _identity(cursor, batch))
-        statement = query_with_identifiers(f"invariants/{_TARGET_INVARIANT}", **identifiers)
+        statement = query_with_identifiers(f"invariants/{TARGET_INVARIANT}", **identifiers)
         cursor.execute(statement, {"pipeline": pipeline, "batch_id": batch.batch_id})
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
-        raise TargetMismatch(
-            "the target table no longer fits the batch that was loaded into it",
-            expected=f"table {batch.settings.target} with its metadata columns",
-            found=error.diag.message_primary or "",
-            next_command="restore the table or the column, then run python -m kafka_ingest audit",
-            pipeline=pipeline,
-            batch_id=batch.batch_id,
-        ) from error
-    return _violations(_TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
+        raise target_is_gone(error, batch.settings.target, pipeline) from error
+    return _violations(TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
+
+
+def target_is_gone(error: psycopg2.Error, target: TargetSettings, pipeline: str) -> TargetMismatch:
+    """Gives the error of a table, or of a column that identifies its rows, that is not there."""
+    return TargetMismatch(
+        "the target table no longer fits the batches that were loaded into it",
+        expected=f"table {target} with its metadata columns",
+        found=error.diag.message_primary or "",
+        next_command="restore the table or the column, then run python -m kafka_ingest audit",
+        pipeline=pipeline,
+    )
 
 
 def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:

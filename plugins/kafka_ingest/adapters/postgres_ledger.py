@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kafka_ingest.adapters.postgres_audit import find_unannounced, find_violations, mark_announced
+from kafka_ingest.adapters.postgres_audit import Audited, audited, find_unannounced, find_violations, mark_announced
 from kafka_ingest.adapters.postgres_claim import claim_batch, extend_hold, is_locked, lock_standing, release_hold
 from kafka_ingest.adapters.postgres_connection import (
     SHORT_TRANSACTION,
@@ -165,6 +165,11 @@ class PostgresLedger:
         with self._transaction("check the invariants", SNAPSHOT, pipeline=pipeline) as cursor:
             require_current_ledger(cursor)
             return find_violations(cursor, pipeline)
+
+    def audited(self, pipeline: str) -> Audited:
+        """Says what :meth:`violations` looks at."""
+        with self._transaction("read what was audited", SNAPSHOT, pipeline=pipeline) as cursor:
+            return audited(cursor, pipeline)
 
     @contextmanager
     def _transaction(

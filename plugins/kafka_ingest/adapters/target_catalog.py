@@ -196,8 +196,11 @@ def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable |
     cursor.execute(sql_text("queries/ledger_exists"))
     if not cursor.fetchone()[0]:
         return ()
-    target = settings.target
-    cursor.execute(sql_text("queries/find_loaded_rows"), {"schema": target.schema, "table": target.table})
+    names = {"schema": settings.target.schema, "table": settings.target.table}
+    cursor.execute(sql_text("queries/given_up_at"), names)
+    bound = dict(cursor.fetchall())
+    parameters = {**names, "pipeline": list(bound), "given_up_at": list(bound.values())}
+    cursor.execute(sql_text("queries/find_loaded_rows"), parameters)
     return tuple(LoadedRows(*row) for row in cursor.fetchall())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,11 +11,14 @@ from kafka_ingest.adapters.kafka_log import KafkaLog
 from kafka_ingest.adapters.pipeline_files import find_pipeline, pipeline_paths, read_pipelines
 from kafka_ingest.adapters.postgres_ledger import PostgresLedger
 from kafka_ingest.adapters.postgres_reports import PostgresReports
+from kafka_ingest.adapters.postgres_table_audit import PostgresWrittenTable
 from kafka_ingest.adapters.system_clock import SystemClock
 from kafka_ingest.commands.output import Output
 from kafka_ingest.commands.wiring import kafka_config, postgres_params, target_params
 from kafka_ingest.core.exit_codes import AUDIT_FOUND, OK
 from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.core.table_audit import TARGET_INVARIANT, TableAudit
+from kafka_ingest.steps.audit_table import audit_table
 from kafka_ingest.steps.report_lag import LagPorts, report_lag
 
 _STATUS_COLUMNS = (
@@ -94,11 +97,59 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_audit(options: argparse.Namespace, output: Output) -> int:
-    """Runs every invariant of a pipeline."""
+    """Runs every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
     settings = find_pipeline(options.pipeline)
-    violations = PostgresLedger(target_params(settings)).violations(settings.pipeline)
+    ledger = PostgresLedger(target_params(settings))
+    violations = list(ledger.violations(settings.pipeline))
+    found = ledger.audited(settings.pipeline)
+    output.note(
+        f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
+    )
+    if options.all:
+        audit = audit_table(PostgresWrittenTable(target_params(settings), settings.pipeline), _progress(output))
+        violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
+        for line in _looked_at(audit):
+            output.note(line)
+    else:
+        output.note(
+            f"checked in the table: {found.ranges} ranges of the newest batch; {found.not_counted} other ranges were "
+            f"not looked at: python -m kafka_ingest audit {settings.pipeline} --all"
+        )
     output.rows([asdict(v) for v in violations], ("invariant", "row"), empty="every invariant holds")
     return AUDIT_FOUND if violations else OK
+
+
+def _progress(output: Output) -> Callable[[TableAudit], None]:
+    """Gives what notes how far an audit is, each time that a percent more is done."""
+    told = -1
+
+    def tell(audit: TableAudit) -> None:
+        nonlocal told
+        percent = min(100, 100 * audit.offsets // max(1, audit.scope.offsets))
+        if percent > told:
+            told = percent
+            output.note(
+                f"{percent} %: {audit.ranges} of {audit.scope.ranges} ranges, {audit.faulty} of them with faults"
+            )
+
+    return tell
+
+
+def _looked_at(audit: TableAudit) -> Iterator[str]:
+    yield f"checked in the table: {audit.ranges} of {audit.scope.ranges} published ranges, {audit.rows:,} rows"
+    remarks = {
+        "partly replaced by a later batch: their rows lie within bounds": audit.within_bounds,
+        "loaded before a reset to the log start or a change of table: only rows that stand twice were looked for": (
+            audit.given_up
+        ),
+        "written meanwhile: audit again": audit.written_since,
+        "loaded into another table: not looked at": audit.scope.elsewhere,
+    }
+    yield from (f"{number} ranges {what}" for what, number in remarks.items() if number)
+    if audit.faulty:
+        numbers = f"{audit.missing:,} rows missing, {audit.doubled:,} doubled, {audit.beyond:,} loaded by nobody"
+        more = f"; the first {len(audit.violations)} are listed" if audit.faulty > len(audit.violations) else ""
+        yield f"{audit.faulty} ranges with faults: {numbers}{more}"
 
 
 def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:

@@ -115,8 +115,8 @@ def _column_faults(
     for old, new in renamed.values() if columns is not None else ():
         found = (columns or {}).get(new)
         if old in (columns or {}):
-            beside = f"; drop the empty {new} first: ALTER TABLE {quoted_table(target)} DROP COLUMN {quoted(new)};"
-            wrong[f"{old} is still there"] = rename_column(target, old, new) + (beside if found else "")
+            drop = f"drop the empty {new}: ALTER TABLE {quoted_table(target)} DROP COLUMN {quoted(new)}; then "
+            wrong[f"{old} is still there"] = (drop if found else "") + rename_column(target, old, new)
         elif found is None:
             wrong[f"neither {old} nor {new}"] = f"restore {old}, then {rename_column(target, old, new)}"
         elif not _keeps(found, types[new]):
