@@ -40,8 +40,26 @@ class StageProgressReport:
         statement = sql.SQL(sql_text("queries/record_staging_progress"))
         self._statement = statement.format(progress=staging_table(stem, "progress"))
         self._tag = {"stage_task": stage_task, "stage_attempt": stage_attempt}
+        self._place: dict[str, str | int | None] = dict.fromkeys(("topic", "partition", "first_offset", "end_offset"))
         self._monotonic = monotonic
         self._next = monotonic() + INTERVAL_SECONDS
+
+    def begin(self, topic: str, partition: int, offsets: tuple[int, int], *, staged: tuple[int, int]) -> None:
+        """Says before each chunk at which records the task is: should they kill its process, they can be named.
+
+        Args:
+            topic: Their topic.
+            partition: Their partition.
+            offsets: The first offset, and the one past the last.
+            staged: Records staged and offsets passed before them.
+        """
+        self._place = {"topic": topic, "partition": partition, "first_offset": offsets[0], "end_offset": offsets[1]}
+        self.tell(*staged)
+
+    def end(self, records: int, offsets: int) -> None:
+        """Writes the last numbers: the task is at work no more."""
+        self._place = dict.fromkeys(self._place)
+        self.tell(records, offsets)
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
         """Writes the numbers unless it did so less than two seconds ago."""
@@ -50,5 +68,5 @@ class StageProgressReport:
 
     def tell(self, records: int, offsets: int) -> None:
         """Writes the numbers now: records staged and offsets passed by this attempt. Durable on return."""
-        self._cursor.execute(self._statement, {**self._tag, "records": records, "offsets": offsets})
+        self._cursor.execute(self._statement, {**self._tag, **self._place, "records": records, "offsets": offsets})
         self._next = self._monotonic() + INTERVAL_SECONDS
