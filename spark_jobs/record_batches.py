@@ -17,7 +17,12 @@ from spark_jobs.records import RECORD_SCHEMA
 MAX_RECORDS = 10_000
 MAX_BYTES = 8_000_000
 
-_headers_of = methodcaller("headers")
+Headers = Sequence[tuple[str, bytes | None]] | None
+_ask_headers = methodcaller("headers")
+_UNREADABLE: tuple[()] = ()
+
+#: What a header takes beside its bytes, as Python's and as Arrow's objects. Many small ones count by it.
+_HEADER_BYTES = 64
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
 #: librdkafka numbers "no time" 0, CreateTime 1, LogAppendTime 2; Kafka's record batches and RECORD_SCHEMA one less.
@@ -28,33 +33,52 @@ _TYPE_SHIFT = pa.scalar(1, pa.int8())
 _NO_TIME_MS = -1
 
 
-def size_bytes(messages: Sequence[Message]) -> int:
-    """Gives the bytes of keys and values; headers are not counted."""
+class TakenMessages:
+    """Messages of one partition with their headers, in the order in which they were added."""
+
+    def __init__(self, messages: Sequence[Message] = (), headers: Sequence[Headers] | None = None) -> None:
+        self.messages = list(messages)
+        self._headers = _headers_of(self.messages) if headers is None else list(headers)
+        self.size_bytes = _size_bytes(self.messages) + _size_of_headers(self._headers)
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Adds messages at the end."""
+        more = TakenMessages(messages)
+        self.messages += more.messages
+        self._headers += more._headers
+        self.size_bytes += more.size_bytes
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether they fill a batch."""
+        return len(self.messages) >= MAX_RECORDS or self.size_bytes >= MAX_BYTES
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Gives them in batches of ``RECORD_SCHEMA`` within the limits."""
+        count = len(self.messages)
+        if count > 1 and (count > MAX_RECORDS or self.size_bytes > MAX_BYTES):
+            for half in (slice(None, count // 2), slice(count // 2, None)):
+                yield from TakenMessages(self.messages[half], self._headers[half]).batches()
+        elif count:
+            yield _record_batch(self.messages, self._headers)
+
+
+def _size_bytes(messages: Sequence[Message]) -> int:
     return sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
 
 
-def bounded_batches(messages: Sequence[Message], total_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Gives the messages, in order, in batches within the limits.
-
-    Args:
-        messages: All of one partition.
-        total_bytes: Their size, as :func:`size_bytes` counts it.
-    """
-    if not messages:
-        return
-    if len(messages) > 1 and (len(messages) > MAX_RECORDS or total_bytes > MAX_BYTES):
-        middle = len(messages) // 2
-        for half in (messages[:middle], messages[middle:]):
-            yield from bounded_batches(half, size_bytes(half))
-    else:
-        yield record_batch(messages)
+def _size_of_headers(headers: Sequence[Headers]) -> int:
+    """Gives the bytes of names and values, and those that each header takes as an object."""
+    if headers.count(None) == len(headers):
+        return 0
+    pairs = list(chain.from_iterable(filter(None, headers)))
+    return _HEADER_BYTES * len(pairs) + sum(map(len, filter(None, chain.from_iterable(pairs))))
 
 
-def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Builds one batch of ``RECORD_SCHEMA`` from messages of one partition."""
+def _record_batch(messages: Sequence[Message], headers_of: Sequence[Headers]) -> pa.RecordBatch:
     count = len(messages)
     types, times = _timestamps(messages)
-    headers, readable = _headers(messages)
+    headers, readable = _header_arrays(headers_of)
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(messages[0].topic(), pa.string()), count),
@@ -81,34 +105,36 @@ def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     return pc.subtract(types, _TYPE_SHIFT), pc.if_else(has_time, times, pa.scalar(None, pa.int64()))
 
 
-def _headers(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """Gives headers, and whether each message's could be read.
+def _headers_of(messages: Sequence[Message]) -> list[Headers]:
+    """Gives each message's headers; where there are none, this costs next to nothing.
 
     ``Message.headers`` fails on a name that is not UTF-8, and then gives a result together with a pending
     ``UnicodeDecodeError`` (confluent-kafka 2.16). Called as ``message.headers()`` that error would surface some lines
     later; ``methodcaller`` checks the result and raises ``SystemError`` at once. It must not be asked a second time:
     what it left is half built.
     """
-    headers: list[list[tuple[str, bytes | None]] | None] = []
-    unreadable: set[int] = set()
-    left = map(_headers_of, messages)
+    headers: list[Headers] = []
+    left = map(_ask_headers, messages)
     while len(headers) < len(messages):
         try:
             headers.extend(left)
         except (UnicodeDecodeError, SystemError):
-            # The list holds what came before the fault, so its length is the index of the fault.
-            unreadable.add(len(headers))
-            headers.append(None)
+            # The list holds what came before the fault.
+            headers.append(_UNREADABLE)
+    return headers
+
+
+def _header_arrays(headers: Sequence[Headers]) -> tuple[pa.Array, pa.Array]:
+    """Gives headers, null where there are none, and whether each message's could be read."""
     count = len(headers)
-    readable = pa.array([index not in unreadable for index in range(count)]) if unreadable else _all_true(count)
-    return (pa.nulls(count, _HEADERS) if headers.count(None) == count else _header_lists(headers)), readable
+    all_read = pa.repeat(pa.scalar(True), count)
+    if headers.count(None) == count:
+        return pa.nulls(count, _HEADERS), all_read
+    readable = pa.array([entries is not _UNREADABLE for entries in headers]) if _UNREADABLE in headers else all_read
+    return _header_lists([None if entries is _UNREADABLE else entries for entries in headers]), readable
 
 
-def _all_true(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(True), count)
-
-
-def _header_lists(headers: Sequence[list[tuple[str, bytes | None]] | None]) -> pa.Array:
+def _header_lists(headers: Sequence[Headers]) -> pa.Array:
     """Builds the list column from flat children, several times faster than from nested Python values."""
     ends = [0]
     flat: list[tuple[str, bytes | None]] = []

@@ -13,6 +13,7 @@ from pyspark import SparkConf, SparkContext, TaskContext
 
 from kafka_ingest.adapters.job_environment import take_spark_secret
 from kafka_ingest.adapters.postgres_faults import trace_without_payload
+from kafka_ingest.adapters.postgres_staging import PostgresStaging
 from kafka_ingest.core.batch import Batch
 from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
 from kafka_ingest.core.secret_texts import scrubbed, secret_values
@@ -22,6 +23,15 @@ from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
 
 _log = logging.getLogger(__name__)
+
+
+#: What Spark 4.2 says of a process that ended without an error of its own (137: killed, mostly for its memory).
+_SIGNS_OF_DEATH = (
+    "Python worker exited unexpectedly (crashed)",
+    "ExecutorLostFailure",
+    "exit code 137",
+    "MemoryError",
+)
 
 
 class TaskCrashed(Exception):
@@ -58,11 +68,17 @@ class SparkTaskRunner:
         spark = self._started()
         # A second fault of a kind that can pass is handed back as a value in the last attempt that Spark allows.
         last_attempt = 0 if str(spark.master).startswith("local") else _max_failures(spark) - 1
-        stage = partial(_stage_partition, self._context_of(batch), last_attempt)
+        context = self._context_of(batch)
+        stage = partial(_stage_partition, context, last_attempt)
         spark.setJobGroup(batch.batch_id, f"stage batch {batch.batch_id}", interruptOnCancel=True)
         if self._cancelled.is_set():
             raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)
-        answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
+        try:
+            answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
+        except Py4JError as error:
+            if (sign := _sign_of_death(error)) is None or self._cancelled.is_set():
+                raise
+            raise _tasks_died(batch, sign, _places(batch, context)) from error
         return one_result_per_task(batch, tasks, answers)
 
     def cancel(self) -> None:
@@ -96,6 +112,33 @@ def start_spark() -> SparkContext:
     if secret := take_spark_secret(os.environ):
         conf.set("spark.authenticate.secret", secret)
     return SparkContext.getOrCreate(conf)
+
+
+def _sign_of_death(error: Py4JError) -> str | None:
+    text = str(error)
+    return next((sign for sign in _SIGNS_OF_DEATH if sign in text), None)
+
+
+def _places(batch: Batch, context: StageContext) -> str:
+    try:
+        return ", ".join(PostgresStaging(context.postgres).places(batch)) or "no place was told"
+    except IngestError as error:
+        return f"where they were cannot be read ({error.found})"
+
+
+def _tasks_died(batch: Batch, sign: str, places: str) -> RetryLater:
+    return RetryLater(
+        "processes of staging tasks died, in all attempts that Spark allows",
+        expected="memory for ten times the largest record, in each task that runs at once",
+        found=f"{sign}; at work: {places}, or shortly behind",
+        next_command=(
+            "give tasks more memory, or run fewer at once (spark.tasks); or pass the record as docs/runbook.md,"
+            f" section RetryLater, says: python -m kafka_ingest change {batch.pipeline} reset"
+            ' --to-offset TOPIC PARTITION OFFSET --supersede --reason "..."'
+        ),
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
 
 
 def _max_failures(spark: SparkContext) -> int:

@@ -53,14 +53,36 @@ class StageProgressReport:
         statement = sql.SQL(sql_text("queries/record_staging_progress"))
         self._statement = statement.format(progress=staging_table(stem, "progress"))
         self._tag = {"stage_task": stage_task, "stage_attempt": stage_attempt}
+        self._place: dict[str, str | int | None] = dict.fromkeys(("topic", "partition", "first_offset", "end_offset"))
         self._monotonic = monotonic
         self._next = monotonic() + INTERVAL_SECONDS
+        self._last_was_told = True
 
     def close(self) -> None:
         """Closes the connection; the next report opens another."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+    def begin(self, topic: str, partition: int, offsets: tuple[int, int], *, staged: tuple[int, int]) -> None:
+        """Says before each chunk at which records the task is: should they kill its process, they can be named.
+
+        Args:
+            topic: Their topic.
+            partition: Their partition.
+            offsets: The first offset, and the one past the last.
+            staged: Records staged and offsets passed before them.
+        """
+        self._place = {"topic": topic, "partition": partition, "first_offset": offsets[0], "end_offset": offsets[1]}
+        if self._last_was_told:
+            self.tell(*staged)
+        else:
+            self.tell_sometimes(*staged)
+
+    def end(self, records: int, offsets: int) -> None:
+        """Writes the last numbers: the task is at work no more."""
+        self._place = dict.fromkeys(self._place)
+        self.tell(records, offsets)
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
         """Writes the numbers unless it did so less than two seconds ago."""
@@ -69,18 +91,19 @@ class StageProgressReport:
 
     def tell(self, records: int, offsets: int) -> None:
         """Writes the numbers now: records staged and offsets passed by this attempt. Durable on return, or logged."""
-        interval = INTERVAL_SECONDS
         try:
-            self._write({**self._tag, "records": records, "offsets": offsets})
+            self._write({**self._tag, **self._place, "records": records, "offsets": offsets})
         except (psycopg2.Error, IngestError) as error:
             reason = server_message(error) if isinstance(error, psycopg2.Error) else error.found
             _log.warning("the progress of a task was not told, the task goes on: %s", reason)
             self.close()
-            interval = _INTERVAL_AFTER_FAULT_SECONDS
-        self._next = self._monotonic() + interval
+            self._last_was_told = False
+        else:
+            self._last_was_told = True
+        self._next = self._monotonic() + (INTERVAL_SECONDS if self._last_was_told else _INTERVAL_AFTER_FAULT_SECONDS)
 
-    def _write(self, numbers: dict[str, int]) -> None:
+    def _write(self, values: dict[str, object]) -> None:
         if self._connection is None:
             self._connection = self._connect()
         with transaction(self._connection, _LIMITS) as cursor:
-            cursor.execute(self._statement, numbers)
+            cursor.execute(self._statement, values)

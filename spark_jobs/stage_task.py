@@ -74,7 +74,7 @@ def stage_task(
             writer = StagingWriter(connection, stem, context, task.task_index, attempt_id)
             stager = _SubrangeStager(context, writer, progress, task.refused)
             results = tuple(stager.stage(source, subrange) for subrange in task.subranges)
-        stager.tell()
+        stager.end()
     return StageResult(task.task_index, attempt_id, results, stager.seconds)
 
 
@@ -106,6 +106,7 @@ class _SubrangeStager:
         with _reading(reader, subrange) as batches:
             for records in self._stopwatch.each("read", chunks(batches)):
                 account.require_in_order(records)
+                self._tell_place(records, subrange, account)
                 account.add(records, self._stage_chunk(records, subrange))
                 self._require_few_dead_letters(account)
                 staged = self._counts + account.counts
@@ -114,8 +115,15 @@ class _SubrangeStager:
         self._offsets += subrange.span_offsets
         return account.result(reader.end_leader_epoch(), reader.start_leader_epoch())
 
-    def tell(self) -> None:
-        self._progress.tell(self._counts.readable, self._offsets)
+    def end(self) -> None:
+        self._progress.end(self._counts.readable, self._offsets)
+
+    def _tell_place(self, records: pa.RecordBatch, subrange: Subrange, account: SubrangeAccount) -> None:
+        offsets = records.column("offset")
+        staged = (self._counts + account.counts).readable, self._offsets + account.passed_offsets
+        self._progress.begin(
+            subrange.topic, subrange.partition, (offsets[0].as_py(), offsets[-1].as_py() + 1), staged=staged
+        )
 
     def _stage_chunk(self, records: pa.RecordBatch, subrange: Subrange) -> ChunkOutcome:
         with self._stopwatch.measuring("decode"):

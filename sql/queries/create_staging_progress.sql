@@ -6,5 +6,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {progress} (
     stage_attempt bigint NOT NULL,
     records bigint NOT NULL,
     offsets bigint NOT NULL,
+    topic text, -- where the task is at work; NULL when it has ended
+    partition integer,
+    first_offset bigint,
+    end_offset bigint,
     PRIMARY KEY (stage_task, stage_attempt)
 )

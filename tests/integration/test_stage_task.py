@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +24,8 @@ from kafka_ingest.core.errors import (
 from kafka_ingest.core.settings import ColumnSettings, DeadLetterLimits, TargetSettings, Tombstones
 from kafka_ingest.core.staging import DeadLetterSample, StageProgress, StageTask, Subrange
 from spark_jobs import chunks, stage_progress
+from spark_jobs.decode.decoded import DecodedBatch
+from spark_jobs.decode.record_decoder import RecordDecoder
 from spark_jobs.stage_task import stage_task
 from tests.fakes.listed_reader import ListedReader
 from tests.kafka_records import NOON_MS, Record
@@ -331,6 +335,39 @@ def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_t
     assert result.subranges[0].counts == RecordCounts(rows=5, invisible=95)
     assert "the progress of a task was not told, the task goes on: server closed the connection" in caplog.text
     assert bench.staging.progress(bench.batch) == StageProgress(5, 100)
+
+
+def test_a_killed_task_leaves_the_offsets_that_it_was_at(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_small_chunks(monkeypatch, 2)
+    bench = bench_of(database)
+    records, context = [order(number, 10 * number) for number in range(1, 6)], bench.context()
+    assert bench.staging.places(bench.batch) == []
+
+    killed = os.fork()
+    if not killed:
+        decode = RecordDecoder.decode
+
+        def die_at_thirty(decoder: RecordDecoder, batch: pa.RecordBatch, *, generation: int) -> DecodedBatch:
+            if 30 in batch["offset"].to_pylist():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return decode(decoder, batch, generation=generation)
+
+        monkeypatch.setattr(RecordDecoder, "decode", die_at_thirty)
+        stage_task(ONE, context, 11, reader=ListedReader(records, batch_records=1))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
+    assert bench.staging.places(bench.batch) == ["orders[0] offsets [30, 41)"]
+
+    stage_task(ONE, context, 12, reader=ListedReader(records))
+    assert bench.staging.places(bench.batch) == []
+
+
+def test_tasks_that_ended_are_at_no_offsets(database: dict[str, Any]) -> None:
+    bench = bench_of(database)
+    stage_task(TASK, bench.context(), 11, reader=ListedReader([order(1, 10), order(2, 20, partition=1)]))
+    assert bench.staging.places(bench.batch) == []
 
 
 def test_a_task_that_runs_twice_counts_once_in_the_progress(database: dict[str, Any]) -> None:

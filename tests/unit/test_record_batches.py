@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
-from spark_jobs.record_batches import bounded_batches, record_batch, size_bytes
+from spark_jobs.record_batches import TakenMessages
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_SCHEMA
 from tests.kafka_messages import record
+
+
+def record_batch(messages: list[Message]) -> pa.RecordBatch:
+    (batch,) = TakenMessages(messages).batches()
+    return batch
+
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -71,7 +78,7 @@ def test_the_time_is_null_just_where_there_is_none() -> None:
 
 def test_no_batch_has_more_than_ten_thousand_records() -> None:
     messages = [record(offset) for offset in range(10_001)]
-    batches = list(bounded_batches(messages, size_bytes(messages)))
+    batches = list(TakenMessages(messages).batches())
     assert [batch.num_rows for batch in batches] == [5_000, 5_001]
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(10_001))
 
@@ -79,12 +86,31 @@ def test_no_batch_has_more_than_ten_thousand_records() -> None:
 def test_no_batch_has_more_than_eight_megabytes_but_a_single_larger_record() -> None:
     megabyte = b"x" * 1_000_000
     messages = [record(0, megabyte * 9), *[record(offset, megabyte, key=megabyte) for offset in range(1, 6)]]
-    sizes = [
-        (batch.num_rows, sum(map(len, batch["value"].to_pylist())))
-        for batch in bounded_batches(messages, size_bytes(messages))
-    ]
+    sizes = [(batch.num_rows, sum(map(len, batch["value"].to_pylist()))) for batch in TakenMessages(messages).batches()]
     assert sizes == [(1, 9_000_000), (2, 2_000_000), (3, 3_000_000)]
 
 
 def test_no_messages_are_no_batch() -> None:
-    assert list(bounded_batches([], 0)) == []
+    assert list(TakenMessages().batches()) == []
+
+
+@pytest.mark.parametrize("place", ["value", "name"])
+def test_bytes_of_headers_count_like_those_of_values(place: str) -> None:
+    megabyte = 1_000_000
+    header = ("n" * megabyte, b"v") if place == "name" else ("n", b"v" * megabyte)
+    batches = list(TakenMessages([record(offset, headers=[header]) for offset in range(20)]).batches())
+    assert [batch.num_rows for batch in batches] == [5, 5, 5, 5]
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(20))
+
+
+def test_many_small_headers_count_as_what_they_take() -> None:
+    messages = [record(offset, headers=[("a", None)] * 50_000) for offset in range(4)]
+    assert [batch.num_rows for batch in TakenMessages(messages).batches()] == [2, 2]
+
+
+def test_messages_fill_a_batch_by_their_headers() -> None:
+    taken = TakenMessages()
+    for offset in range(8):
+        assert not taken.are_enough
+        taken.add([record(offset, headers=[("h", b"x" * 1_000_000)])])
+    assert taken.are_enough

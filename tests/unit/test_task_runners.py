@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
-from kafka_ingest.core.errors import AccountingMismatch, BrokerUnavailable, Fenced, IngestError, OffsetsExpired
+from kafka_ingest.adapters.postgres_staging import PostgresStaging
+from kafka_ingest.core.errors import (
+    AccountingMismatch,
+    BrokerUnavailable,
+    Fenced,
+    IngestError,
+    OffsetsExpired,
+    RetryLater,
+)
 from kafka_ingest.core.staging import StageResult, StageTask
 from kafka_ingest.core.target_shape import TargetShape
 from spark_jobs import in_process_runner, spark_runner
@@ -115,6 +123,51 @@ def test_in_process_a_cancelled_load_begins_no_task(monkeypatch: pytest.MonkeyPa
     runner.cancel()
     with pytest.raises(Fenced):
         runner.run(BATCH, TASKS)
+
+
+class FailingSpark:
+    """A SparkContext whose action fails."""
+
+    master = "local[2]"
+
+    def __init__(self, fault: Exception) -> None:
+        self._fault = fault
+
+    def setJobGroup(self, *_: Any, **__: Any) -> None:  # noqa: N802 (PySpark's name)
+        pass
+
+    def parallelize(self, *_: Any) -> FailingSpark:
+        return self
+
+    def mapPartitionsWithIndex(self, _: Any) -> FailingSpark:  # noqa: N802 (PySpark's name)
+        return self
+
+    def collect(self) -> NoReturn:
+        raise self._fault
+
+
+def run_on(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresStaging, "places", lambda *_: ["orders[3] offsets [10, 20)"])
+    runner = SparkTaskRunner(lambda _: CONTEXT)
+    monkeypatch.setattr(runner, "_spark", FailingSpark(fault))
+    runner.run(BATCH, TASKS)
+
+
+@pytest.mark.parametrize(
+    "told", ["Python worker exited unexpectedly (crashed)", "ExecutorLostFailure (executor 1 exited)", "MemoryError"]
+)
+def test_a_worker_that_dies_is_told_with_its_offsets_and_how_to_pass_them(
+    monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    with pytest.raises(RetryLater) as caught:
+        run_on(Py4JError(f"Job aborted due to stage failure: {told} ..."), monkeypatch)
+    assert "orders[3] offsets [10, 20)" in caught.value.found
+    assert "reset --to-offset TOPIC PARTITION OFFSET" in str(caught.value.next_command)
+
+
+def test_another_fault_of_spark_stays_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Py4JError, match="no such file"):
+        run_on(Py4JError("no such file"), monkeypatch)
 
 
 class DeadJvm:

@@ -87,6 +87,15 @@ class PostgresStaging:
                     raise
                 return StageProgress()
 
+    def places(self, batch: Batch) -> Sequence[str]:
+        """Names the records at which tasks of the batch's claim were when they last said so, and have not ended."""
+        stem = staging_name(batch.batch_id, batch.claim)
+        faults = _faults("read where staging is", batch)
+        with closing(self._connect()) as connection, faults, transaction(connection) as cursor:
+            _execute(cursor, "staging_places", progress=staging_table(stem, "progress"))
+            rows = cursor.fetchall()
+        return [f"{topic}[{partition}] offsets [{first}, {end})" for topic, partition, first, end in rows]
+
     def drop(self, batch: Batch) -> None:
         """Drops the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
         with closing(self._connect()) as connection, _faults("drop staging tables", batch):
