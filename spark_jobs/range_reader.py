@@ -15,11 +15,12 @@ from typing import NoReturn
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents
+from kafka_ingest.adapters.kafka_config import librdkafka_settings
+from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents, client_fault
 from kafka_ingest.core.staging import Subrange
 from spark_jobs.fetch_position import FetchPosition
 from spark_jobs.range_end import PartitionFailure, RangeEnd
-from spark_jobs.read_faults import failed_read, stalled_read
+from spark_jobs.read_faults import failed_read, refused_calls, stalled_read
 from spark_jobs.record_batches import MAX_BYTES, MAX_RECORDS, TakenMessages
 
 _POLL_SECONDS = 0.5
@@ -41,12 +42,14 @@ class KafkaRangeReader:
     """
 
     def __init__(self, config: Mapping[str, str], *, no_progress_timeout_seconds: float = 120) -> None:
-        self._bootstrap = config.get("bootstrap.servers", "")
         self._timeout_seconds = no_progress_timeout_seconds
-        self._events = ClientEvents()
+        self._events = ClientEvents(config)
         self._fetch_position = FetchPosition()
         callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
-        self._consumer = Consumer({**config, **callbacks}, logger=LIBRDKAFKA_LOG)
+        try:
+            self._consumer = Consumer({**librdkafka_settings(config), **callbacks}, logger=LIBRDKAFKA_LOG)
+        except KafkaException as error:
+            raise client_fault(error, config) from None
         self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 
@@ -69,16 +72,17 @@ class KafkaRangeReader:
             PartitionMissing: The partition was still missing after the time-out.
         """
         self._start_leader_epoch = self._end_leader_epoch = None
-        self._assign(subrange)
         end = RangeEnd(subrange)
-        try:
-            yield from self._batches(end)
-            self._end_leader_epoch = self._epoch_after(end)
-            self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
-        except PartitionFailure as failure:
-            raise failed_read(self._consumer, end, failure) from None
-        finally:
-            self._leave_partition()
+        with refused_calls(end):
+            try:
+                self._assign(subrange)
+                yield from self._batches(end)
+                self._end_leader_epoch = self._epoch_after(end)
+                self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
+            except PartitionFailure as failure:
+                raise failed_read(self._consumer, end, failure) from None
+            finally:
+                self._leave_partition()
 
     def start_leader_epoch(self) -> int | None:
         """Gives the leader epoch of the first record of the last subrange that was read to its end; see the port."""
@@ -121,7 +125,7 @@ class KafkaRangeReader:
         tried = f"reading {end.subrange.topic_partition} at offset {end.next_offset}"
         if not self._events.last_words and end.last_words:
             self._events.last_words = end.last_words
-        silence = self._events.unavailable(self._bootstrap, tried=tried, seconds=self._timeout_seconds)
+        silence = self._events.unavailable(tried=tried, seconds=self._timeout_seconds)
         raise stalled_read(self._consumer, end, silence)
 
     def _assign(self, subrange: Subrange) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafka_ingest.adapters.kafka_faults import REFUSALS, is_truncation
@@ -16,6 +19,7 @@ from kafka_ingest.core.errors import (
     RetryLater,
     TopicMissing,
 )
+from kafka_ingest.core.log_checks import grant_read
 from spark_jobs.range_end import PartitionFailure, RangeEnd
 
 _ASK_SECONDS = 5.0
@@ -36,7 +40,8 @@ def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) ->
             f"Kafka refuses to let this client read {end.subrange.topic_partition}",
             expected="the right to READ the topic",
             found=failure.error.str(),
-            next_command="grant READ on the topic to the user of the Airflow connection, or correct the connection",
+            next_command="correct the connection, or: "
+            + grant_read(end.subrange.topic, "of the pipeline (kafka.connection)"),
         )
     return RetryLater(
         f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
@@ -44,6 +49,20 @@ def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) ->
         found=failure.error.str(),
         next_command="none: the task tries again; when it fails there again, check the broker's log directories",
     )
+
+
+@contextmanager
+def refused_calls(end: RangeEnd) -> Iterator[None]:
+    """Turn what a call of the client raises (``assign``, ``seek``, ``poll``, ``position``) into one of our errors."""
+    try:
+        yield
+    except KafkaException as error:
+        raise BrokerUnavailable(
+            f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}: the client refused a call",
+            expected="a client that goes on",
+            found=error.args[0].str() if isinstance(error.args[0], KafkaError) else str(error),
+            next_command="none: the task tries again with a new client",
+        ) from error
 
 
 def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:

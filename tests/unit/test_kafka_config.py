@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kafka_ingest.adapters.kafka_config import client_config
+from kafka_ingest.adapters.kafka_config import client_config, librdkafka_settings
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.settings import IsolationLevel
+from tests.secured_broker import Authority
 
 SECRET = "hunter2-9f3"
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
@@ -46,16 +49,67 @@ def test_what_exactly_once_rests_on_is_always_set(key: str, value: str) -> None:
         ("auto.offset.reset", "beginning"),
         ("enable.partition.eof", False),
         ("allow.auto.create.topics", "true"),
-        ("isolation.level", "read_uncommitted"),
         ("queued.max.messages.kbytes", 65536),
         ("auto.commit.enable", "true"),
+        ("session.timeout.ms", 600_000),
+        ("group.protocol", "consumer"),
+        ("partition.assignment.strategy", "cooperative-sticky"),
     ],
 )
-def test_a_connection_that_changes_it_is_refused(key: str, value: object) -> None:
-    text = refusal_of({**BOOTSTRAP, key: value})
-    assert str(value).lower() in text
-    assert "expected" in text
-    assert "edit the extra of the Airflow connection" in text
+def test_what_a_shared_connection_says_for_other_consumers_is_left_out(key: str, value: object) -> None:
+    assert config_of({key: value}) == config_of({})
+
+
+def test_what_is_left_out_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    shared = {**BOOTSTRAP, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, "enable.auto.commit": "false"}
+    with caplog.at_level("INFO", logger="kafka_ingest.adapters.kafka_config"):
+        for _ in range(2):
+            client_config(shared, IsolationLevel.READ_COMMITTED, client_id="orders", connection="shared_by_many")
+    [note] = [record.getMessage() for record in caplog.records]
+    assert "the Airflow connection shared_by_many" in note
+    assert note.endswith(": auto.offset.reset, session.timeout.ms")
+
+
+def test_another_isolation_level_is_refused() -> None:
+    text = refusal_of({**BOOTSTRAP, "isolation.level": "read_uncommitted"})
+    assert "isolation.level: expected read_committed" in text
+    assert "found read_uncommitted" in text
+
+
+def test_a_refusal_names_the_connection_and_the_command_that_looks_at_it() -> None:
+    with pytest.raises(ConfigError, match="The Airflow connection shop_kafka cannot be used") as caught:
+        client_config({}, IsolationLevel.READ_COMMITTED, client_id="orders", connection="shop_kafka")
+    assert caught.value.next_command == (
+        'edit the extra of the Airflow connection shop_kafka, then run "python -m kafka_ingest preflight PIPELINE"'
+    )
+
+
+def test_librdkafka_is_not_told_the_connections_id() -> None:
+    config = client_config(BOOTSTRAP, IsolationLevel.READ_COMMITTED, client_id="orders", connection="shop_kafka")
+    assert set(config) - set(librdkafka_settings(config)) == {"kafka_ingest.connection"}
+    assert "kafka_ingest.connection" not in config_of({})
+
+
+@pytest.mark.parametrize("servers", [["a:1", "b:2"], "a:1,b:2", ("a:1", "b:2")])
+def test_bootstrap_servers_may_be_a_list(servers: object) -> None:
+    assert config_of({"bootstrap.servers": servers})["bootstrap.servers"] == "a:1,b:2"
+
+
+@pytest.mark.parametrize("missing", ["sasl.username", "sasl.password"])
+def test_half_a_login_is_told_once_and_by_the_half_that_is_missing(missing: str) -> None:
+    login = {"sasl.username": "app", "sasl.password": SECRET}
+    del login[missing]
+    text = refusal_of({**BOOTSTRAP, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **login})
+    assert f"{missing}: expected one beside sasl.mechanism, found nothing" in text
+    assert text.count("sasl.username") + text.count("sasl.password") == 1
+
+
+@pytest.mark.parametrize("password", [{}, {"ssl.key.password": SECRET}])
+def test_a_key_that_its_password_does_not_open_is_told_as_that(tmp_path: Path, password: dict[str, str]) -> None:
+    Authority(tmp_path, "ca").issue("app")
+    files = {"ssl.certificate.location": str(tmp_path / "app.crt"), "ssl.key.location": str(tmp_path / "app.enc.key")}
+    text = refusal_of({**BOOTSTRAP, "security.protocol": "SSL", **files, **password})
+    assert "ssl.key.password: expected the password of the encrypted key, found another or none" in text
 
 
 @pytest.mark.parametrize("value", [False, "false", "FALSE"])
@@ -72,21 +126,21 @@ def test_every_fault_is_told_at_once() -> None:
     text = refusal_of(
         {
             "error_cb": "my_module.on_error",
-            "enable.auto.commit": "true",
+            "isolation.level": "read_uncommitted",
             "no.such.key": "1",
             "another.one": "1",
             "security.protocol": "TELEPATHY",
-            "session.timeout.ms": "soon",
+            "socket.timeout.ms": "soon",
         }
     )
     for part in (
         "bootstrap.servers",
         "error_cb",
-        "enable.auto.commit",
+        "isolation.level",
         '"no.such.key"',
         '"another.one"',
         "TELEPATHY",
-        '"session.timeout.ms"',
+        '"socket.timeout.ms"',
     ):
         assert part in text
 

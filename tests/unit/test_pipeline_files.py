@@ -115,6 +115,13 @@ def test_whatever_one_file_holds_its_faults_are_few_and_the_other_pipelines_go_o
     assert len(told) <= 101 * (1_000 + len(str(broken)) + 20)
 
 
+def test_a_name_that_may_be_a_secret_is_shown_nowhere(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.yaml", "../../etc/passwd")
+    with pytest.raises(ConfigError) as caught:
+        load_pipelines([path])
+    assert "passwd" not in str(caught.value)
+
+
 def test_a_pipe_among_the_files_is_a_fault_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.yaml")
     sound = _write(tmp_path / "b.yaml", "b")

@@ -57,6 +57,18 @@ def test_a_live_run_reads_from_the_committed_offset_to_the_end_offset() -> None:
     assert choice.faults == ()
 
 
+@pytest.mark.parametrize(("may_read", "faults"), [(False, ["ConfigError"]), (True, []), (None, [])])
+def test_a_topic_is_planned_unless_the_right_to_read_it_is_known_to_be_missing(
+    may_read: bool | None, faults: list[str]
+) -> None:
+    log = snapshot({"orders": [partition_state(0, 0, 120)]})
+    log = replace(log, topics={"orders": replace(log.topics["orders"], may_read=may_read)})
+    choice = choose(pipeline_settings(), view_of(position(0, 100)), log)
+    assert fault_names(choice) == faults
+    for fault in choice.faults:
+        assert "--operation Read --topic orders" in fault.next_command
+
+
 def test_a_partition_with_nothing_to_read_is_valid_through_the_time_of_the_plan() -> None:
     log = snapshot({"orders": [partition_state(0, 0, 120), partition_state(1, 0, 70)]})
     choice = choose(pipeline_settings(), view_of(position(0, 100), position(1, 70)), log)

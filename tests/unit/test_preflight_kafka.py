@@ -52,6 +52,15 @@ def test_a_cluster_is_named_and_what_it_does_not_tell_is_said() -> None:
     )
 
 
+def test_a_missing_right_to_read_fails_with_the_one_grant_that_it_needs() -> None:
+    [result] = judged(replace(ORDERS, may_read=False))
+    assert (result.check, result.result) == ("topic orders: rights", Verdict.FAIL)
+    assert result.fix.startswith(
+        "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME --operation Read --topic orders,"
+    )
+    assert judged(replace(ORDERS, may_read=True)) == judged(ORDERS)
+
+
 def test_a_topic_without_concerns_is_one_line_with_its_settings() -> None:
     assert judged(ORDERS) == [
         CheckResult(

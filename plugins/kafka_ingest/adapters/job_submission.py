@@ -247,6 +247,7 @@ def _environment(settings: PipelineSettings, connections: JobConnections) -> Job
             kafka_settings_of(connections.kafka),
             settings.batch.isolation_level,
             client_id=f"kafka_ingest.{settings.pipeline}",
+            connection=settings.batch.kafka_connection,
         ),
         postgres=postgres_params_of(connections.postgres),
         job=settings.job,

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from kafka_ingest.adapters.kafka_config import CONSUMER_ONLY
-from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, ClientEvents
+from kafka_ingest.adapters.kafka_faults import CONNECTION, LIBRDKAFKA_LOG, ClientEvents, client_fault
 from kafka_ingest.core.errors import ConfigError
 from kafka_ingest.core.log_state import TimedOffset
 from kafka_ingest.core.offsets import TopicPartition
@@ -49,11 +49,14 @@ class KafkaAdmin:
     """
 
     def __init__(self, config: Mapping[str, str], *, timeout_seconds: float) -> None:
-        self._events = ClientEvents()
-        self._bootstrap = config.get("bootstrap.servers", "")
+        self._events = ClientEvents(config)
         self._timeout_seconds = timeout_seconds
-        known = {key: value for key, value in config.items() if key not in CONSUMER_ONLY}
-        self._client: AdminClient | None = AdminClient({**known, "error_cb": self._events}, logger=LIBRDKAFKA_LOG)
+        known = {key: value for key, value in config.items() if key not in CONSUMER_ONLY and key != CONNECTION}
+        self._tells_rights = True
+        try:
+            self._client: AdminClient | None = AdminClient({**known, "error_cb": self._events}, logger=LIBRDKAFKA_LOG)
+        except KafkaException as error:
+            raise client_fault(error, config) from None
 
     def close(self) -> None:
         """Ends the client's threads; idempotent."""
@@ -99,8 +102,15 @@ class KafkaAdmin:
         return found
 
     def _described(self, topics: list[str]) -> dict[str, Any]:
-        futures = self._open().describe_topics(TopicCollection(topics), request_timeout=self._timeout_seconds)
+        futures = self._open().describe_topics(
+            TopicCollection(topics),
+            include_authorized_operations=self._tells_rights,
+            request_timeout=self._timeout_seconds,
+        )
         answers = self._answers(futures, "describing topics")
+        if self._tells_rights and any(_is_unsupported(answer) for answer in answers.values()):
+            self._tells_rights = False  # a broker before 2.3 (KIP-430): its topics are described all the same
+            return self._described(topics)
         _refuse_forbidden(answers)
         return answers
 
@@ -163,7 +173,7 @@ class KafkaAdmin:
     def _unavailable(self, tried: str, error: KafkaError | None = None) -> Exception:
         if error is not None and not self._events.last_words:
             self._events(error)
-        return self._events.unavailable(self._bootstrap, tried=tried, seconds=self._timeout_seconds)
+        return self._events.unavailable(tried=tried, seconds=self._timeout_seconds)
 
     def _open(self) -> AdminClient:
         if self._client is None:
@@ -197,6 +207,10 @@ def _config_answer(answer: Any) -> ConfigAnswer:
     return {name: str(entry.value) for name, entry in answer.items() if entry.value is not None}
 
 
+def _is_unsupported(answer: Any) -> bool:
+    return isinstance(answer, KafkaError) and answer.code() == KafkaError._UNSUPPORTED_FEATURE
+
+
 def _refuse_forbidden(answers: Mapping[str, Any]) -> None:
     wrong = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
     faults = [
@@ -207,9 +221,10 @@ def _refuse_forbidden(answers: Mapping[str, Any]) -> None:
     if faults:
         raise ConfigError(
             "Kafka does not let this client see all topics of the pipeline",
-            expected="valid topic names, and the right to describe and read them",
+            expected="valid topic names, and the right READ, which lets a client describe them, too",
             found="; ".join(faults),
-            next_command="correct topics in the pipeline file, or grant READ and DESCRIBE to the connection's user",
+            next_command="correct kafka.topics in the pipeline file, or: kafka-acls.sh --bootstrap-server BROKER --add "
+            "--allow-principal User:NAME --operation Read --topic TOPIC, NAME being the connection's user",
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from kafka_ingest.adapters.kafka_config import librdkafka_settings
 from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, REFUSALS, ClientEvents
 from kafka_ingest.core.errors import ConfigError, IngestError
 from kafka_ingest.core.offsets import TopicPartition
@@ -66,9 +67,12 @@ class KafkaGroupMirror:
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
         """Stores; gives the broker's words for each partition that it refused."""
-        events = ClientEvents()
+        events = ClientEvents(self._config)
         wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
-        consumer = Consumer({**self._config, **self._own_settings(group), "error_cb": events}, logger=LIBRDKAFKA_LOG)
+        consumer = Consumer(
+            {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events},
+            logger=LIBRDKAFKA_LOG,
+        )
         try:
             answer = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
@@ -91,8 +95,4 @@ class KafkaGroupMirror:
     def _unavailable(self, group: str, events: ClientEvents, error: KafkaError) -> IngestError:
         if not events.last_words or error.code() in REFUSALS:
             events(error)
-        return events.unavailable(
-            self._config.get("bootstrap.servers", ""),
-            tried=f"storing offsets of group {group}",
-            seconds=self._timeout_seconds,
-        )
+        return events.unavailable(tried=f"storing offsets of group {group}", seconds=self._timeout_seconds)

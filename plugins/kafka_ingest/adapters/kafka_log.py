@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from confluent_kafka import IsolationLevel as KafkaIsolation
-from confluent_kafka.admin import OffsetSpec, TopicDescription
+from confluent_kafka.admin import AclOperation, OffsetSpec, TopicDescription
 
 from kafka_ingest.adapters.kafka_admin import KafkaAdmin, OffsetAnswer, OffsetKind
 from kafka_ingest.adapters.topic_patterns import matching_topics
@@ -109,7 +109,7 @@ class KafkaLog:
         for found, *answers in zip(with_leader, *self._offsets(with_leader, isolation_level), strict=True):
             partitions[found.topic][found.partition] = _state(found.partition, *answers)
         return {
-            topic: TopicState(topic, _topic_id(description), partitions[topic])
+            topic: TopicState(topic, _topic_id(description), partitions[topic], _may_read(description))
             for topic, description in described.items()
         }
 
@@ -145,6 +145,11 @@ def _is_faulty(state: TopicState) -> bool:
 def _has_leader(leader: object) -> bool:
     """A missing leader is no node, or a node with a negative id."""
     return leader is not None and int(getattr(leader, "id", -1)) >= 0
+
+
+def _may_read(description: TopicDescription) -> bool | None:
+    operations = description.authorized_operations
+    return None if operations is None else AclOperation.READ in operations
 
 
 def _topic_id(description: TopicDescription) -> str | None:

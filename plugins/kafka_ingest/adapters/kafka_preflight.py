@@ -87,4 +87,5 @@ def _facts(state: TopicState, replication_factor: int, config: ConfigAnswer) -> 
         replication_factor=replication_factor,
         settings={} if isinstance(config, str) else config,
         refusal=config if isinstance(config, str) else "",
+        may_read=state.may_read,
     )

@@ -116,6 +116,8 @@ _EXPECTED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 def _expected(detail: ErrorDetails) -> str:
     if detail["type"] == "string_type" and isinstance(detail["input"], int | float):
         return "a text (put it in quotes)"
+    if detail["type"] == "int_type" and isinstance(detail["input"], str | float):
+        return "a whole number, written with digits alone and without quotes"
     words = _EXPECTED.get(detail["type"])
     return words(detail.get("ctx", {})) if words else detail["msg"][:1].lower() + detail["msg"][1:]
 

@@ -163,7 +163,8 @@ def _spark_value(value: object) -> str:
     return str(value)
 
 
-_PIPELINE = r"[a-z][a-z0-9_]{0,40}"
+#: What the name of a pipeline looks like.
+PIPELINE_NAME = r"[a-z][a-z0-9_]{0,40}"
 _CONNECTION = r"[A-Za-z0-9_.-]{1,200}"
 _MEMORY = r"[1-9][0-9]*[kKmMgGtT][bB]?"
 
@@ -175,8 +176,8 @@ def _schema(pattern: str | None = None, **keywords: str) -> WithJsonSchema:
 
 PipelineName = Annotated[
     str,
-    AfterValidator(_matching(_PIPELINE, "a name of a-z, 0-9 and _, a letter first, at most 41 characters")),
-    _schema(_PIPELINE),
+    AfterValidator(_matching(PIPELINE_NAME, "a name of a-z, 0-9 and _, a letter first, at most 41 characters")),
+    _schema(PIPELINE_NAME),
     Words("name"),
 ]
 ConnectionId = Annotated[
@@ -217,8 +218,11 @@ Memory = Annotated[
     Words("memory"),
 ]
 Tag = Annotated[str, Field(min_length=1, max_length=100), Words("text")]
-Seconds = Annotated[int, Field(ge=1), Words("seconds")]
-Count = Annotated[int, Field(ge=0), Words("whole number, at least 0")]
-PositiveCount = Annotated[int, Field(ge=1), Words("whole number, at least 1")]
+# 68 years; a timedelta, an Airflow column and a PostgreSQL interval hold it.
+_MOST_SECONDS = 2**31 - 1
+_MOST = 2**63 - 1  # what PostgreSQL's bigint and Airflow's serialization hold
+Seconds = Annotated[int, Field(ge=1, le=_MOST_SECONDS), Words("seconds")]
+Count = Annotated[int, Field(ge=0, le=_MOST), Words("whole number, at least 0")]
+PositiveCount = Annotated[int, Field(ge=1, le=_MOST), Words("whole number, at least 1")]
 PartitionNumber = Annotated[int, Field(ge=0, le=2**31 - 1), Words("partition")]
 Offset = Annotated[int, Field(ge=0, le=2**63 - 1), Words("offset")]

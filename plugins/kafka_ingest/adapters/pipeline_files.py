@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from kafka_ingest.adapters.pipeline_clashes import Clash, clashes
 from kafka_ingest.adapters.pipeline_faults import Fault, key_text, model_faults
+from kafka_ingest.adapters.pipeline_fields import PIPELINE_NAME
 from kafka_ingest.adapters.pipeline_model import PipelineFile
 from kafka_ingest.adapters.pipeline_rules import rule_faults
 from kafka_ingest.adapters.pipeline_settings import to_settings
@@ -238,5 +240,6 @@ def _error(file: _File, faults: Iterable[str]) -> ConfigError:
         expected="a file as docs/configuration.md describes it",
         found="\n".join(lines),
         next_command=f"correct the file, then: {_CHECK_COMMAND}",
-        pipeline=file.name,
+        # A name that is none may be anything, a secret too: the faults show of it what may be shown.
+        pipeline=file.name if file.name and re.fullmatch(PIPELINE_NAME, file.name) else None,
     )

@@ -30,7 +30,12 @@ def preflight_ports(settings: PipelineSettings, connection: Callable[[str, str],
     def kafka() -> Iterator[KafkaPreflight]:
         extra = kafka_settings_of(connection(settings.batch.kafka_connection, "kafka"))
         client_id = f"kafka_ingest.{settings.pipeline}"
-        config = client_config(extra, settings.batch.isolation_level, client_id=client_id)
+        config = client_config(
+            extra,
+            settings.batch.isolation_level,
+            client_id=client_id,
+            connection=settings.batch.kafka_connection,
+        )
         with kafka_preflight(config, timeout_seconds=_KAFKA_SECONDS) as probe:
             yield probe
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
+from kafka_ingest.commands.argument_types import at_least_0
 from kafka_ingest.core.change_requests import LogPlace
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -83,9 +84,7 @@ def _add_reset(kinds: Parsers) -> None:
 
 def _add_skip_lag(kinds: Parsers) -> None:
     parser = _add_kind(kinds, "skip-lag", "give up what waits, except the last offsets of each partition")
-    parser.add_argument(
-        "--keep", type=_at_least_0, required=True, metavar="N", help="offsets to keep of each partition"
-    )
+    parser.add_argument("--keep", type=at_least_0, required=True, metavar="N", help="offsets to keep of each partition")
     _add_only(parser)
 
 
@@ -93,7 +92,7 @@ def _add_accept_loss(kinds: Parsers) -> None:
     parser = _add_kind(kinds, "accept-loss", "go on at the log start where retention deleted unread offsets")
     parser.add_argument(
         "--margin",
-        type=_at_least_0,
+        type=at_least_0,
         default=0,
         metavar="N",
         help="begin so many offsets above the log start, which moves on while they are read (default: 0)",
@@ -126,10 +125,3 @@ def _add_only(parser: argparse.ArgumentParser) -> None:
         metavar=("TOPIC", "PARTITION"),
         help="a topic, or one partition of it; can be given again (default: all partitions)",
     )
-
-
-def _at_least_0(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number

@@ -84,7 +84,12 @@ def target_connections() -> Iterable[str]:
 def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:
     """Gives the complete librdkafka configuration of the pipeline."""
     extra = kafka_settings_of(connection(settings.batch.kafka_connection, "kafka"))
-    return client_config(extra, settings.batch.isolation_level, client_id=f"kafka_ingest.{settings.pipeline}")
+    return client_config(
+        extra,
+        settings.batch.isolation_level,
+        client_id=f"kafka_ingest.{settings.pipeline}",
+        connection=settings.batch.kafka_connection,
+    )
 
 
 def plan_ports(settings: PipelineSettings) -> PlanPorts:

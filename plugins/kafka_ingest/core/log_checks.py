@@ -32,6 +32,7 @@ def snapshot_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSna
         yield fault
         return  # offsets of another cluster say nothing about these positions
     yield from _missing_topics(settings, view, snapshot)
+    yield from _forbidden_topics(settings, snapshot)
     yield from _served_elsewhere(settings, view, snapshot)
     yield from _identity_faults(settings, view, snapshot)
     yield from _missing_partitions(view, snapshot)
@@ -118,6 +119,26 @@ def _missing_topics(settings: PipelineSettings, view: PlanView, snapshot: LogSna
             found="none",
             next_command="create a topic or correct kafka.pattern in the pipeline file",
         )
+
+
+def _forbidden_topics(settings: PipelineSettings, snapshot: LogSnapshot) -> Iterator[PartitionFault]:
+    for topic in snapshot.topics.values():
+        if topic.may_read is False:
+            yield PartitionFault(
+                ConfigError,
+                f"topic {topic.topic}",
+                expected="the right READ",
+                found="a right to describe it, without READ",
+                next_command=grant_read(topic.topic, settings.batch.kafka_connection),
+            )
+
+
+def grant_read(topic: str, connection: str) -> str:
+    """Return the command that grants the one right that a read of the topic lacks."""
+    return (
+        "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME --operation Read "
+        f"--topic {topic}, NAME being the user of the Airflow connection {connection}"
+    )
 
 
 def _next_for_missing(topic: str, view: PlanView) -> str:

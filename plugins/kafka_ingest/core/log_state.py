@@ -45,12 +45,14 @@ class TimedOffset:
 class TopicState:
     """One topic: its id and its partitions by number.
 
-    ``topic_id`` is ``None`` where the broker does not tell one (brokers before 2.8, or a zero id).
+    ``topic_id`` is ``None`` where the broker does not tell one (brokers before 2.8, or a zero id). ``may_read`` is
+    whether this client has the right READ; ``None`` where the broker does not tell rights (before 2.3, KIP-430).
     """
 
     topic: str
     topic_id: str | None
     partitions: Mapping[int, PartitionState]
+    may_read: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,15 @@ def _spans(text: str) -> Iterator[OffsetSpan]:
 
 def _span(words: list[str], expected: str) -> OffsetSpan:
     topic, numbers = words[0], words[1:]
-    if len(numbers) not in (2, 3) or not all(n.isascii() and n.isdigit() for n in numbers):
+    if len(numbers) not in (2, 3) or not all(_is_offset(n) for n in numbers):
         raise ValueError(expected)
     partition, start, *rest = (int(n) for n in numbers)
     end = rest[0] if rest else None
     if max(start, end or 0) > _GREATEST_OFFSET or (end is not None and end <= start):
         raise ValueError(f"a start below the end; {expected}")
     return OffsetSpan(topic, partition, start, end)
+
+
+def _is_offset(text: str) -> bool:
+    # The length first: Python converts no text of more than 4,300 digits.
+    return len(text) <= len(str(_GREATEST_OFFSET)) and text.isascii() and text.isdigit()

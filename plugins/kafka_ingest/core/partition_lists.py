@@ -55,4 +55,5 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _is_number(text: str, greatest: int) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= greatest
+    # The length first: Python converts no text of more than 4,300 digits.
+    return len(text) <= len(str(greatest)) and text.isascii() and text.isdigit() and int(text) <= greatest

@@ -56,6 +56,7 @@ class TopicFacts:
         replication_factor: Number of replicas of the partition that has the fewest.
         settings: Effective settings as text by name; empty when they may not be read.
         refusal: The broker's words when the settings may not be read; empty otherwise.
+        may_read: Whether the connection's user has the right READ; ``None`` where the broker does not tell.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class TopicFacts:
     replication_factor: int
     settings: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
+    may_read: bool | None = None
 
     def number(self, name: str) -> int | None:
         """Gives a numeric setting; ``None`` where this broker does not know it."""

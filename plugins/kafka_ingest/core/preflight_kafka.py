@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kafka_ingest.core.log_checks import grant_read
 from kafka_ingest.core.preflight import CheckResult, Verdict
 from kafka_ingest.core.preflight_facts import ClusterFacts, FetchLimits, TopicFacts
 from kafka_ingest.core.settings import PipelineSettings, TopicIdentity
@@ -65,6 +66,11 @@ def _missing_topics(settings: PipelineSettings, topics: Sequence[TopicFacts]) ->
 
 
 def _partition_concerns(settings: PipelineSettings, topic: TopicFacts) -> Iterator[CheckResult]:
+    if topic.may_read is False:
+        fix = grant_read(topic.topic, settings.batch.kafka_connection)
+        yield CheckResult(
+            f"{_name(topic)}: rights", Verdict.FAIL, "the right READ is missing: no record can be read", fix
+        )
     if topic.unreadable:
         fix = "bring their brokers back; on_partition_fault: leave_out loads the others meanwhile"
         yield CheckResult(f"{_name(topic)}: leaders", Verdict.FAIL, "; ".join(topic.unreadable), fix)

@@ -63,6 +63,7 @@ def run_params(zone: str) -> dict[str, Param]:
             title=LABELS["limit"],
             type=["null", "integer"],
             minimum=1,
+            maximum=2**63 - 1,  # Airflow cannot store a greater one, and fails the task without a word
             description_md="Live: read at most so many offsets, instead of the pipeline's limit. No run follows by "
             "itself.",
         ),

@@ -180,4 +180,5 @@ def _kafka_config(pipeline: PipelineSettings) -> Mapping[str, str]:
         kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),
         pipeline.batch.isolation_level,
         client_id=f"kafka_ingest.{pipeline.pipeline}",
+        connection=pipeline.batch.kafka_connection,
     )

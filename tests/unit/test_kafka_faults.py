@@ -1,0 +1,134 @@
+"""What a client's events mean: a refusal is final after some patience, and what came last counts."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from kafka_ingest.adapters import kafka_faults
+from kafka_ingest.adapters.kafka_admin import KafkaAdmin
+from kafka_ingest.adapters.kafka_faults import CONNECTION, ClientEvents
+from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
+
+# As librdkafka 2.16 words them.
+LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_plaintext://127.0.0.1:1/bootstrap: SASL authentication error: Authentication failed: Invalid username",
+)
+HANDSHAKE = KafkaError(KafkaError._SSL, "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: wrong version number")
+VERIFY = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: SSL routines::certificate verify failed")
+CLIENT = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/1: tls alert certificate required: SSL alert number 116")
+DOWN = KafkaError(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connection refused")
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(kafka_faults, "time", clock)
+    return clock
+
+
+def events(*seen: KafkaError) -> ClientEvents:
+    """Return what a client with these events knows; nothing listens where it is told to ask."""
+    found = ClientEvents({"bootstrap.servers": "127.0.0.1:1", CONNECTION: "shop_kafka"})
+    for error in seen:
+        found(error)
+    return found
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_login_that_kafka_itself_answers_is_final_at_the_third_refusal() -> None:
+    assert not events(LOGIN, ALL_DOWN, LOGIN).refused_for_good
+    assert events(LOGIN, LOGIN, LOGIN).refused_for_good
+
+
+@pytest.mark.parametrize("refusal", [HANDSHAKE, VERIFY, CLIENT])
+def test_a_refusal_by_tls_is_final_only_when_it_has_lasted(clock: Clock, refusal: KafkaError) -> None:
+    """A load balancer before a broker that starts gives three of them within a second."""
+    seen = events(refusal, refusal, refusal, refusal)
+    assert not seen.refused_for_good
+    clock.now += 14
+    assert not seen.refused_for_good
+    clock.now += 2
+    assert seen.refused_for_good
+
+
+def test_an_answer_begins_the_patience_anew(clock: Clock) -> None:
+    seen = events(HANDSHAKE, HANDSHAKE, HANDSHAKE)
+    seen.forget()
+    clock.now += 20
+    for _ in range(3):
+        seen(HANDSHAKE)
+    assert not seen.refused_for_good
+
+
+def test_a_broker_that_refused_before_it_went_down_is_down(clock: Clock) -> None:
+    seen = events(HANDSHAKE, DOWN, ALL_DOWN)
+    clock.now += 30
+    error = seen.unavailable(tried="planning", seconds=30)
+    assert isinstance(error, BrokerUnavailable)
+    assert "Connection refused" in error.found
+    assert "shop_kafka" in error.next_command
+
+
+@pytest.mark.parametrize(
+    ("refusal", "setting"),
+    [
+        (LOGIN, "correct sasl.username and sasl.password"),
+        (VERIFY, "set ssl.ca.location (or ssl.ca.pem)"),
+        (CLIENT, "set ssl.certificate.location and ssl.key.location"),
+    ],
+)
+def test_a_refusal_names_its_settings_the_connection_and_the_command_that_looks_at_it(
+    refusal: KafkaError, setting: str
+) -> None:
+    error = events(refusal).unavailable(tried="planning", seconds=30)
+    assert isinstance(error, ConfigError)
+    assert error.next_command.startswith(setting)
+    assert "the Airflow connection shop_kafka" in error.what
+    assert error.next_command.endswith('run "python -m kafka_ingest preflight PIPELINE"')
+
+
+def test_a_client_that_cannot_be_made_is_a_fault_of_configuration_without_secrets() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": "/not/here.pem"}
+    with pytest.raises(ConfigError, match="make no Kafka client") as caught:
+        KafkaAdmin({**config, "ssl.key.password": "hunter2", CONNECTION: "shop_kafka"}, timeout_seconds=1)
+    assert "ssl.ca.location" in caught.value.found
+    assert "hunter2" not in str(caught.value)
+
+
+class OldBroker:
+    """Answers as librdkafka does for a broker before 2.3, which tells no rights."""
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    def describe_topics(self, topics: TopicCollection, **options: Any) -> dict[str, Future[Any]]:
+        self.asked.append(options["include_authorized_operations"])
+        code = KafkaError._UNSUPPORTED_FEATURE if self.asked[-1] else KafkaError.UNKNOWN_TOPIC_OR_PART
+        future: Future[Any] = Future()
+        future.set_exception(KafkaException(KafkaError(code)))
+        return {"orders": future}
+
+
+def test_a_broker_that_tells_no_rights_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_ingest.adapters.kafka_admin.NEW_TOPIC_GRACE_SECONDS", 0.0)
+    admin, broker = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_seconds=1), OldBroker()
+    monkeypatch.setattr(admin, "_client", broker)
+    assert admin.describe(["orders"]) == {}
+    assert broker.asked[0]
+    assert not any(broker.asked[1:])
