@@ -55,7 +55,9 @@ class PostgresPreflight:
         """Compares the target table with the pipeline; see the port."""
         with self._transaction(f"read the table {settings.target}") as cursor:
             table = read_table(cursor, settings.target)
-            loaded = read_loaded_rows(cursor, settings, table)
+            # Without a ledger, or without rights on it, other checks fail; this one says what it can.
+            is_readable = fetch_rows(cursor, "ledger_is_readable")[0]["is_readable"]
+            loaded = read_loaded_rows(cursor, settings, table) if is_readable else ()
         if table is None:
             return TargetFacts(False, (_finding(missing_table(settings, loaded)),), is_lost=bool(loaded))
         return TargetFacts(

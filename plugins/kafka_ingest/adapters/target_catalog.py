@@ -187,14 +187,11 @@ class LoadedRows:
 def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable | None) -> tuple[LoadedRows, ...]:
     """Reads who has loaded rows that can no longer be found: the table, or a column that identifies them, is gone.
 
-    Empty where nothing is gone, where nothing was loaded, and before the ledger is there.
+    Empty where nothing is gone, and where nothing was loaded.
     """
     identity = settings.metadata.identity
     wanted = {identity.topic, identity.generation, identity.partition, identity.offset}
     if table is not None and wanted <= {column.name for column in table.columns}:
-        return ()
-    cursor.execute(sql_text("queries/ledger_exists"))
-    if not cursor.fetchone()[0]:
         return ()
     names = {"schema": settings.target.schema, "table": settings.target.table}
     cursor.execute(sql_text("queries/given_up_at"), names)
