@@ -25,6 +25,8 @@ PORTS = {
     "publication": ports.Publication,
 }
 LEFT_OUT = {ports.Clock, ports.RunStates, ports.GroupMirror, ports.PositionLedger}
+#: Only an attempt that has failed already calls it. Dying there leaves the hold to its time-out, as dying before does.
+LEFT_OUT_CALLS = {"ledger.release_hold"}
 CALLS = {point.call.partition(".")[2] for point in POINTS}
 
 
@@ -40,7 +42,7 @@ def test_every_port_is_watched_or_left_out_for_a_reason() -> None:
 
 @pytest.mark.parametrize("name", PORTS)
 def test_every_method_of_a_port_has_a_crash_point(name: str) -> None:
-    missing = {f"{name}.{method}" for method in methods_of(PORTS[name])} - CALLS
+    missing = {f"{name}.{method}" for method in methods_of(PORTS[name])} - CALLS - LEFT_OUT_CALLS
     assert missing == set()
 
 
