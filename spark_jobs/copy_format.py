@@ -1,7 +1,7 @@
 r"""How rows travel in COPY as text: as CSV in which every value is quoted and NULL is an empty field without quotes.
 
-It fits every type and every table. Rows of the common types travel in binary (``copy_binary.py``); this format is for
-the others and for dead letters. Arrow's CSV writer encodes 2 to 4 million rows/s (12 columns); the text format with its
+It fits every type and every table. Rows of the common types and dead letters travel in binary (``copy_binary.py``);
+this format is for the others. Arrow's CSV writer encodes 2 to 4 million rows/s (12 columns); the text format with its
 four escapes would save PostgreSQL nothing: 2.8 µs a row instead of 3.0, and cost the worker as much (PostgreSQL 18.6,
 16 columns, 10,000 rows a COPY).
 
