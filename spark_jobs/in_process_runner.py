@@ -43,6 +43,9 @@ class InProcessRunner:
         """Stops before the next task begins."""
         self._cancelled.set()
 
+    def release(self) -> None:
+        """It holds nothing."""
+
     def _run(self, task: StageTask, context: StageContext, batch: Batch) -> StageResult:
         if self._cancelled.is_set():
             raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)

@@ -130,7 +130,8 @@ def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
         return InProcessRunner(context_of, tasks=environment.job.tasks or 1)
     from spark_jobs.spark_runner import SparkTaskRunner
 
-    return SparkTaskRunner(context_of, tasks=environment.job.tasks)
+    timeout = environment.hold.start_timeout_seconds
+    return SparkTaskRunner(context_of, tasks=environment.job.tasks, executor_timeout_seconds=timeout)
 
 
 def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

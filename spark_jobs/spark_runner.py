@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from types import TracebackType
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, TaskContext
@@ -23,6 +26,9 @@ from spark_jobs.stage_context import StageContext
 from spark_jobs.stage_results import StageFault, one_result_per_task
 
 _log = logging.getLogger(__name__)
+
+#: How often to look for executors: often enough beside a wait of minutes, and one small question to the JVM.
+_LOOK_SECONDS = 5.0
 
 
 #: What Spark 4.2 says of a process that ended without an error of its own (137: killed, mostly for its memory).
@@ -41,8 +47,9 @@ class TaskCrashed(Exception):
 class SparkTaskRunner:
     """Port ``TaskRunner`` over an RDD of tasks.
 
-    It does not stop Spark: the JVM does when this process has ended (the shutdown hook of ``SparkContext``, Spark 4.2).
-    PySpark's ``stop()`` would wait for up to a second more, until its thread for accumulators looks up.
+    It does not stop Spark at the end of a load: the JVM does when this process has ended (the shutdown hook of
+    ``SparkContext``, Spark 4.2). PySpark's ``stop()`` would wait for up to a second more, until its thread for
+    accumulators looks up. A fenced attempt lives on, so it stops Spark.
 
     Spark retries a task that loses its executor or meets a passing fault, and may run copies of a slow one. The action
     gives exactly one result a partition, that of the attempt which won; only its rows are published.
@@ -50,11 +57,19 @@ class SparkTaskRunner:
     Args:
         context_of: Gives the context of an attempt.
         tasks: How many tasks to cut a batch into; ``None`` takes Spark's default parallelism.
+        executor_timeout_seconds: How long a cluster may leave the application without any executor.
     """
 
-    def __init__(self, context_of: Callable[[Batch], StageContext], *, tasks: int | None = None) -> None:
+    def __init__(
+        self,
+        context_of: Callable[[Batch], StageContext],
+        *,
+        tasks: int | None = None,
+        executor_timeout_seconds: float,
+    ) -> None:
         self._context_of = context_of
         self._tasks = tasks
+        self._executor_timeout_seconds = executor_timeout_seconds
         self._spark: SparkContext | None = None
         self._cancelled = threading.Event()
 
@@ -74,7 +89,8 @@ class SparkTaskRunner:
         if self._cancelled.is_set():
             raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)
         try:
-            answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
+            with _ExecutorWatch(spark, batch, self._executor_timeout_seconds):
+                answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
         except Py4JError as error:
             if (sign := _sign_of_death(error)) is None or self._cancelled.is_set():
                 raise
@@ -92,10 +108,77 @@ class SparkTaskRunner:
             # A JVM that was killed runs no tasks any more. That must not hide what came of the batch.
             _log.warning("could not cancel the tasks, Spark's JVM is gone: %s", error)
 
+    def release(self) -> None:
+        """Stop Spark, so that the cluster gives its cores to others."""
+        self._cancelled.set()
+        spark, self._spark = self._spark, None
+        if spark is None:
+            return
+        try:
+            spark.stop()
+        except (Py4JError, OSError) as error:
+            _log.warning("could not stop Spark, its JVM is gone: %s", error)
+
     def _started(self) -> SparkContext:
         if self._spark is None:
             self._spark = start_spark()
         return self._spark
+
+
+class _ExecutorWatch:
+    """Ends the job of an application that a cluster gives no executor; use as a context manager around the job.
+
+    Spark itself waits for ever: "Initial job has not accepted any resources" (``TaskSchedulerImpl``, 4.2).
+
+    Raises:
+        RetryLater: The job was ended, for want of an executor.
+    """
+
+    def __init__(self, spark: SparkContext, batch: Batch, timeout_seconds: float) -> None:
+        self._spark = spark
+        self._batch = batch
+        self._timeout_seconds = timeout_seconds
+        self._ended = threading.Event()
+        self._gave_up = threading.Event()
+
+    def __enter__(self) -> None:
+        # A local master runs tasks in the driver.
+        if not str(self._spark.master).startswith("local"):
+            threading.Thread(target=self._watch, name="executor watch", daemon=True).start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        if error is not None and self._gave_up.is_set():
+            raise self._fault() from error
+
+    def _watch(self) -> None:
+        seen_at = time.monotonic()
+        try:
+            while not self._ended.wait(min(_LOOK_SECONDS, self._timeout_seconds)):
+                if self._has_executor():
+                    seen_at = time.monotonic()
+                elif time.monotonic() - seen_at >= self._timeout_seconds:
+                    self._gave_up.set()
+                    self._spark.cancelAllJobs()
+                    return
+        except (Py4JError, OSError) as error:
+            # Without a JVM there is no job to wait for.
+            _log.warning("could not ask Spark for its executors, its JVM is gone: %s", error)
+
+    def _has_executor(self) -> bool:
+        jvm: Any = self._spark._jsc  # PySpark has no call for it
+        # The driver is in the list, too.
+        return int(jvm.sc().getExecutorMemoryStatus().size()) > 1
+
+    def _fault(self) -> RetryLater:
+        return RetryLater(
+            f"Spark gave the application no executor for {self._timeout_seconds:.0f} seconds",
+            expected=f"cores and memory on {self._spark.master} within hold.start_timeout_seconds",
+            found="none: others hold them, or no worker has as much as one executor asks for",
+            next_command="see on the master's web page who holds the cores and what workers offer; then run it again",
+            pipeline=self._batch.pipeline,
+            batch_id=self._batch.batch_id,
+        )
 
 
 def start_spark() -> SparkContext:

@@ -103,6 +103,8 @@ POINTS = (
     CrashPoint(4, "load.ledger.heartbeat:before", "all staged, the hold is to be extended", situation=Situation.SLOW),
     CrashPoint(4, "load.ledger.heartbeat:after", "all staged, the hold was extended", situation=Situation.SLOW),
     CrashPoint(4, "load.log.identity:after", "all staged, Kafka was asked for the topic ids again"),
+    CrashPoint(4, "load.runner.release:before", "fenced: the cluster is not given back", situation=Situation.FENCED),
+    CrashPoint(4, "load.runner.release:after", "fenced: the cluster is given back", situation=Situation.FENCED),
     CrashPoint(4, "load.ledger.hold:after", "fenced: waiting for a newer claim", situation=Situation.FENCED),
     CrashPoint(5, "load.publisher.begin:before", "all staged and accounted for"),
     CrashPoint(5, "load.publisher.begin:after", "the transaction is open"),

@@ -23,7 +23,7 @@ _SCHEMA = """
     CREATE FUNCTION shop.gate() RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
         IF nextval('shop.passages') = {passage} THEN
-            PERFORM pg_advisory_xact_lock_shared(1);
+            {wait}
         END IF;
         RETURN true;
     END $$;
@@ -33,6 +33,9 @@ _SCHEMA = """
         kafka_offset bigint NOT NULL, kafka_timestamp timestamptz, batch_id uuid NOT NULL
     );
 """
+#: The session of a load gives a lock 30 seconds; who looks for it again and again waits for none.
+_WAIT = "PERFORM pg_advisory_xact_lock_shared(1);"
+_WAIT_FOR_LONG = "WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.1); END LOOP;"
 #: A Spark job has to start before the gate is reached; that took 40 s on a busy machine.
 START_SECONDS = 180.0
 #: Passages of a row whose task is run once.
@@ -63,20 +66,24 @@ class Gate:
 
     def _waiting(self) -> list[tuple[Any, ...]]:
         return self.pipeline.files.query(
-            "SELECT client_port FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+            "SELECT client_port FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event IN ('advisory', 'PgSleep')"
         )
 
 
 @contextmanager
-def gated_table(pipeline: PipelineAtRisk, *, gated: int, passage: int = STAGING) -> Iterator[Gate]:
+def gated_table(
+    pipeline: PipelineAtRisk, *, gated: int, passage: int = STAGING, for_long: bool = False
+) -> Iterator[Gate]:
     """Makes the pipeline's table with a closed gate at the row with this ``n``; opens it at the end.
 
     Args:
         pipeline: The pipeline.
         gated: The row.
         passage: Which of its passages is held up; the others go through.
+        for_long: Whether it is held up for longer than a session waits for a lock.
     """
-    pipeline.files.query(_SCHEMA.format(gated=gated, passage=passage))
+    pipeline.files.query(_SCHEMA.format(gated=gated, passage=passage, wait=_WAIT_FOR_LONG if for_long else _WAIT))
     with closing(psycopg2.connect(**pipeline.files.database)) as lock:
         lock.autocommit = True
         with lock.cursor() as cursor:

@@ -20,13 +20,12 @@ from tests.crash.gated_table import START_SECONDS, gated_table
 from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import child, command_of, listening_ports, tree_below
 from tests.crash.test_spark_killed import GATED, large, large_topic  # noqa: F401 (fixtures)
-from tests.services import TestServices
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 LOCAL, CLUSTER = "local", "cluster"
 KAFKA_SECRET = "kafka-s3cret-of-the-walk"
-THIEF_SECONDS = 25
+THIEF_SECONDS = 60
 
 
 @dataclass
@@ -62,8 +61,8 @@ class HeldLoad:
 
 
 @pytest.fixture(scope="module")
-def cluster(services: TestServices) -> Iterator[SparkCluster]:
-    spark = SparkCluster(services.folder / f"spark-secrets-{os.getpid()}", workers=1, cores=2)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    spark = SparkCluster(tmp_path_factory.mktemp("cluster") / "spark", workers=1, cores=2)
     yield spark
     spark.destroy()
 
@@ -88,7 +87,7 @@ def held(
         conf = {"spark.cores.max": "2", "spark.pyspark.python": sys.executable}
     spark = {"executor_memory": "512m", "conf": conf}
     large.files.write(large.topic.name, **{**SECTIONS, "limit": {}, "spark": spark})
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = large.start_command("run", large.name, "--run-id", "held", environment=variables)
         gate.waiting_client()
         daemons = [pid for process in cluster.processes if request.param == CLUSTER and (pid := process.pid())]
@@ -105,7 +104,7 @@ def held(
 
 @pytest.fixture
 def thief() -> Iterator[subprocess.Popen[str]]:
-    """A thief who waits for ports: it takes longer to start than PostgreSQL lets a COPY wait at the gate (30 s)."""
+    """A thief who waits for ports."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-m", "tests.crash.block_thief"]
     pipe = subprocess.PIPE

@@ -25,7 +25,7 @@ from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import ancestor, child, is_running, state_of
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import KAFKA_SECONDS, FreshTopics, Producers, TestServices
+from tests.services import KAFKA_SECONDS, FreshTopics, Producers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -43,9 +43,9 @@ SPECULATION = {
 
 
 @pytest.fixture(scope="module")
-def cluster(services: TestServices) -> Iterator[SparkCluster]:
-    """Two workers with one core each, on two addresses."""
-    spark = SparkCluster(services.folder / f"spark-{os.getpid()}", workers=2, cores=1)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Two workers with one core each, on two addresses; no other test run shares its ports."""
+    spark = SparkCluster(tmp_path_factory.mktemp("cluster") / "spark", workers=2, cores=1)
     spark.start()
     yield spark
     spark.destroy()
@@ -92,6 +92,22 @@ def start_on(cluster: SparkCluster, pipeline: PipelineAtRisk, **conf: str) -> Dr
     write(pipeline, **EXECUTOR, **conf)
     master = connection_variables({"spark_default": spark_connection(cluster.master_url, cluster.secret)})
     return pipeline.start_command("run", pipeline.name, "--run-id", "killed", environment=master)
+
+
+def test_a_fenced_attempt_gives_its_cores_to_the_newer_one_and_both_end(
+    large: PipelineAtRisk, cluster: SparkCluster
+) -> None:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
+        older = start_on(cluster, large)
+        gate.waiting_client()
+        # Neither of the cluster's two cores is left for it.
+        newer = start_on(cluster, large)
+        until(lambda: "a newer claim or plan took the batch" in older.output, "the older one is fenced", START_SECONDS)
+        gate.open()
+        assert newer.process.wait(START_SECONDS) == 0, newer.output
+        assert older.process.wait(START_SECONDS) == 0, older.output
+    assert large.files.query("SELECT state, claim FROM kafka_ingest.batch") == [("committed", 2)]
+    large.require_every_record_once()
 
 
 @pytest.mark.parametrize("victim", ["executor", "Python worker"])

@@ -77,7 +77,13 @@ def test_who_holds_the_pipeline_is_logged_since_airflow_does_not(caplog: pytest.
     with caplog.at_level(logging.INFO), pytest.raises(AirflowRescheduleException), airflow_outcome(log):
         raise Busy("another request holds the pipeline")
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
-        ("INFO", "Busy: another request holds the pipeline")
+        (
+            "INFO",
+            (
+                "Busy: another request holds the pipeline\n"
+                "  This task asks again by itself, every 30 seconds, without using up a retry."
+            ),
+        )
     ]
 
 

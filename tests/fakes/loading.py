@@ -81,6 +81,7 @@ class FakeRunner:
         before_result: Called when everything is staged, before the results are given: the place where a test lets other
             attempts or the world act.
         is_cancelled: Whether ``cancel`` was called.
+        is_released: Whether ``release`` was called.
         losers: Attempts whose rows stay in staging without having won, as after a task retry.
     """
 
@@ -89,6 +90,7 @@ class FakeRunner:
         self.log = log
         self.before_result: Callable[[], None] = lambda: None
         self.is_cancelled = False
+        self.is_released = False
         self.losers = 0
         self._attempt_id = 100
 
@@ -105,6 +107,9 @@ class FakeRunner:
 
     def cancel(self) -> None:
         self.is_cancelled = True
+
+    def release(self) -> None:
+        self.is_released = True
 
     def _stage(self, batch: Batch, task: StageTask) -> StageResult:
         self._attempt_id += 1

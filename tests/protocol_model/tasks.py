@@ -76,6 +76,9 @@ class ModelTasks:
     def cancel(self) -> None:
         self._is_cancelled = True
 
+    def release(self) -> None:
+        """The model has cores for all."""
+
     def _run_task(self, batch: Batch, task: StageTask) -> tuple[StageResult, list[Reading]]:
         server, number = self._store.incarnation, next(self._ids)
         results, readings, records, counted = [], [], [], []

@@ -131,6 +131,9 @@ class SlowRunner:
     def cancel(self) -> None:
         self.cancelled.set()
 
+    def release(self) -> None:
+        """It holds nothing."""
+
 
 def test_a_fenced_attempt_is_cancelled_while_it_stages() -> None:
     database, log, runner = FakeDatabase(), FakeLog(), SlowRunner()

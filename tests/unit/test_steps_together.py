@@ -25,7 +25,7 @@ from kafka_ingest.core.errors import (
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
-from kafka_ingest.core.staging import StageResult, StageTask
+from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
 from kafka_ingest.core.summary import batch_summary, load_summary
 from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
 from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, hold_given_back, load_batch
@@ -238,6 +238,37 @@ def test_a_zombie_asks_for_a_retry_when_the_newer_claim_gives_no_sign_of_life(wo
     world.runner.before_result = lambda: None
     world.load(batch)
     assert world.stored_offsets() == [(0, 0)]
+
+
+def test_a_fenced_attempt_gives_its_cluster_back_before_it_waits(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    world.runner.before_result = lambda: (world.ledger.claim(batch.batch_id, 60), None)[1]
+    released: list[bool] = []
+    world.clock.on_sleep = lambda: released.append(world.runner.is_released)
+    with pytest.raises(RetryLater):
+        world.load(batch)
+    assert set(released) == {True}
+
+
+def test_a_zombie_does_not_wait_for_ever_for_a_newer_claim_that_lives_and_does_not_get_on(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    newer: list[Batch] = []
+    world.runner.before_result = lambda: newer.append(world.ledger.claim(batch.batch_id, 60))
+    began = world.clock.now()
+
+    def beat() -> None:
+        assert world.clock.now() - began < timedelta(days=1), "it waits for ever"
+        world.database.advance(2)
+        world.ledger.heartbeat(batch.batch_id, newer[0].claim, step="stage", progress=StageProgress(), hold_seconds=60)
+
+    world.clock.on_sleep = beat
+    with pytest.raises(RetryLater, match="does not get on") as caught:
+        world.load(batch)
+    assert "0 of 1 offsets" in caught.value.found
+    waited = (world.clock.now() - began).total_seconds()
+    assert HOLD.start_timeout_seconds < waited < HOLD.start_timeout_seconds + 10
 
 
 def test_a_zombie_waits_while_the_newer_claim_lives(world: World) -> None:

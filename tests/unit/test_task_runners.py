@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -148,7 +149,7 @@ class FailingSpark:
 
 def run_on(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PostgresStaging, "places", lambda *_: ["orders[3] offsets [10, 20)"])
-    runner = SparkTaskRunner(lambda _: CONTEXT)
+    runner = SparkTaskRunner(lambda _: CONTEXT, executor_timeout_seconds=60)
     monkeypatch.setattr(runner, "_spark", FailingSpark(fault))
     runner.run(BATCH, TASKS)
 
@@ -179,6 +180,9 @@ class DeadJvm:
     def cancelAllJobs(self) -> None:  # noqa: N802 (PySpark's name)
         raise self._fault
 
+    def stop(self) -> None:
+        raise self._fault
+
 
 @pytest.mark.parametrize(
     "fault", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")]
@@ -187,6 +191,91 @@ def test_a_jvm_that_was_killed_does_not_hide_what_came_of_the_batch(
     fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: DeadJvm(fault))
-    runner = SparkTaskRunner(lambda _: CONTEXT, tasks=1)
+    runner = SparkTaskRunner(lambda _: CONTEXT, tasks=1, executor_timeout_seconds=60)
     runner.parallelism()
     runner.cancel()
+    runner.release()
+
+
+class IdleCluster:
+    """A SparkContext whose jobs wait for executors until they are cancelled.
+
+    Attributes:
+        executors: How many it is said to have, at each look; the last one stays.
+    """
+
+    master = "spark://m:7077"
+
+    def __init__(self, *executors: int) -> None:
+        self._executors = list(executors)
+        self._cancelled = threading.Event()
+        self._jsc = self
+        self.stopped = False
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 (PySpark's name)
+        return {}
+
+    def setJobGroup(self, *_: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803 (PySpark's names)
+        """Nothing to do."""
+
+    def sc(self) -> IdleCluster:
+        return self
+
+    def getExecutorMemoryStatus(self) -> IdleCluster:  # noqa: N802 (Spark's name)
+        return self
+
+    def size(self) -> int:
+        found = self._executors[0]
+        if len(self._executors) > 1:
+            del self._executors[0]
+        return 1 + found  # the driver
+
+    def parallelize(self, *_: object) -> IdleCluster:
+        return self
+
+    def mapPartitionsWithIndex(self, _: object) -> IdleCluster:  # noqa: N802 (PySpark's name)
+        return self
+
+    def collect(self) -> list[StageResult]:
+        assert self._cancelled.wait(30), "nobody cancelled it"
+        raise RuntimeError("Job 0 cancelled")
+
+    def cancelAllJobs(self) -> None:  # noqa: N802 (PySpark's name)
+        self._cancelled.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def runner_on(cluster: IdleCluster, monkeypatch: pytest.MonkeyPatch, timeout_seconds: float) -> SparkTaskRunner:
+    monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: cluster)
+    return SparkTaskRunner(lambda _: CONTEXT, tasks=2, executor_timeout_seconds=timeout_seconds)
+
+
+@pytest.mark.parametrize("executors", [(0,), (1, 1, 0)], ids=["never one", "one that was lost"])
+def test_a_cluster_that_gives_no_executor_ends_the_load_for_a_retry(
+    executors: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RetryLater, match="no executor for 0 seconds") as caught:
+        runner_on(IdleCluster(*executors), monkeypatch, timeout_seconds=0.01).run(BATCH, TASKS)
+    assert "spark://m:7077" in caught.value.expected
+
+
+def test_a_job_that_was_cancelled_for_another_reason_is_not_told_as_a_want_of_executors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = IdleCluster(1)
+    cluster.cancelAllJobs()
+    with pytest.raises(RuntimeError, match="Job 0 cancelled"):
+        runner_on(cluster, monkeypatch, timeout_seconds=60).run(BATCH, TASKS)
+
+
+def test_a_released_runner_has_stopped_spark_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = IdleCluster(1)
+    runner = runner_on(cluster, monkeypatch, timeout_seconds=60)
+    runner.parallelism()
+    runner.release()
+    assert cluster.stopped
+    with pytest.raises(Fenced):
+        runner.run(BATCH, TASKS)
+    runner.release()

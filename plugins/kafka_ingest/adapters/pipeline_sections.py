@@ -261,7 +261,7 @@ class HoldSection(Section):
 
     start_timeout_seconds: Seconds = Field(
         default=_HOLD.start_timeout_seconds,
-        description="From the plan to the job's first sign of life: time to get a cluster.",
+        description="From the plan to the job's first sign of life, and for Spark to find executors.",
     )
     heartbeat_timeout_seconds: Seconds = Field(
         default=_HOLD.heartbeat_timeout_seconds, description="After the last heartbeat; then another run may take over."

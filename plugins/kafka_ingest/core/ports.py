@@ -232,6 +232,9 @@ class TaskRunner(Protocol):
     def cancel(self) -> None:
         """Stops running tasks as soon as possible; called from another thread when the attempt is fenced."""
 
+    def release(self) -> None:
+        """Give back what the runner holds of a cluster; nothing runs with it afterwards. Safe to call again."""
+
 
 class Publication(Protocol):
     """The one transaction that makes a batch visible. Statements in the order of the methods."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from kafka_ingest.core.accounting import account_for
-from kafka_ingest.core.batch import Batch, BatchState
+from kafka_ingest.core.batch import Batch, BatchState, Hold
 from kafka_ingest.core.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
 from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
 from kafka_ingest.core.log_identity_check import require_same_log
@@ -77,6 +77,8 @@ def load_batch(
         _require_protocol(batch)
         phases = _stage_and_publish(batch, ports, hold, report)
     except Fenced as fenced:
+        # The newer claim may wait for the very cores that this one holds.
+        ports.runner.release()
         return _await_newer_claim(batch, ports, hold, fenced)
     except Exception:
         _release_hold(batch, batch.claim, ports.ledger)
@@ -195,9 +197,13 @@ def _fenced(batch: Batch) -> Fenced:
 
 
 def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fenced: Fenced) -> Batch:
-    """Waits while the newer claim lives: committed is success for whoever asks; without a sign of life, retry."""
+    """Wait while the newer claim lives and gets on: committed is success for whoever asks; else retry.
+
+    It need not get on for as long as a plan may wait to be started: Spark may have to find it cores.
+    """
     _log.info("%s", fenced)
     seen, seen_at = None, ports.clock.now()
+    reached, reached_at = None, seen_at
     while True:
         current = ports.ledger.batch(batch.batch_id)
         if current is None or current.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK):
@@ -217,7 +223,24 @@ def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fence
                 pipeline=batch.pipeline,
                 batch_id=batch.batch_id,
             )
+        progress = (newer.step, newer.staged_records, newer.staged_offsets) if newer else None
+        if progress != reached:
+            reached, reached_at = progress, ports.clock.now()
+        if (ports.clock.now() - reached_at).total_seconds() > hold.start_timeout_seconds:
+            raise _stuck(batch, newer, hold)
         ports.clock.sleep(_FENCED_POLL_SECONDS)
+
+
+def _stuck(batch: Batch, newer: Hold | None, hold: HoldSettings) -> RetryLater:
+    at = f"step {newer.step}, {newer.staged_offsets:,} of {newer.total_offsets:,} offsets" if newer else "no hold"
+    return RetryLater(
+        "the newer claim of this batch lives and does not get on",
+        expected=f"progress within {hold.start_timeout_seconds} seconds (hold.start_timeout_seconds)",
+        found=at,
+        next_command="end the other attempt of this run; a retry takes the next claim",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
 
 
 def _drop_staging(batch: Batch, staging: Staging) -> None:
