@@ -102,6 +102,7 @@ def test_every_field_has_a_title_and_a_description() -> None:
         ("keep_offsets", 0, -1),
         ("by_offsets", -5, 0.5),
         ("margin_offsets", 0, -1),
+        ("margin_offsets", 2**63 - 1, 2**63),
         ("only", "orders 1", 7),
     ],
 )

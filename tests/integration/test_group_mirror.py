@@ -10,6 +10,8 @@ from confluent_kafka import Consumer
 
 from kafka_ingest.adapters.kafka_config import client_config
 from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
+from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.core.offsets import TopicPartition
 from kafka_ingest.core.ports import GroupMirror
 from kafka_ingest.core.settings import IsolationLevel
 from kafka_ingest.steps.mirror_group import group_of, mirror_group
@@ -38,6 +40,14 @@ def test_lag_tools_see_the_committed_offsets_under_the_pipeline_s_name(
     assert mirror_group(settings, REQUEST, ledger_with(view, name), lambda: mirror_at(kafka_broker.bootstrap))
     stored = offsets_of(kafka_broker.bootstrap, group_of(name), name)
     assert {where.partition: offset for where, offset in stored.items()} == {0: 7, 1: 0}
+
+
+def test_settings_that_make_no_client_are_a_fault_of_the_connection() -> None:
+    config = client_config({"bootstrap.servers": "127.0.0.1:1"}, IsolationLevel.READ_COMMITTED, client_id="test")
+    with pytest.raises(ConfigError, match="preflight PIPELINE"):
+        KafkaGroupMirror({**config, "ssl.ca.location": "/nowhere", "security.protocol": "SSL"}).store(
+            "group", {TopicPartition("orders", 0): 1}
+        )
 
 
 def test_a_group_with_a_member_is_left_to_it_with_a_warning(

@@ -172,6 +172,10 @@ def test_every_fault_is_listed_at_once() -> None:
             {"kind": "skip-lag", "keep_offsets": -1},
             "Keep (offsets): expected a whole number, at least 0; found -1",
         ),
+        (
+            {"kind": "skip-lag", "keep_offsets": 10**30},
+            "Keep (offsets): expected a whole number, at least 0, at most 9223372036854775807; found 1" + 30 * "0",
+        ),
         ({"kind": "roll-back", "batches": True}, "Batches: expected a whole number, at least 1; found True"),
         ({"kind": "accept-cluster", "begin": "middle"}, "Begin at: expected one of earliest, latest; found 'middle'"),
         ({"kind": "accept-recreation", "only": "orders 0"}, "Only: expected topics: all partitions"),

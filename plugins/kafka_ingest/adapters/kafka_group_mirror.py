@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from kafka_ingest.adapters.kafka_config import librdkafka_settings
-from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, REFUSALS, ClientEvents
+from kafka_ingest.adapters.kafka_faults import LIBRDKAFKA_LOG, REFUSALS, ClientEvents, client_fault
 from kafka_ingest.core.errors import ConfigError, IngestError
 from kafka_ingest.core.offsets import TopicPartition
 
@@ -69,10 +69,11 @@ class KafkaGroupMirror:
         """Stores; gives the broker's words for each partition that it refused."""
         events = ClientEvents(self._config)
         wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
-        consumer = Consumer(
-            {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events},
-            logger=LIBRDKAFKA_LOG,
-        )
+        settings = {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events}
+        try:
+            consumer = Consumer(settings, logger=LIBRDKAFKA_LOG)
+        except KafkaException as error:
+            raise client_fault(error, self._config) from None
         try:
             answer = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:

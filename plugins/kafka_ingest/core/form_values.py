@@ -13,7 +13,8 @@ from kafka_ingest.core.record_time import parse_record_time
 #: (``airflow/providers/standard/utils/openlineage.py``); it is no value of a form.
 _NOT_OURS = frozenset({"openlineage"})
 
-_TOO_GREAT = 2**63
+#: PostgreSQL keeps no greater one in a bigint; Airflow cannot store it, and fails the task without a word.
+GREATEST_NUMBER = 2**63 - 1
 
 
 @dataclass
@@ -85,10 +86,12 @@ def a_positive_number(value: object) -> int:
 
 def a_whole_number(value: object, *, at_least: int | None = None) -> int:
     """Reads a whole number that PostgreSQL's bigint can hold."""
-    least = -_TOO_GREAT if at_least is None else at_least
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value < _TOO_GREAT:
+    least = -GREATEST_NUMBER - 1 if at_least is None else at_least
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= GREATEST_NUMBER:
         return value
-    raise ValueError("a whole number" + ("" if at_least is None else f", at least {at_least}"))
+    fits = "a whole number" + ("" if at_least is None else f", at least {at_least}")
+    is_too_great = isinstance(value, int) and value > GREATEST_NUMBER
+    raise ValueError(fits + (f", at most {GREATEST_NUMBER}" if is_too_great else ""))
 
 
 def one_of(choices: type[StrEnum]) -> Callable[[object], str]:

@@ -18,6 +18,7 @@ from airflow.sdk import Param
 
 from kafka_ingest.core.administration_form import DEFAULTS, LABELS, AdministrationKind, ResetTo, kinds_of
 from kafka_ingest.core.change_requests import LogPlace
+from kafka_ingest.core.form_values import GREATEST_NUMBER
 
 _KINDS: dict[AdministrationKind, str] = {
     AdministrationKind.PREFLIGHT: "look at connections, privileges, table, topics and packages",
@@ -138,7 +139,7 @@ def _text(key: str, description: str, **schema: Any) -> Param:
 
 
 def _number(key: str, description: str, **schema: Any) -> Param:
-    return _param(key, ["null", "integer"], description, **schema)
+    return _param(key, ["null", "integer"], description, maximum=GREATEST_NUMBER, **schema)
 
 
 def _param(key: str, kind: str | list[str], description: str, *, default: object = None, **schema: Any) -> Param:

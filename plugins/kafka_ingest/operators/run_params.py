@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
+from kafka_ingest.core.form_values import GREATEST_NUMBER
 from kafka_ingest.core.run_form import DEFAULTS, LABELS
 from kafka_ingest.core.run_options import RunMode
 
@@ -63,7 +64,7 @@ def run_params(zone: str) -> dict[str, Param]:
             title=LABELS["limit"],
             type=["null", "integer"],
             minimum=1,
-            maximum=2**63 - 1,  # Airflow cannot store a greater one, and fails the task without a word
+            maximum=GREATEST_NUMBER,
             description_md="Live: read at most so many offsets, instead of the pipeline's limit. No run follows by "
             "itself.",
         ),
