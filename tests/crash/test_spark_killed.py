@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -147,6 +148,22 @@ def test_a_driver_whose_jvm_is_killed_in_the_middle_of_copy_ends_with_its_worker
         os.kill(jvm, signal.SIGKILL)
         until(lambda: not is_running(driver) and not is_running(worker), "driver and worker have ended with their JVM")
         require_a_retry_loads_everything(large, job, gate)
+
+
+def test_a_python_worker_that_is_killed_on_a_local_master_is_told_with_the_offsets_that_it_was_at(
+    large: PipelineAtRisk,
+) -> None:
+    with gated_table(large, gated=GATED) as gate:
+        job = large.start_command("run", large.name, "--run-id", "killed")
+        os.kill(gate.waiting_client(), signal.SIGKILL)
+        # A local master tries each task once.
+        assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
+        assert "processes of staging tasks died" in job.output
+        assert re.search(rf"at work: {re.escape(large.topic.name)}\[\d+\] offsets \[\d+, \d+\)", job.output), job.output
+        large.require_all_or_nothing()
+        gate.open()
+        assert large.run("killed").state.value == "committed"
+    large.require_every_record_once()
 
 
 def test_a_driver_whose_jvm_is_killed_while_it_publishes_ends_by_itself(large: PipelineAtRisk) -> None:

@@ -148,3 +148,24 @@ def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
         cluster.destroy()
     assert done.returncode == 0, done.stderr
     assert sorted(int(payload) for (payload,) in pipeline.rows("payload")) == list(range(30))
+
+
+def test_a_record_that_only_insert_refuses_is_staged_again_as_a_dead_letter(
+    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name = topic(PARTITIONS)
+    pipeline.write(name, value={"format": "json", "columns": [{"name": "n", "type": "bigint"}]})
+    pipeline.query("CREATE SCHEMA shop")
+    pipeline.query(
+        "CREATE TABLE shop.events (n bigint, key bytea, headers jsonb, kafka_topic text NOT NULL,"
+        " kafka_generation int NOT NULL, kafka_partition int NOT NULL, kafka_offset bigint NOT NULL,"
+        " kafka_timestamp timestamptz, kafka_timestamp_type text, batch_id uuid NOT NULL) PARTITION BY RANGE (n)"
+    )
+    pipeline.query("CREATE TABLE shop.events_small PARTITION OF shop.events FOR VALUES FROM (0) TO (1000)")
+    with produced(producer()) as sender:
+        for number in (1, 5_000, 2):
+            sender.produce(name, value=json.dumps({"n": number}), partition=number % PARTITIONS)
+    done = kafka_ingest("run", "events", "--json")
+    assert done.returncode == 0, done.stderr
+    assert pipeline.query("SELECT n FROM shop.events ORDER BY n") == [(1,), (2,)]
+    assert pipeline.dead_letters("value, reason") == [(b'{"n": 5000}', "refused_by_database")]
