@@ -102,7 +102,7 @@ class StagedRows:
             topic, partition, offset = record
             if not is_bad_data(fault):
                 return target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
-            found.append(RefusedRecord(topic, partition, offset, *refusal(fault)))
+            found.append(RefusedRecord(topic, partition, offset, *refusal(fault, may_quote=False)))
             if len(found) > MOST_REFUSED:
                 return target_fault(error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
         if not found:  # it passes now: something else than the records decides

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import psycopg2
 from psycopg2 import errorcodes
 
-from kafka_ingest.adapters.postgres_connection import whole_message
+from kafka_ingest.adapters.postgres_connection import server_message, whole_message
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.target_shape import CheckConstraint
 
@@ -51,12 +51,15 @@ def concerns_one_row(error: psycopg2.Error) -> bool:
     return was_raised(error) or (error.pgcode or "").startswith(_CLASSES_OF_BAD_DATA)
 
 
-def refusal(error: psycopg2.Error, checks: Sequence[CheckConstraint] = ()) -> tuple[DeadLetterReason, str]:
+def refusal(
+    error: psycopg2.Error, checks: Sequence[CheckConstraint] = (), *, may_quote: bool = True
+) -> tuple[DeadLetterReason, str]:
     """Gives the reason and the detail of a row that PostgreSQL refused on its own.
 
     Args:
         error: What it said.
         checks: CHECKs whose expressions are known; of others only the name is told.
+        may_quote: Whether the detail may quote a value of the record, as a dead letter's does; a message's must not.
     """
     if error.pgcode == errorcodes.NOT_NULL_VIOLATION and error.diag.column_name:
         return DeadLetterReason.NOT_NULL_VIOLATION, not_null_detail(error.diag.column_name)
@@ -64,7 +67,8 @@ def refusal(error: psycopg2.Error, checks: Sequence[CheckConstraint] = ()) -> tu
         known = {check.name: check for check in checks}
         name = error.diag.constraint_name
         return DeadLetterReason.CHECK_VIOLATION, check_detail(known.get(name, CheckConstraint(name, "")))
-    return DeadLetterReason.REFUSED_BY_DATABASE, f"{whole_message(error)} (SQLSTATE {error.pgcode})"
+    message = whole_message(error) if may_quote else server_message(error)
+    return DeadLetterReason.REFUSED_BY_DATABASE, f"{message} (SQLSTATE {error.pgcode})"
 
 
 def not_null_detail(column: str) -> str:

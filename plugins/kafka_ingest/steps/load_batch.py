@@ -175,7 +175,14 @@ class _Attempt:
         A dead letter keeps the record's bytes, and only reading it again gives them. Once: all of them are named.
         """
         again = tasks_with_refused(self.tasks, refusal.records)
-        _log.warning("%d of %d tasks are staged again: %s", len(again), len(self.tasks), refusal)
+        _log.warning(
+            "the target refuses %d records that staging had taken: they become dead letters, and %d of %d tasks are"
+            " staged again; the first is %s",
+            len(refusal.records),
+            len(again),
+            len(self.tasks),
+            refusal.records[0],
+        )
         staged = {result.task_index: result for result in (*results, *self.stage(again))}
         return [staged[task.task_index] for task in self.tasks]
 
