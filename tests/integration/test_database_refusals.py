@@ -80,7 +80,7 @@ def test_a_function_of_the_target_that_raises_while_staging_is_told_without_the_
     pipeline.query("ALTER TABLE shop.events ADD CONSTRAINT judged CHECK (shop.judge(t))")
     send(producer, name, b'{"t": "card 4111"}')
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
-    require_a_message(code, notes, "not today")
+    require_a_message(code, notes, f"{name}[0] offset 0", "function shop.judge(text)", "P0001")
     assert "4111" not in notes
 
 

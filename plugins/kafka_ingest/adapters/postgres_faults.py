@@ -249,7 +249,8 @@ def _grant(found: str) -> str:
         return f"GRANT CREATE ON DATABASE {match[1]} {to}"
     if match := re.search(r"for schema (\S+)", found):
         rights = _SCHEMA_RIGHTS.get(match[1].strip('"'), "USAGE (and CREATE where the pipeline creates its table)")
-        return f"GRANT {rights} ON SCHEMA {match[1]} {to}"
+        more = "; to migrate, USAGE, CREATE" if match[1].strip('"') == "kafka_ingest" else ""
+        return f"GRANT {rights} ON SCHEMA {match[1]} {to}{more}"
     if match := re.search(r"for sequence (\S+)", found):
         return f"GRANT USAGE ON SEQUENCE {match[1]} {to}"
     if match := re.search(r"for (?:table|view|relation) (\S+)", found):
