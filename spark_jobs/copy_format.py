@@ -43,9 +43,9 @@ class Pieces:
     def __init__(self, *pieces: bytes | pa.Buffer) -> None:
         self._left: deque[memoryview[int]] = deque(memoryview(piece) for piece in pieces)
 
-    def write(self, piece: bytes) -> int:
-        """Adds a piece at the end."""
-        self._left.append(memoryview(piece))
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        """Add a copy of a piece at the end: Arrow writes the next rows into the same buffer (``csv.write_csv``, 26)."""
+        self._left.append(memoryview(bytes(piece)))
         return len(piece)
 
     def read(self, size: int = -1, /) -> bytes:

@@ -34,7 +34,13 @@ def test_a_connection_of_airflows_database_is_found_and_a_missing_one_is_named(t
     program = "from kafka_ingest.commands.wiring import postgres_params; print(postgres_params('{}'))"
     found = run("-c", program.format("warehouse"))
     assert found.stdout.splitlines()[-1] == str(
-        {"host": "db.example", "user": "etl", "password": 'p"a\\s%', "dbname": "shop"}
+        {
+            "host": "db.example",
+            "user": "etl",
+            "password": 'p"a\\s%',
+            "dbname": "shop",
+            "fallback_application_name": "warehouse",
+        }
     )
     missing = run("-c", program.format("nowhere"))
     assert "ConfigError: there is no connection nowhere" in missing.stderr

@@ -201,7 +201,7 @@ def test_a_role_that_may_not_create_is_told_what_to_grant(weak_role: dict[str, A
 
 def test_schemas_that_an_administrator_made_are_enough(empty: dict[str, Any], weak_role: dict[str, Any]) -> None:
     run(empty, "CREATE SCHEMA kafka_ingest; CREATE SCHEMA kafka_ingest_staging")
-    with pytest.raises(ConfigError, match="GRANT USAGE ON SCHEMA kafka_ingest .*; to migrate, USAGE, CREATE"):
+    with pytest.raises(ConfigError, match=r"GRANT USAGE ON SCHEMA kafka_ingest .*; to migrate, USAGE, CREATE"):
         migrate(weak_role)
     run(empty, f"GRANT USAGE, CREATE ON SCHEMA kafka_ingest, kafka_ingest_staging TO {weak_role['user']}")
     assert migrate(weak_role) == sql_names("migrations")

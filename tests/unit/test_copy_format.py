@@ -38,6 +38,11 @@ def test_text_is_quoted_whole(text: str, field: bytes) -> None:
     assert encoded([text], pa.string()) == field + b',"1"\n'
 
 
+def test_more_rows_than_arrow_writes_at_once_are_all_there_in_their_order() -> None:
+    numbers = range(3_500)
+    assert encoded([f"row {n}" for n in numbers], pa.string()) == "".join(f'"row {n}","1"\n' for n in numbers).encode()
+
+
 def test_null_and_empty_text_stay_apart() -> None:
     assert encoded([None, ""], pa.string()) == b',"1"\n"","1"\n'
 
