@@ -25,8 +25,12 @@ PORTS = {
     "publication": ports.Publication,
 }
 LEFT_OUT = {ports.Clock, ports.RunStates, ports.GroupMirror, ports.PositionLedger}
-#: Only an attempt that has failed already calls it. Dying there leaves the hold to its time-out, as dying before does.
-LEFT_OUT_CALLS = {"ledger.release_hold"}
+LEFT_OUT_CALLS = {
+    # Only an attempt that has failed already calls it; dying there leaves the hold to its time-out.
+    "ledger.release_hold",
+    # Reads for a warning, after the batch is committed.
+    "ledger.dead_letter_groups",
+}
 CALLS = {point.call.partition(".")[2] for point in POINTS}
 
 

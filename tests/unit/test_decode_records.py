@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kafka_ingest.core.column_types import parse_column_type
 from kafka_ingest.core.dead_letters import DeadLetterReason
 from kafka_ingest.core.settings import (
     BatchSettings,
@@ -17,6 +20,8 @@ from kafka_ingest.core.settings import (
     ValueFormat,
     ValueSettings,
 )
+from spark_jobs.decode.column_plan import ColumnPlan
+from spark_jobs.decode.json_columns import JsonColumns
 from spark_jobs.records import LOG_APPEND_TIME, NO_TIMESTAMP
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, decode, json_settings, reasons, record
@@ -233,6 +238,18 @@ def test_whole_json_values_that_jsonb_cannot_hold_are_dead_letters() -> None:
         5: DeadLetterReason.OUT_OF_RANGE,
         6: DeadLetterReason.MALFORMED,
     }
+
+
+@pytest.mark.parametrize("key", ["plain", "ключ", "é", "日本", 'quo"te', "back\\slash", 'ключ"', "😀"])
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_a_key_is_found_whatever_its_characters_and_however_they_are_written(key: str, is_ascii: bool) -> None:
+    values = [json.dumps({key: n, "b": n, "other": [n]}, ensure_ascii=is_ascii).encode() for n in (1, 2)]
+    for is_quick in (False, True):
+        # A text of its own each time: msgspec finds a key in a TypedDict once something else has asked for its UTF-8.
+        fresh = "".join(list(key))
+        plans = [ColumnPlan(name, parse_column_type("integer"), (path,)) for name, path in (("a", fresh), ("b", "b"))]
+        part = JsonColumns(plans, quick=is_quick).decode(pa.array([*values, b"{}"], pa.large_binary()))
+        assert [array.to_pylist() for array in part.arrays] == [[1, 2, None], [1, 2, None]]
 
 
 def test_a_slice_of_a_batch_is_decoded_as_itself() -> None:
