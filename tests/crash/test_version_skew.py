@@ -66,7 +66,7 @@ def test_a_job_of_another_version_changes_nothing_and_says_so(
         code, _, notes = pipeline.command(*RUN)
     assert code == 78
     assert '"class": "VersionSkew"' in notes
-    assert f"expected: protocol version {PROTOCOL_VERSION + 1}" in notes
+    assert f'"expected": "protocol version {PROTOCOL_VERSION + 1}"' in notes
     assert pipeline.rows("payload") == []
     assert states(pipeline) == [("planned", PROTOCOL_VERSION)]
     assert pipeline.command(*RUN)[0] == 0
