@@ -117,11 +117,11 @@ verify-requirements: $(READY)
 	@$(BIN)/python tools/requirements_lock.py verify
 
 generate: $(READY) ## write the reference pages from the model of the pipeline file, the metrics and the results of benchmarks
-	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference
+	@$(IMPORTS) $(BIN)/python -m tools.reference
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page
 
 verify-generated: $(READY)
-	@$(IMPORTS) $(BIN)/python -m kafka_ingest.adapters.pipeline_reference --check
+	@$(IMPORTS) $(BIN)/python -m tools.reference --check
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
 
 build: ## build the wheel into dist/ (needs no make setup)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_ingest.operators.administration_dag import administration_dag
-from kafka_ingest.operators.pipeline_catalog import read_catalog
+from kafka_ingest.operators.dags import administration_dag
+from kafka_ingest.pipeline_files.files import read_catalog
 
 folder = Path(__file__).with_name("pipelines")
 dag = administration_dag(read_catalog(folder), folder)

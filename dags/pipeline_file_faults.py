@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_ingest.operators.pipeline_catalog import read_catalog, require_no_errors
+from kafka_ingest.pipeline_files.files import read_catalog, require_no_errors
 
 require_no_errors(read_catalog(Path(__file__).with_name("pipelines")))

@@ -11,14 +11,14 @@
 #define COMPARE_AND_SET true
 #endif
 
-/* Publish: only the newest claim may go on (steps/publish_batch.py, _owns). */
+/* Publish: only the newest claim may go on (protocol/publish.py, _owns). */
 #ifdef NO_CLAIM_CHECK
 #define CLAIM_CHECK false
 #else
 #define CLAIM_CHECK true
 #endif
 
-/* Publish: only a planned batch is published; a committed one is success (steps/publish_batch.py, _owns). */
+/* Publish: only a planned batch is published; a committed one is success (protocol/publish.py, _owns). */
 #ifdef NO_STATE_CHECK
 #define STATE_CHECK false
 #else
@@ -60,7 +60,7 @@
 #define FORWARD_STATES true
 #endif
 
-/* Publish: rows, positions and the batch's state are one transaction (steps/publish_batch.py). */
+/* Publish: rows, positions and the batch's state are one transaction (protocol/publish.py). */
 #ifdef NO_ONE_TRANSACTION
 #define ONE_TRANSACTION false
 #else
@@ -81,28 +81,28 @@
 #define STAGED_COUNT true
 #endif
 
-/* Stage: each claim has staging tables of its own (core/staging.py, staging_name). */
+/* Stage: each claim has staging tables of its own (protocol/staging.py, staging_name). */
 #ifdef NO_STAGING_PER_CLAIM
 #define STAGING_PER_CLAIM false
 #else
 #define STAGING_PER_CLAIM true
 #endif
 
-/* After staging, before publish: Kafka still tells the topic id that was frozen (core/log_identity_check.py). */
+/* After staging, before publish: Kafka still tells the topic id that was frozen (protocol/log_faults.py). */
 #ifdef NO_TOPIC_ID_BEFORE_PUBLISH
 #define TOPIC_ID_BEFORE_PUBLISH false
 #else
 #define TOPIC_ID_BEFORE_PUBLISH true
 #endif
 
-/* Plan: Kafka tells the topic id that the positions belong to (core/log_checks.py, _identity_faults). */
+/* Plan: Kafka tells the topic id that the positions belong to (protocol/log_faults.py, _identity_faults). */
 #ifdef NO_TOPIC_ID_AT_PLAN
 #define TOPIC_ID_AT_PLAN false
 #else
 #define TOPIC_ID_AT_PLAN true
 #endif
 
-/* Plan: the topic id is asked again after the offsets, so they belong to it (adapters/kafka_log.py, snapshot). */
+/* Plan: the topic id is asked again after the offsets, so they belong to it (kafka/log.py, snapshot). */
 #ifdef NO_TOPIC_ID_AFTER_OFFSETS
 #define TOPIC_ID_AFTER_OFFSETS false
 #else
@@ -151,7 +151,7 @@
 #define ONE_STANDING true
 #endif
 
-/* Plan: another request's batch is left alone while its holder gives signs of life (core/requests.py). */
+/* Plan: another request's batch is left alone while its holder gives signs of life (protocol/plan.py). */
 #ifdef NO_HOLD
 #define HOLD false
 #else
@@ -179,42 +179,42 @@
 #define REPLACE true
 #endif
 
-/* Publish: that goes up to loaded_to, not to the position only (core/offsets.py, OffsetRange.replaced_to). */
+/* Publish: that goes up to loaded_to, not to the position only (protocol/position.py, OffsetRange.replaced_to). */
 #ifdef NO_UP_TO_LOADED
 #define UP_TO_LOADED false
 #else
 #define UP_TO_LOADED true
 #endif
 
-/* Publish: what is deleted must be staged again, else ReloadWouldLose (core/replacement.py, require_nothing_lost). */
+/* Publish: what is deleted must be staged again, else ReloadWouldLose (protocol/accounting.py, require_nothing_lost). */
 #ifdef NO_NOTHING_LOST
 #define NOTHING_LOST false
 #else
 #define NOTHING_LOST true
 #endif
 
-/* Plan: a span above the position begins at the position (core/range_rule.py). */
+/* Plan: a span above the position begins at the position (protocol/ranges.py). */
 #ifdef NO_NO_GAP
 #define NO_GAP false
 #else
 #define NO_GAP true
 #endif
 
-/* Position change: backwards begins the next line (core/offset_changes.py, moved). */
+/* Position change: backwards begins the next line (protocol/changes.py, moved). */
 #ifdef NO_NEXT_LINE
 #define NEXT_LINE false
 #else
 #define NEXT_LINE true
 #endif
 
-/* Position change: an accepted topic begins the next generation, which is in every key (core/log_changes.py). */
+/* Position change: an accepted topic begins the next generation, which is in every key (protocol/changes.py). */
 #ifdef NO_GENERATION
 #define GENERATION false
 #else
 #define GENERATION true
 #endif
 
-/* Position change: the outstanding batch is superseded with it, or it is refused (core/outstanding.py). */
+/* Position change: the outstanding batch is superseded with it, or it is refused (protocol/plan.py). */
 #ifdef NO_CHANGE_SUPERSEDES
 #define CHANGE_SUPERSEDES false
 #else

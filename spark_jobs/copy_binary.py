@@ -22,7 +22,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.copy_format import CopyData, CopyFormat, Pieces
+from spark_jobs.copy_csv import CopyData, CopyFormat, Pieces
 
 #: Signature, flags, length of the header's extension.
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
@@ -63,7 +63,7 @@ def binary_format(types: Sequence[str], *, arrays_are_lists: bool = False) -> Co
 
     Args:
         types: Types of the table's columns as ``format_type`` spells them, in the order of the rows' columns. A column
-            must hold what ``spark_jobs.decode.decoded.DecodedBatch`` says for its type; a text that does not name a
+            must hold what ``spark_jobs.decode.values.DecodedBatch`` says for its type; a text that does not name a
             value makes ``encode`` raise ``NotBinaryError``.
         arrays_are_lists: Whether arrays, of text or bytea, are Arrow lists and not literals.
     """

@@ -7,12 +7,10 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import Fenced
-from kafka_ingest.core.staging import StageResult, StageTask
-from spark_jobs.stage_context import StageContext
-from spark_jobs.stage_results import one_result_per_task
-from spark_jobs.stage_task import stage_task
+from kafka_ingest.errors import Fenced
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.staging import StageContext, StageResult, StageTask, one_result_per_task
+from spark_jobs.stage import stage_task
 
 
 class InProcessRunner:

@@ -1,16 +1,15 @@
 """Entry of the Spark job: loads one planned batch.
 
 Started by spark-submit with ``--pipeline NAME --batch-id UUID`` and the environment of
-``kafka_ingest/adapters/job_environment.py``. It prints progress, writes the outcome file and ends with a code of
-``kafka_ingest/core/exit_codes.py``. ``--runner in-process`` does the same work without Spark.
+``kafka_ingest/spark/submission.py``. It prints progress, writes the outcome file and ends with a code of
+``kafka_ingest/errors.py``. ``--runner in-process`` does the same work without Spark.
 """
 
 from __future__ import annotations
 
 import sys
 
-from spark_jobs.installed_pyspark import prefer_installed_pyspark
-from spark_jobs.parent_process import die_with_parent
+from spark_jobs.process import die_with_parent, prefer_installed_pyspark
 
 if __name__ == "__main__":
     # Before the job's libraries are loaded: a driver whose spark-submit is gone must not come as far as a claim.

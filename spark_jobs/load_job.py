@@ -1,4 +1,4 @@
-"""The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it."""
+"""The Spark job: build the ports, load one planned batch, say what came of it. ``load_batch.py`` starts it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,75 @@ from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 
-from kafka_ingest.adapters.job_environment import JobEnvironment, take_environment
-from kafka_ingest.adapters.job_folder import keep_job_folder
-from kafka_ingest.adapters.job_outcome import write_batch, write_error
-from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.postgres_staging import PostgresStaging
-from kafka_ingest.adapters.system_clock import SystemClock
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import IngestError
-from kafka_ingest.core.exit_codes import OK, exit_code
-from kafka_ingest.core.load_phases import LoadPhases
-from kafka_ingest.core.ports import TaskRunner
-from kafka_ingest.core.secret_texts import secret_values
-from kafka_ingest.core.summary import batch_summary
-from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, load_batch
-from spark_jobs.scrubbing import ScrubbedFormatter
-from spark_jobs.stage_contexts import stage_context
+from kafka_ingest.errors import OK, IngestError, exit_code
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.postgres.faults import trace_without_payload
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.staging_tables import PostgresStaging
+from kafka_ingest.postgres.target import PostgresTarget
+from kafka_ingest.protocol.batch import Batch, LoadPhases
+from kafka_ingest.protocol.load import LoadPorts, LoadProgress, load_batch
+from kafka_ingest.protocol.ports import TaskRunner
+from kafka_ingest.protocol.staging import StageContext
+from kafka_ingest.report import batch_summary
+from kafka_ingest.secrets import scrubbed, secret_values
+from kafka_ingest.spark.archive import keep_job_folder
+from kafka_ingest.spark.submission import JobEnvironment, take_environment, write_batch, write_error
+from kafka_ingest.times import SystemClock
+
+# ----------
+# Keeps secrets and payload out of the job's log: exception texts of libraries are not ours to trust.
+
+
+class ScrubbedFormatter(logging.Formatter):
+    """Formats log records, traces included, and replaces secrets by ``***``.
+
+    Args:
+        pattern: Format of a line.
+        secrets: The values to hide.
+    """
+
+    def __init__(self, pattern: str, secrets: Sequence[str]) -> None:
+        super().__init__(pattern, "%H:%M:%S")
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Formats and scrubs."""
+        return scrubbed(super().format(record), self._secrets)
+
+    def formatException(  # noqa: N802 (the name of logging.Formatter's method)
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """Formats a trace, of database errors without what could quote a row."""
+        return trace_without_payload(ei[1]) if ei[1] else ""
+
+
+# ----------
+# Gives the runners what their tasks need besides subranges.
+
+
+def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
+    """Builds the context of a batch's attempt; asks the database for the target's columns and CHECKs.
+
+    Raises:
+        DatabaseUnavailable: It cannot be asked.
+        TargetMismatch: The target is not there.
+    """
+    return StageContext(
+        batch_id=batch.batch_id,
+        claim=batch.claim,
+        settings=batch.settings,
+        target=PostgresTarget(environment.postgres).shape(batch.settings),
+        kafka=environment.kafka,
+        postgres=environment.postgres,
+        no_progress_timeout_seconds=environment.job.no_progress_timeout_seconds,
+    )
+
+
+# ----------
+# The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it.
 
 _log = logging.getLogger("kafka_ingest.job")
 

@@ -1,13 +1,20 @@
-"""The shape of what a reader gives: Arrow record batches of Kafka records, in offset order."""
+"""Records as Kafka's client gives them, and cut into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import methodcaller
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.protocol.staging import Subrange
+
+# ----------
+# The shape of what a reader gives: Arrow record batches of Kafka records, in offset order.
 
 #: Values of ``timestamp_type``, as Kafka's record batch format numbers them, with -1 for "no time".
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
@@ -54,3 +61,143 @@ class RangeReader(Protocol):
 
     def close(self) -> None:
         """Leaves Kafka."""
+
+
+# ----------
+# Turns librdkafka's messages into Arrow record batches: column by column, exactly, with bounded size.
+
+#: Limits of one record batch. 10,000 records are 3 MB at a usual 250 bytes, and a batch costs little beside them; 8 MB
+#: bound the memory of decoding and COPY when records are large. One record above 8 MB is a batch of its own.
+MAX_RECORDS = 10_000
+MAX_BYTES = 8_000_000
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+_ask_headers = methodcaller("headers")
+_UNREADABLE: tuple[()] = ()
+
+#: What a header takes beside its bytes, as Python's and as Arrow's objects. Many small ones count by it.
+_HEADER_BYTES = 64
+_HEADERS = RECORD_SCHEMA.field("headers").type
+
+#: librdkafka numbers "no time" 0, CreateTime 1, LogAppendTime 2; Kafka's record batches and RECORD_SCHEMA one less.
+_TYPE_SHIFT = pa.scalar(1, pa.int8())
+
+#: What a record batch holds for a record without a time (``RecordBatch.NO_TIMESTAMP`` in Kafka's clients), whatever its
+#: type says; read as a time it would be the last millisecond of 1969.
+_NO_TIME_MS = -1
+
+
+class TakenMessages:
+    """Messages of one partition with their headers, in the order in which they were added."""
+
+    def __init__(self, messages: Sequence[Message] = (), headers: Sequence[Headers] | None = None) -> None:
+        self.messages = list(messages)
+        self._headers = _headers_of(self.messages) if headers is None else list(headers)
+        self.size_bytes = _size_bytes(self.messages) + _size_of_headers(self._headers)
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Adds messages at the end."""
+        more = TakenMessages(messages)
+        self.messages += more.messages
+        self._headers += more._headers
+        self.size_bytes += more.size_bytes
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether they fill a batch."""
+        return len(self.messages) >= MAX_RECORDS or self.size_bytes >= MAX_BYTES
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Gives them in batches of ``RECORD_SCHEMA`` within the limits."""
+        count = len(self.messages)
+        if count > 1 and (count > MAX_RECORDS or self.size_bytes > MAX_BYTES):
+            for half in (slice(None, count // 2), slice(count // 2, None)):
+                yield from TakenMessages(self.messages[half], self._headers[half]).batches()
+        elif count:
+            yield _record_batch(self.messages, self._headers)
+
+
+def _size_bytes(messages: Sequence[Message]) -> int:
+    return sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
+
+
+def _size_of_headers(headers: Sequence[Headers]) -> int:
+    """Gives the bytes of names and values, and those that each header takes as an object."""
+    if headers.count(None) == len(headers):
+        return 0
+    pairs = list(chain.from_iterable(filter(None, headers)))
+    return _HEADER_BYTES * len(pairs) + sum(map(len, filter(None, chain.from_iterable(pairs))))
+
+
+def _record_batch(messages: Sequence[Message], headers_of: Sequence[Headers]) -> pa.RecordBatch:
+    count = len(messages)
+    types, times = _timestamps(messages)
+    headers, readable = _header_arrays(headers_of)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(messages[0].topic(), pa.string()), count),
+            pa.repeat(pa.scalar(messages[0].partition(), pa.int32()), count),
+            pa.array(map(Message.offset, messages), pa.int64(), size=count),
+            times,
+            types,
+            pa.array(map(Message.key, messages), pa.large_binary(), size=count),
+            pa.array(map(Message.value, messages), pa.large_binary(), size=count),
+            headers,
+            readable,
+        ],
+        schema=RECORD_SCHEMA,
+    )
+
+
+def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    """Gives time types and times; a time is null where there is none, and exact otherwise."""
+    # Flat, so that each pair dies at once: thousands of living tuples set off the garbage collector again and again.
+    flat = list(chain.from_iterable(map(Message.timestamp, messages)))
+    types, times = pa.array(flat[::2], pa.int8()), pa.array(flat[1::2], pa.int64())
+    has_time = pc.and_(pc.not_equal(types, TIMESTAMP_NOT_AVAILABLE), pc.not_equal(times, _NO_TIME_MS))
+    types = pc.if_else(has_time, types, pa.scalar(TIMESTAMP_NOT_AVAILABLE, pa.int8()))
+    return pc.subtract(types, _TYPE_SHIFT), pc.if_else(has_time, times, pa.scalar(None, pa.int64()))
+
+
+def _headers_of(messages: Sequence[Message]) -> list[Headers]:
+    """Gives each message's headers; where there are none, this costs next to nothing.
+
+    ``Message.headers`` fails on a name that is not UTF-8, and then gives a result together with a pending
+    ``UnicodeDecodeError`` (confluent-kafka 2.16). Called as ``message.headers()`` that error would surface some lines
+    later; ``methodcaller`` checks the result and raises ``SystemError`` at once. It must not be asked a second time:
+    what it left is half built.
+    """
+    headers: list[Headers] = []
+    left = map(_ask_headers, messages)
+    while len(headers) < len(messages):
+        try:
+            headers.extend(left)
+        except (UnicodeDecodeError, SystemError):
+            # The list holds what came before the fault.
+            headers.append(_UNREADABLE)
+    return headers
+
+
+def _header_arrays(headers: Sequence[Headers]) -> tuple[pa.Array, pa.Array]:
+    """Gives headers, null where there are none, and whether each message's could be read."""
+    count = len(headers)
+    all_read = pa.repeat(pa.scalar(True), count)
+    if headers.count(None) == count:
+        return pa.nulls(count, _HEADERS), all_read
+    readable = pa.array([entries is not _UNREADABLE for entries in headers]) if _UNREADABLE in headers else all_read
+    return _header_lists([None if entries is _UNREADABLE else entries for entries in headers]), readable
+
+
+def _header_lists(headers: Sequence[Headers]) -> pa.Array:
+    """Builds the list column from flat children, several times faster than from nested Python values."""
+    ends = [0]
+    flat: list[tuple[str, bytes | None]] = []
+    for entries in headers:
+        flat += entries or ()
+        ends.append(len(flat))
+    names, values = [name for name, _ in flat], [value for _, value in flat]
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(_HEADERS.value_type)
+    )
+    absent = pa.array([entries is None for entries in headers], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, type=_HEADERS, mask=absent)

@@ -14,16 +14,14 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, TaskContext
 
-from kafka_ingest.adapters.job_environment import take_spark_secret
-from kafka_ingest.adapters.postgres_faults import trace_without_payload
-from kafka_ingest.adapters.postgres_staging import PostgresStaging
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import Fenced, IngestError, RetryLater
-from kafka_ingest.core.secret_texts import scrubbed, secret_values
-from kafka_ingest.core.staging import StageResult, StageTask
-from spark_jobs.arrow_start import start_arrow_without_pandas
-from spark_jobs.stage_context import StageContext
-from spark_jobs.stage_results import StageFault, one_result_per_task
+from kafka_ingest.errors import Fenced, IngestError, RetryLater
+from kafka_ingest.postgres.faults import trace_without_payload
+from kafka_ingest.postgres.staging_tables import PostgresStaging
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.staging import StageContext, StageFault, StageResult, StageTask, one_result_per_task
+from kafka_ingest.secrets import scrubbed, secret_values
+from kafka_ingest.spark.submission import take_spark_secret
+from spark_jobs.process import start_arrow_without_pandas
 
 _log = logging.getLogger(__name__)
 
@@ -242,7 +240,7 @@ def _stage_partition(
 def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
     # Only here: the driver has no use for Arrow, and loading it takes a second.
     start_arrow_without_pandas()
-    from spark_jobs.stage_task import stage_task
+    from spark_jobs.stage import stage_task
 
     try:
         return stage_task(task, context, attempt_id)

@@ -1,13 +1,4 @@
-"""Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
-
-A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What PostgreSQL then says decides:
-
-* NOT NULL or CHECK violated: the chunk goes into a table without constraints, one SELECT names the rows that violate
-  them, the others are moved on;
-* another error of the data (SQLSTATE class 22, 23 or 54): the chunk is halved until single records remain;
-* an error that a function of the target raises: the chunk is halved, and the task stops at the record;
-* everything else is a fault of the database, never a dead letter.
-"""
+"""Writes a chunk into the staging table, and finds the records that PostgreSQL refuses."""
 
 from __future__ import annotations
 
@@ -20,18 +11,196 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.adapters.postgres_refusals import is_bad_data, raised_by, was_raised
-from kafka_ingest.adapters.postgres_staging import staging_table
-from kafka_ingest.adapters.sql_files import sql_text
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.database import sql_text
+from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
+from kafka_ingest.postgres.staging_tables import staging_table
+from kafka_ingest.protocol.staging import DeadLetterReason, StageContext, Subrange, TargetShape
 from spark_jobs.copy_binary import NotBinaryError, binary_format
-from spark_jobs.copy_format import CSV, CopyFormat
-from spark_jobs.decode.decoded import DeadRow, DecodedBatch
-from spark_jobs.stage_context import StageContext
-from spark_jobs.staged_dead_letters import DEAD_LETTER_TYPES, dead_letter_rows
-from spark_jobs.violations import Violations, refused_row
+from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.decode.values import DeadRow, DecodedBatch
+from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+
+# ----------
+# Finds the rows of a chunk that the target's NOT NULLs and CHECKs refuse, and says why PostgreSQL refused a row.
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A row that a constraint refuses: its offset, and the first constraint in the order NOT NULLs, CHECKs."""
+
+    offset: int
+    reason: DeadLetterReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    is_violated: sql.Composable
+    reason: DeadLetterReason
+    detail: str
+
+
+class Violations:
+    """Asks the session's chunk table for rows that violate the target's constraints.
+
+    Args:
+        shape: The target's columns and CHECKs.
+        offset_column: Column that identifies a row within a chunk.
+    """
+
+    def __init__(self, shape: TargetShape, offset_column: str) -> None:
+        self._constraints = (*_not_nulls(shape), *_checks(shape))
+        self._statement = sql.SQL(sql_text("queries/chunk_violations")).format(
+            offset=sql.Identifier(offset_column),
+            constraints=sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
+        )
+
+    def find(self, cursor: Any) -> Sequence[Violation]:
+        """Gives the violating rows by rising offset; reads the whole chunk table once."""
+        if not self._constraints:
+            return ()
+        cursor.execute(self._statement)
+        return [self._violation(offset, violated) for offset, violated in cursor.fetchall()]
+
+    def _violation(self, offset: int, violated: Sequence[bool]) -> Violation:
+        constraint = self._constraints[violated.index(True)]
+        return Violation(offset, constraint.reason, constraint.detail)
+
+
+def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> DeadRow:
+    """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
+    reason, detail = refusal(error, shape.checks)
+    return DeadRow(row_index, reason, detail)
+
+
+def _not_nulls(shape: TargetShape) -> list[_Constraint]:
+    return [
+        _Constraint(
+            sql.SQL("({} IS NULL)").format(sql.Identifier(column.name)),
+            DeadLetterReason.NOT_NULL_VIOLATION,
+            not_null_detail(column.name),
+        )
+        for column in shape.columns
+        if column.is_not_null
+    ]
+
+
+def _checks(shape: TargetShape) -> list[_Constraint]:
+    # A CHECK refuses a row only where it is false; NULL passes. The expression is the catalog's own text.
+    return [
+        _Constraint(
+            sql.SQL("(({}) IS FALSE)").format(sql.SQL(check.expression)),
+            DeadLetterReason.CHECK_VIOLATION,
+            check_detail(check),
+        )
+        for check in shape.checks
+    ]
+
+
+# ----------
+# Dead letters as staging stores them: original bytes, ordered headers, record time as it came.
+
+#: Enough for a path and an excerpt; a detail is for a person.
+MAX_DETAIL_CHARACTERS = 500
+
+#: Types of the columns of :func:`dead_letter_rows` and of the two that tell the task; arrays are lists.
+DEAD_LETTER_TYPES = (
+    *("text", "integer", "integer", "bigint", "bigint", "text", "bytea", "bytea", "text[]", "bytea[]", "text", "text"),
+    *("integer", "bigint"),
+)
+
+_RENAMED = "(a header name is stored with U+0000 as \\u0000) "
+_RENAMED_ASCII = "(a header name is stored with all but ASCII as escapes) "
+
+_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
+
+
+def storable_text(text: str, *, is_ascii: bool = False) -> str:
+    """Gives text that PostgreSQL can hold: U+0000 and lone surrogates, or all but ASCII, are written as escapes."""
+    encoding = "ascii" if is_ascii else "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding).replace("\x00", "\\u0000")
+
+
+def storable_detail(detail: str, *, is_ascii: bool = False) -> str:
+    """Gives a detail that PostgreSQL can hold, cut to 500 characters."""
+    return storable_text(detail, is_ascii=is_ascii)[:MAX_DETAIL_CHARACTERS]
+
+
+def dead_letter_rows(
+    records: pa.RecordBatch, dead: Sequence[DeadRow], subrange: Subrange, *, is_ascii: bool = False
+) -> pa.RecordBatch:
+    """Builds rows for the table of dead letters, in the order of ``dead``, without the columns that tell the task.
+
+    Headers are empty arrays when the record has none, and NULL when the client library could not read them.
+    PostgreSQL holds no U+0000, so a header name with it is written with an escape and the detail says so. A database
+    in another encoding than UTF8 may hold less: every one holds ASCII.
+
+    Args:
+        records: Records as the reader gave them (``RECORD_SCHEMA``).
+        dead: The records that do not fit; ``row_index`` counts in ``records``.
+        subrange: Where the records come from.
+        is_ascii: Write all but ASCII as escapes, in details and header names; key and value are bytes in any case.
+    """
+    count = len(dead)
+    chosen = records.take(pa.array([row.row_index for row in dead], pa.int64()))
+    names, values, renamed = _headers(chosen, is_ascii=is_ascii)
+    note = _RENAMED_ASCII if is_ascii else _RENAMED
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": chosen.column("topic"),
+            "generation": pa.array([subrange.generation] * count, pa.int32()),
+            "partition": chosen.column("partition"),
+            "offset": chosen.column("offset"),
+            "record_time_ms": chosen.column("timestamp_ms"),
+            "record_time_type": _texts(_TIME_TYPES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()),
+            "key": chosen.column("key"),
+            "value": chosen.column("value"),
+            "header_names": names,
+            "header_values": values,
+            "reason": _texts(row.reason.value for row in dead),
+            "detail": _texts(
+                storable_detail((note if index in renamed else "") + row.detail, is_ascii=is_ascii)
+                for index, row in enumerate(dead)
+            ),
+        }
+    )
+
+
+def _texts(values: object) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _headers(records: pa.RecordBatch, *, is_ascii: bool) -> tuple[pa.Array, pa.Array, set[int]]:
+    """Gives names and values as lists, and the rows in which a name had to be written in another way.
+
+    Lists and not objects: of many small headers those would take 50 x the bytes.
+    """
+    headers = records.column("headers")
+    unreadable = pc.invert(records.column("headers_readable"))
+    pairs, offsets = headers.values, headers.offsets
+    original = pairs.field("name")
+    stored = _ascii_names(original) if is_ascii else pc.replace_substring(original, "\x00", "\\u0000")
+    listed = (pa.ListArray.from_arrays(offsets, part, mask=unreadable) for part in (stored, pairs.field("value")))
+    renamed = pc.list_parent_indices(headers).filter(pc.not_equal(stored, original))
+    return *listed, set(renamed.to_pylist())
+
+
+def _ascii_names(names: pa.Array) -> pa.Array:
+    return pa.array((storable_text(name, is_ascii=True) for name in names.to_pylist()), pa.string())
+
+
+# ----------
+# Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
+#
+# A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What PostgreSQL then says decides:
+#
+# * NOT NULL or CHECK violated: the chunk goes into a table without constraints, one SELECT names the rows that violate
+#   them, the others are moved on;
+# * another error of the data (SQLSTATE class 22, 23 or 54): the chunk is halved until single records remain;
+# * an error that a function of the target raises: the chunk is halved, and the task stops at the record;
+# * everything else is a fault of the database, never a dead letter.
 
 _FOUND_BY_SELECT = {errorcodes.NOT_NULL_VIOLATION, errorcodes.CHECK_VIOLATION}
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from spark_jobs.installed_pyspark import prefer_installed_pyspark
+from spark_jobs.process import prefer_installed_pyspark
 
 
 def preload() -> None:
     """Loads what a task imports."""
-    from spark_jobs.arrow_start import start_arrow_without_pandas
+    from spark_jobs.process import start_arrow_without_pandas
 
     start_arrow_without_pandas()
-    import spark_jobs.range_reader
+    import spark_jobs.reader
     import spark_jobs.spark_runner
-    import spark_jobs.stage_task  # noqa: F401
+    import spark_jobs.stage  # noqa: F401
 
 
 if __name__ == "__main__":

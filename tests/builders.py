@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kafka_ingest.core.batch import Batch, BatchKind, BatchState, Hold, Request
-from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TopicState
-from kafka_ingest.core.offsets import OffsetRange, Position
-from kafka_ingest.core.schedule_settings import ScheduleSettings
-from kafka_ingest.core.settings import (
+from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Hold, Request
+from kafka_ingest.protocol.ledger_view import PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TopicState
+from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.settings import (
     PROTOCOL_VERSION,
     BatchSettings,
     ColumnSettings,
@@ -24,6 +23,7 @@ from kafka_ingest.core.settings import (
     MetadataColumns,
     PipelineSettings,
     PlanSettings,
+    ScheduleSettings,
     TargetSettings,
     Tombstones,
     TopicIdentity,

@@ -9,15 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
-from kafka_ingest.core.target_shape import TargetShape, written_columns
-from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.decoded import DecodedBatch
-from spark_jobs.decode.json_columns import JsonColumns
-from spark_jobs.decode.misfits import Misfit
-from spark_jobs.decode.record_decoder import RecordDecoder
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
+from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
+from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.values import ColumnPlan, DecodedBatch, Misfit
 from spark_jobs.records import CREATE_TIME, RECORD_SCHEMA
 from tests.builders import batch_settings
 

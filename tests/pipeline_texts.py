@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import load_pipeline
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.files import load_pipeline
 
 # A sound file, one top-level key a line, so that a test can say which line it changes.
 _SOUND = {

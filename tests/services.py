@@ -148,13 +148,13 @@ def _ledger_hash() -> str:
 
 
 def _migrations_module() -> list[Path]:
-    spec = find_spec("kafka_ingest.adapters.postgres_migrations")
+    spec = find_spec("kafka_ingest.postgres.migrations")
     return [Path(spec.origin)] if spec is not None and spec.origin else []
 
 
 def _migrate(params: dict[str, Any]) -> None:
     if _migrations_module():
-        importlib.import_module("kafka_ingest.adapters.postgres_migrations").migrate(params)
+        importlib.import_module("kafka_ingest.postgres.migrations").migrate(params)
 
 
 def _administer(server: PostgresServer, statement: str, *names: str) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.adapters.postgres_staging import PostgresStaging, staging_table
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
-from kafka_ingest.core.staging import staging_name
-from spark_jobs.stage_context import StageContext
+from kafka_ingest.postgres.staging_tables import PostgresStaging, staging_table
+from kafka_ingest.postgres.target import PostgresTarget
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.staging import StageContext, staging_name
+from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
 from tests.builders import batch_settings, planned_batch
 
 #: Definitions of the metadata columns of a table that a test makes itself.

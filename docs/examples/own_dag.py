@@ -14,8 +14,8 @@ import pendulum
 from airflow.sdk import DAG, task
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from kafka_ingest.adapters.pipeline_files import load_pipeline
-from kafka_ingest.operators.task_group import kafka_to_postgres
+from kafka_ingest.operators.dags import kafka_to_postgres
+from kafka_ingest.pipeline_files.files import load_pipeline
 
 log = logging.getLogger(__name__)
 

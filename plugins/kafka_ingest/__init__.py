@@ -1,7 +1,7 @@
 """Load Kafka topics into PostgreSQL in scheduled batches, exactly once.
 
-Layers (see ``docs/architecture.md``): ``core`` decides, ``steps`` order the decisions, ``adapters`` touch the world,
-``hooks`` and ``operators`` are Airflow's side, ``cli`` runs the same steps without Airflow.
+``docs/architecture.md`` shows the house: ``protocol`` is the promise, ``postgres``, ``kafka``, ``pipeline_files`` and
+``spark`` know one thing of the world each, ``operators`` and ``cli`` are the two faces.
 """
 
 __version__ = "0.1.0"

@@ -2,6 +2,6 @@
 
 import sys
 
-from kafka_ingest.cli import main
+from kafka_ingest.cli.main import main
 
 sys.exit(main())

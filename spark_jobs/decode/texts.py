@@ -1,19 +1,47 @@
-"""Rules for text, varchar(n), uuid and bytea: JSON strings only."""
+"""Texts, times, jsonb and arrays, and the rule of each type."""
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from spark_jobs.decode.json_values import described, positions, positions_containing, string_value
-from spark_jobs.decode.misfits import Misfit, excerpt, unsupported_text, wrong_type
-from spark_jobs.decode.value_rules import QuickColumn
+from kafka_ingest.column_types import ColumnType
+from kafka_ingest.protocol.staging import DeadLetterReason
+from spark_jobs.copy_csv import hex_bytes, quoted_element
+from spark_jobs.decode.numbers import (
+    MAX_INTEGER_DIGITS,
+    MAX_SCALE,
+    BooleanRule,
+    DecimalText,
+    FloatRule,
+    IntegerRule,
+    NumericRule,
+)
+from spark_jobs.decode.values import (
+    JSON_STRING,
+    Misfit,
+    QuickColumn,
+    ValueRule,
+    described,
+    excerpt,
+    out_of_range,
+    positions,
+    positions_containing,
+    raw_texts,
+    string_value,
+    unsupported_text,
+    wrong_type,
+)
+
+# ----------
+# Rules for text, varchar(n), uuid and bytea: JSON strings only.
 
 _UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 
@@ -98,3 +126,290 @@ def _base64(text: str) -> bytes | None:
     except ValueError:  # binascii.Error, or characters that are not ASCII
         return None
     return data if binascii.b2a_base64(data, newline=False).decode() == text else None
+
+
+# ----------
+# Rules for date, time, timestamp and timestamptz: ISO 8601 strings in the extended format, exact to the microsecond.
+#
+# Years 1 to 9999. The fraction may have more than six digits only where the rest are zeros. 24:00 and leap seconds are
+# out of range: PostgreSQL would move them to another instant. ``timestamptz`` needs ``Z`` or an offset, the others must
+# have none.
+
+_DATE = "(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+_TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+_ZONE = "(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
+
+# Text that PostgreSQL reads to the same value, whatever its settings: dates that exist (29 February is left to the
+# exact way), years 1000 to 2999, offsets that PostgreSQL takes (it refuses 16 hours and more).
+_PLAIN_DATE = (
+    "[12][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_PLAIN_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_PLAIN_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
+
+
+class TimeRule:
+    """One of the four types.
+
+    Args:
+        expected: What a string must be, for a detail.
+        plain: Pattern of the texts that are handed to PostgreSQL as they are.
+        shape: Pattern of every text that is accepted.
+        rewrite: Checks the parts of a text and writes it anew for PostgreSQL; ``ValueError`` for what does not exist,
+            ``OverflowError`` for what the type cannot hold.
+    """
+
+    quick_type: Any = str | None
+
+    def __init__(self, expected: str, plain: str, shape: str, rewrite: Callable[[re.Match[str]], str]) -> None:
+        self._expected = expected
+        self._plain = re.compile(plain)
+        self._shape = re.compile(shape)
+        self._rewrite = rewrite
+
+    def exact(self, raw: bytes) -> str:
+        """Gives PostgreSQL's input text for exactly the named value."""
+        text = string_value(raw, self._expected)
+        if self._plain.fullmatch(text):
+            return text
+        parts = self._shape.fullmatch(text)
+        if not parts:
+            raise wrong_type(self._expected, described(raw))
+        try:
+            return self._rewrite(parts)
+        except OverflowError as error:
+            raise out_of_range(self._expected, f"{excerpt(raw)} ({error})") from None
+        except ValueError as error:
+            raise wrong_type(self._expected, f"{excerpt(raw)} ({error})") from None
+
+    def quick(self, values: Sequence[Any]) -> QuickColumn:
+        """Takes plain texts as they are."""
+        texts = pa.array(values, pa.string())
+        return QuickColumn(texts, positions(pc.invert(pc.match_substring_regex(texts, f"^{self._plain.pattern}$"))))
+
+
+def _date(parts: re.Match[str]) -> date:
+    if parts["year"] == "0000":
+        raise OverflowError("years are 1 to 9999")
+    return date(int(parts["year"]), int(parts["month"]), int(parts["day"]))
+
+
+def _time(parts: re.Match[str]) -> time:
+    hour, minute, second = (int(parts[name] or "0") for name in ("hour", "minute", "second"))
+    fraction = parts["fraction"] or ""
+    if (hour, minute, second) == (24, 0, 0) and not fraction.strip("0"):
+        raise OverflowError("write 24:00 as 00:00 of the next day")
+    if second == 60:
+        raise OverflowError("leap seconds cannot be stored")
+    if fraction[6:].strip("0"):
+        raise OverflowError("more than six digits of a second")
+    return time(hour, minute, second, int(fraction[:6].ljust(6, "0")))
+
+
+def _zone(text: str) -> timezone:
+    if text in "Zz":
+        return UTC
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError("no such offset from UTC")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def _rewrite_date(parts: re.Match[str]) -> str:
+    return _date(parts).isoformat()
+
+
+def _rewrite_time(parts: re.Match[str]) -> str:
+    return _time(parts).isoformat()
+
+
+def _rewrite_timestamp(parts: re.Match[str]) -> str:
+    return datetime.combine(_date(parts), _time(parts)).isoformat(sep=" ")
+
+
+def _rewrite_timestamptz(parts: re.Match[str]) -> str:
+    local = datetime.combine(_date(parts), _time(parts), _zone(parts["zone"]))
+    try:
+        instant = local.astimezone(UTC)
+    except OverflowError:
+        raise OverflowError("outside the years 1 to 9999 in UTC") from None
+    return f"{instant.replace(tzinfo=None).isoformat(sep=' ')}+00"
+
+
+_STAMP, _PLAIN_STAMP = f"{_DATE}[Tt ]{_TIME}", f"{_PLAIN_DATE}[T ]{_PLAIN_TIME}"
+
+DATE_RULE = TimeRule("a date as YYYY-MM-DD", _PLAIN_DATE, _DATE, _rewrite_date)
+TIME_RULE = TimeRule("a time of day as HH:MM:SS, without offset", _PLAIN_TIME, _TIME, _rewrite_time)
+TIMESTAMP_RULE = TimeRule(
+    "an ISO 8601 date and time, without offset from UTC", _PLAIN_STAMP, _STAMP, _rewrite_timestamp
+)
+TIMESTAMPTZ_RULE = TimeRule(
+    "an ISO 8601 date and time with Z or an offset from UTC",
+    _PLAIN_STAMP + _PLAIN_ZONE,
+    _STAMP + _ZONE,
+    _rewrite_timestamptz,
+)
+
+
+# ----------
+# The rule for jsonb: the JSON text itself, so that numbers stay exact; checked for what jsonb cannot hold.
+
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
+# Shorter numbers are within the limits: the first beyond them are 1e131072 and 1e-16384.
+_STRING_OR_LONG_NUMBER = re.compile(JSON_STRING + rb"|-?[0-9][0-9.eE+-]{7,}+")
+
+# A number beyond numeric's limits is written with four digits of exponent or with thousands of digits: with three
+# digits of exponent it would need more than 15,000 characters.
+_LONG_EXPONENT = r"(?:^|[:,\[\s])-?[0-9.]+[eE][+-]?[0-9]{4}"
+_MANY_BYTES = 15_000
+
+_QUOTE = ord('"')
+
+
+class JsonbRule:
+    r"""jsonb: any JSON value, as its own text (white space, key order and number spelling are PostgreSQL's to drop).
+
+    Of a repeated key the last one counts, as in PostgreSQL. A ``\u0000`` escape is unsupported text; an escaped
+    backslash before ``u0000`` is legal. Numbers must be within numeric's limits, which jsonb numbers have.
+    """
+
+    quick_type: Any = msgspec.Raw
+
+    def exact(self, raw: bytes) -> bytes:
+        """Gives the text back when jsonb can hold it."""
+        if b"\\u0000" in raw and any(escape[0] == b"\\u0000" for escape in _ESCAPE.finditer(raw)):
+            raise unsupported_text(f"{excerpt(raw)} (one is in the JSON value)")
+        for token in _STRING_OR_LONG_NUMBER.finditer(raw):
+            if raw[token.start()] != _QUOTE and not _is_numeric(token[0].decode("ascii")):
+                raise out_of_range("JSON numbers within the limits of numeric", excerpt(token[0]))
+        return raw
+
+    def quick(self, values: Sequence[Any]) -> QuickColumn:
+        """Takes texts without anything that looks like a fault; missing and JSON null become null."""
+        texts = raw_texts(values)
+        return QuickColumn(texts, self.doubtful(texts))
+
+    def doubtful(self, texts: pa.Array) -> list[int]:
+        """Gives the positions of texts that :meth:`exact` might refuse; null is fine."""
+        is_doubtful = pc.or_(
+            pc.match_substring_regex(texts, _LONG_EXPONENT), pc.greater(pc.binary_length(texts), _MANY_BYTES)
+        )
+        return positions_containing(texts, "\\u0000", sign=b"\\") + positions(is_doubtful)
+
+
+def _is_numeric(token: str) -> bool:
+    number = DecimalText.parse(token)
+    # Unlike a numeric column's text, which is written anew, jsonb's own trailing zeros count.
+    return number is not None and number.integer_digits <= MAX_INTEGER_DIGITS and -number.exponent <= MAX_SCALE
+
+
+# ----------
+# The rule for arrays of scalars: a JSON array whose elements follow the scalar's rule; null elements stay null.
+
+_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+#: A long array is read in pieces of about so many bytes: as Python objects, small elements take 80 x their bytes.
+_PIECE_BYTES = 4_096
+
+#: Rules whose texts mean nothing else in an array literal, so that they need no quotes.
+_BARE = (BooleanRule, IntegerRule, FloatRule, NumericRule)
+
+
+class ArrayRule:
+    """A one-dimensional array, as PostgreSQL's array literal; an array inside it is of the wrong type."""
+
+    quick_type: Any = msgspec.Raw
+
+    def __init__(self, element: ValueRule) -> None:
+        self._element = element
+        self._is_bytea = isinstance(element, ByteaRule)
+        self._is_bare = isinstance(element, _BARE)
+
+    def exact(self, raw: bytes) -> bytes:
+        """Gives the array literal (https://www.postgresql.org/docs/18/arrays.html#ARRAYS-IO)."""
+        if raw[:1] != b"[":
+            raise wrong_type("an array", described(raw))
+        pieces: list[bytes] = []
+        read = 0
+        for elements in _pieces(raw):
+            pieces.append(
+                b",".join([self._text(number, bytes(element)) for number, element in enumerate(elements, read + 1)])
+            )
+            read += len(elements)
+        return b"{" + b",".join(pieces) + b"}"
+
+    def _text(self, number: int, raw: bytes) -> bytes:
+        if raw == b"null":
+            return b"NULL"
+        try:
+            cell = self._element.exact(raw)
+        except Misfit as misfit:
+            raise misfit.at(f"element {number}") from None
+        text = cell if isinstance(cell, bytes) else str(cell).encode()
+        if self._is_bare:
+            return text
+        return quoted_element(hex_bytes(text) if self._is_bytea else text)
+
+    def quick(self, values: Sequence[Any]) -> QuickColumn:
+        """Reads each value in the exact way; a misfit is left to the record's exact reading."""
+        cells: list[bytes | None] = []
+        doubtful = []
+        for position, value in enumerate(values):
+            raw = b"null" if value is None else bytes(value)
+            try:
+                cells.append(None if raw == b"null" else self.exact(raw))
+            except Misfit:
+                cells.append(None)
+                doubtful.append(position)
+        return QuickColumn(pa.array(cells, pa.string()), doubtful)
+
+
+def _pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
+    """Gives the elements of a JSON array, some at a time."""
+    if len(raw) <= _PIECE_BYTES:
+        yield _ELEMENTS.decode(raw)
+        return
+    depth, begin, end = 0, 1, len(raw) - 1
+    for token in _TOKEN.finditer(raw, begin, end):
+        first = raw[token.start()]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
+            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
+            begin = token.end()
+    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")
+
+
+# ----------
+# Which rule reads which column type.
+
+_RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
+    "boolean": lambda _: BooleanRule(),
+    "smallint": lambda _: IntegerRule("smallint", bits=16),
+    "integer": lambda _: IntegerRule("integer", bits=32),
+    "bigint": lambda _: IntegerRule("bigint", bits=64),
+    "real": lambda _: FloatRule("real", bits=32),
+    "double precision": lambda _: FloatRule("double precision", bits=64),
+    "numeric": lambda of: NumericRule(of.sql, precision=of.precision, scale=of.scale),
+    "text": lambda _: TextRule(),
+    "character varying": lambda of: TextRule(of.length),
+    "date": lambda _: DATE_RULE,
+    "time without time zone": lambda _: TIME_RULE,
+    "timestamp without time zone": lambda _: TIMESTAMP_RULE,
+    "timestamp with time zone": lambda _: TIMESTAMPTZ_RULE,
+    "uuid": lambda _: UuidRule(),
+    "jsonb": lambda _: JsonbRule(),
+    "bytea": lambda _: ByteaRule(),
+}
+
+
+def rule_for(column_type: ColumnType) -> ValueRule:
+    """Gives the rule of a column type; of an array, the array rule over its element's rule."""
+    rule = _RULES[column_type.name](column_type.element)
+    return ArrayRule(rule) if column_type.is_array else rule

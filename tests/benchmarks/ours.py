@@ -11,14 +11,13 @@ from typing import Any
 
 import yaml
 
-from kafka_ingest.adapters.job_outcome import read_phases
-from kafka_ingest.adapters.job_submission import JobConnections, job_submission, spark_submit_command
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.settings_json import settings_hash
-from kafka_ingest.commands.wiring import connection, plan_ports
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.cli.wiring import connection, plan_ports
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.plan import plan_batch
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.submission import JobConnections, job_submission, read_phases, spark_submit_command
 from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.adapters.postgres_migrations import migrate
+from kafka_ingest.postgres.migrations import migrate
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer

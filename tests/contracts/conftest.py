@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_ingest.core.roll_back import RollBackRecord
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
+from kafka_ingest.protocol.roll_back import RollBackPorts, RollBackRecord, roll_back
 from tests.contracts.ledger_worlds import LedgerWorld, world_of
 from tests.contracts.roll_back_values import asked, orders_log
 from tests.fakes.log import FakeLog

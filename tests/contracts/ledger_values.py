@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from kafka_ingest.core.batch import Batch, BatchKind, RecordCounts, Request
-from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.new_plan import NewPlan
-from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, HoldSettings
+from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, PartitionOutcome, RecordCounts, Request
+from kafka_ingest.protocol.ledger_view import NewPlan, PlanView
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
+from kafka_ingest.settings import FirstRun, FirstRunKind, HoldSettings
 from tests.builders import CLUSTER, NOON, REQUEST, TOPIC_ID, batch_settings, offset_range, position
 from tests.contracts.ledger_worlds import LedgerWorld, Staged
 from tests.fakes.database import StoredRecord

@@ -12,17 +12,15 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extras import execute_values
 
-from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher
-from kafka_ingest.core.roll_back import RollBackLedger
-from kafka_ingest.core.staging import staging_name
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
+from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.protocol.roll_back import RollBackLedger
+from kafka_ingest.protocol.staging import staging_name, written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import FakeDatabase, StoredRecord
 from tests.fakes.ledger import FakeLedger

@@ -9,12 +9,12 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.core.ports import Log
-from kafka_ingest.core.roll_back import RollBackLog
-from kafka_ingest.core.settings import IsolationLevel
-from spark_jobs.range_reader import KafkaRangeReader
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.protocol.ports import Log
+from kafka_ingest.protocol.roll_back import RollBackLog
+from kafka_ingest.settings import IsolationLevel
+from spark_jobs.reader import KafkaRangeReader
 from spark_jobs.records import RangeReader
 from tests.deadlines import until
 from tests.fakes.log import FakeLog

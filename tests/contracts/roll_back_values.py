@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.batch import Batch, Request
-from kafka_ingest.core.offsets import OffsetRange
-from kafka_ingest.core.roll_back import RollBackRequest
+from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.position import OffsetRange
+from kafka_ingest.protocol.roll_back import RollBackRequest
 from tests.builders import CLUSTER, TOPIC_ID, offset_range
 from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, load, next_plan, outcome_of, publish
 from tests.contracts.ledger_worlds import LedgerWorld

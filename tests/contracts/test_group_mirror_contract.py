@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import GroupMirror
-from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaGroupMirror
+from kafka_ingest.protocol.ports import GroupMirror
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel
 from tests.fakes.group_mirror import FakeGroupMirror
 
 PATIENCE_SECONDS = 60.0

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.housekeeping import Housekeeper
+from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.housekeeping import Housekeeper
 from tests.builders import offset_range
 from tests.contracts.ledger_values import all_rows, claimed, first_plan, next_plan, outcome_of, publish
 from tests.contracts.ledger_worlds import IMPATIENT, FakeWorld, LedgerWorld, PostgresWorld

@@ -8,17 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState, RecordCounts, Request
-from kafka_ingest.core.dead_letters import DeadLetterGroup
-from kafka_ingest.core.errors import ConfigError, Fenced, LedgerMoved
-from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
-from kafka_ingest.core.log_observations import observe
-from kafka_ingest.core.offset_changes import moved
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
-from kafka_ingest.core.ports import BatchStanding
-from kafka_ingest.core.position_changes import PositionMove
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
-from kafka_ingest.core.staging import StageProgress
+from kafka_ingest.errors import ConfigError, Fenced, LedgerMoved
+from kafka_ingest.protocol.batch import BatchState, RecordCounts, Request
+from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, ServedTopic, moved
+from kafka_ingest.protocol.log import observe
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
+from kafka_ingest.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
 from tests.builders import (
     CLUSTER,
     NOON,

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, Request
-from kafka_ingest.core.change_requests import AcceptRecreation, ChangeRequest
-from kafka_ingest.core.change_view import NewChange
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.position_changes import ChangePlan, PositionMove
+from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.change_requests import AcceptRecreation, ChangeRequest, NewChange
+from kafka_ingest.protocol.ledger_view import ChangePlan, PositionMove
+from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import TARGET, all_rows, claimed, first_plan, next_plan, outcome_of, publish, view
 from tests.contracts.ledger_worlds import LedgerWorld, world_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_ingest.core.log_state import PartitionState, TimedOffset
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
+from kafka_ingest.protocol.log import PartitionState, TimedOffset
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.contracts.log_worlds import FakeWorld, KafkaWorld, LogWorld
 from tests.deadlines import until
 

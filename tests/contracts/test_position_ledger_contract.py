@@ -6,33 +6,34 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.errors import LedgerMoved
+from kafka_ingest.protocol.batch import BatchState, Request
+from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
     AcceptRecreation,
     Change,
     ChangeIdentityColumns,
     ChangeRequest,
     ChangeTarget,
+    ChangeView,
+    NewChange,
     ReadTopicAgain,
     RenamePipeline,
     ResetBy,
     RetireTopic,
 )
-from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import LedgerMoved
-from kafka_ingest.core.ledger_view import ServedTopic
-from kafka_ingest.core.offset_changes import moved
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.position_changes import (
+from kafka_ingest.protocol.ledger_view import (
     ChangePlan,
     PositionChange,
     PositionMove,
     PositionPoint,
     RecordedChange,
+    ServedTopic,
     SettingChange,
+    moved,
 )
-from kafka_ingest.core.settings import IdentityColumns, TargetSettings
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.settings import IdentityColumns, TargetSettings
 from tests.builders import CLUSTER, NOON, TOPIC_ID, offset_range, position
 from tests.contracts.ledger_values import TARGET, first_plan, load, new_plan, next_plan, view
 from tests.contracts.ledger_worlds import LedgerWorld, world_of

@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState, RecordCounts
-from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     Busy,
     CommitStateUnknown,
@@ -18,8 +16,9 @@ from kafka_ingest.core.errors import (
     StagingLost,
     TargetMismatch,
 )
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.ports import BatchStanding
+from kafka_ingest.protocol.batch import BatchOutcome, BatchState, PartitionOutcome, RecordCounts
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.staging import DeadLetterReason, RefusedRecord
 from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import (
     all_rows,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_ingest.core.errors import LogTruncated, OffsetsExpired, PartitionMissing, TopicMissing
-from kafka_ingest.core.settings import IsolationLevel
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.errors import LogTruncated, OffsetsExpired, PartitionMissing, TopicMissing
+from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.settings import IsolationLevel
 from spark_jobs.records import RECORD_SCHEMA, RangeReader
 from tests.contracts.log_worlds import FakeWorld, KafkaWorld, LogWorld
 

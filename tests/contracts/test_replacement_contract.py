@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, RecordCounts
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RecordCounts
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, load, next_plan, outcome_of, publish
 from tests.contracts.ledger_worlds import LedgerWorld

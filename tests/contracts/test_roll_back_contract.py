@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import RecordCounts, Request
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     BatchNotCommitted,
     BatchOutstanding,
@@ -18,12 +17,11 @@ from kafka_ingest.core.errors import (
     RequestChanged,
     RollBackRefused,
 )
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.requests import standing_batch
-from kafka_ingest.core.roll_back import RollBackRecord, UndoneSpan, WrittenCounts
-from kafka_ingest.steps.audit_batch import audit_batch
-from kafka_ingest.steps.roll_back import RollBackPorts, preview_roll_back
+from kafka_ingest.protocol.audit import audit_batch
+from kafka_ingest.protocol.batch import BatchOutcome, PartitionOutcome, RecordCounts, Request
+from kafka_ingest.protocol.plan import standing_batch
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackPorts, RollBackRecord, UndoneSpan, WrittenCounts, preview_roll_back
 from tests.builders import REQUEST
 from tests.contracts.ledger_values import (
     LATER,

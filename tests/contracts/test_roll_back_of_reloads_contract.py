@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.errors import AccountingMismatch, RollBackRefused
-from kafka_ingest.core.roll_back import RollBackRecord, WrittenCounts
+from kafka_ingest.errors import AccountingMismatch, RollBackRefused
+from kafka_ingest.protocol.roll_back import RollBackRecord, WrittenCounts
 from tests.builders import offset_range
 from tests.contracts.ledger_values import first_plan, load, position_after, view
 from tests.contracts.ledger_worlds import LedgerWorld

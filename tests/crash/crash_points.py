@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.batch import RunMode, RunOptions, TimeSpan
 from tests.crash.instructions import Situation
 
 #: Parameters of a run that reads the whole log again.

@@ -12,20 +12,19 @@ from functools import partial
 
 import pytest
 
-from kafka_ingest.adapters.job_environment import JobEnvironment
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.settings_json import settings_hash
-from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import load_batch
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol.audit import audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.load import load_batch
+from kafka_ingest.protocol.plan import plan_batch
+from kafka_ingest.spark.submission import JobEnvironment
 from spark_jobs import in_process_runner
 from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports
-from spark_jobs.stage_contexts import stage_context
+from spark_jobs.load_job import load_ports, stage_context
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
 from tests.crash.watched_ports import watched_load_ports, watched_plan_ports, watched_stage_task
 

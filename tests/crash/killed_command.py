@@ -13,13 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kafka_ingest import cli
-from kafka_ingest.adapters import postgres_changes
-from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
-from kafka_ingest.adapters.postgres_rows import run_query
-from kafka_ingest.commands import change, roll_back
-from kafka_ingest.core.roll_back import RollBackLedger, RollBackPlan, RollBackRequest, RollBackTransaction, RollBackView
+from kafka_ingest.cli import change
+from kafka_ingest.cli import change as roll_back
+from kafka_ingest.cli import main as cli
+from kafka_ingest.postgres import changes
+from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
+from kafka_ingest.postgres.rows import run_query
+from kafka_ingest.protocol.roll_back import (
+    RollBackLedger,
+    RollBackPlan,
+    RollBackRequest,
+    RollBackTransaction,
+    RollBackView,
+)
 from tests.crash.killed_driver import replace_in
 from tests.crash.watched_ports import Reached, watched
 
@@ -36,7 +42,7 @@ def main(event: str, arguments: list[str]) -> int:
         reached(f"change.{name}:after")
         return answer
 
-    replace_in(postgres_changes, "run_query", watched_query)
+    replace_in(changes, "run_query", watched_query)
     replace_in(
         change, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )

@@ -20,23 +20,21 @@ from types import ModuleType
 
 import msgspec
 
-from kafka_ingest.adapters.job_environment import JobEnvironment, hand_over
-from kafka_ingest.adapters.job_outcome import read_outcome, write_batch
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.settings_json import settings_hash
-from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
-from kafka_ingest.core import subranges
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.errors import CommitStateUnknown, IngestError
-from kafka_ingest.core.exit_codes import OK, exit_code
-from kafka_ingest.core.ports import TaskRunner
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import LoadPorts
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.errors import OK, CommitStateUnknown, IngestError, exit_code
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol import staging
+from kafka_ingest.protocol.audit import audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.load import LoadPorts
+from kafka_ingest.protocol.plan import plan_batch
+from kafka_ingest.protocol.ports import TaskRunner
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import in_process_runner, load_job
 from tests.crash.instructions import Instructions, Situation
 from tests.crash.watched_ports import (
@@ -123,7 +121,7 @@ class Driver:
         replace_in(load_job, "write_batch", reporting(write_batch, "load.job.write_batch", self.reached))
         replace_in(in_process_runner, "stage_task", watched_stage_task(self.reached))
         # A few dozen records are one task otherwise.
-        replace_in(subranges, "MIN_TASK_OFFSETS", 1)
+        replace_in(staging, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
             os.environ.update(hand_over(_environment(self._settings), outcome))

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBack, PostgresRollBackLedger
-from kafka_ingest.core.roll_back import RollBackPlan, RollBackRequest, RollBackView
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
+from kafka_ingest.postgres.changes import PostgresRollBack, PostgresRollBackLedger
+from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, RollBackView, roll_back
 from tests.contracts.roll_back_values import asked, orders_log
 
 STATEMENTS = ("lock", "count", "delete", "record", "commit")

@@ -19,19 +19,18 @@ from typing import Any
 import msgspec
 import psycopg2
 
-from kafka_ingest.adapters.job_environment import JobEnvironment
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.settings_json import settings_hash
-from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import load_batch
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol.audit import audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.load import load_batch
+from kafka_ingest.protocol.plan import plan_batch
+from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.paths import CHECKOUT
 from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports
-from spark_jobs.stage_contexts import stage_context
+from spark_jobs.load_job import load_ports, stage_context
 from tests.crash.instructions import Instructions
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
 from tests.crash.mixed_topic import MixedTopic, Records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from tests.crash.crash_points import RELOAD_EVERYTHING
 from tests.crash.mixed_topic import PARTITIONS
 from tests.crash.pipeline_at_risk import SECTIONS, Owners, PipelineAtRisk

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.job_outcome import loaded_batch
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.errors import RetryLater
+from kafka_ingest.errors import RetryLater
+from kafka_ingest.protocol.batch import BatchState
+from kafka_ingest.spark.submission import loaded_batch
 from tests.crash.instructions import Instructions
 from tests.crash.pipeline_at_risk import DriverProcess, PipelineAtRisk
 

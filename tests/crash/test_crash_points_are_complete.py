@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.core import ports
+from kafka_ingest.protocol import ports
 from tests.crash.crash_points import KINDS, POINTS, RELOAD_EVERYTHING
 from tests.crash.instructions import Instructions
 from tests.crash.pipeline_at_risk import PipelineAtRisk

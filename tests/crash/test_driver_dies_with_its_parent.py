@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-DRIVER = "from spark_jobs.parent_process import die_with_parent; die_with_parent(); print('tied', flush=True); {wait}"
+DRIVER = "from spark_jobs.process import die_with_parent; die_with_parent(); print('tied', flush=True); {wait}"
 PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', sys.argv[1]]); time.sleep(60)"
 
 

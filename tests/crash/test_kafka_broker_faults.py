@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.errors import BrokerUnavailable, ClusterChanged, RetryLater
+from kafka_ingest.errors import BrokerUnavailable, ClusterChanged, RetryLater
 from sandbox.kafka import KafkaBroker
 from tests.crash.changing_topics import ChangingTopic
 from tests.crash.eventful_run import PLANNED, READING, EventfulRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     DatabaseUnavailable,
     LogTruncated,
     OffsetsExpired,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.errors import BrokerUnavailable, IngestError, LeaderMissing, LogTruncated
+from kafka_ingest.errors import BrokerUnavailable, IngestError, LeaderMissing, LogTruncated
 from sandbox.postgres import PostgresServer
 from tests.crash.changing_topics import ChangingTopic
 from tests.crash.eventful_run import PLANNED, EventfulRun

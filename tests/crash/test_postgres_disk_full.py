@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.core.errors import DatabaseUnavailable
+from kafka_ingest.errors import DatabaseUnavailable
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.crash.eventful_run import EventfulRun

@@ -10,8 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     Busy,
     CommitDidNotHappen,
     DatabaseUnavailable,
@@ -20,6 +19,7 @@ from kafka_ingest.core.errors import (
     RetryLater,
     StagingLost,
 )
+from kafka_ingest.postgres.database import TransactionLimits
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.crash.eventful_run import COPYING, PUBLISHING, READING, STAGED, EventfulRun

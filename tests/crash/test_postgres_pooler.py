@@ -12,9 +12,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_connection import connect
-from kafka_ingest.adapters.postgres_migrations import migrate, require_current_ledger
-from kafka_ingest.core.errors import DatabaseUnavailable
+from kafka_ingest.errors import DatabaseUnavailable
+from kafka_ingest.postgres.database import connect
+from kafka_ingest.postgres.migrations import migrate, require_current_ledger
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from sandbox.postgres_binaries import reachable_home, unprivileged_user

@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.core.errors import Fenced
+from kafka_ingest.errors import Fenced
 from sandbox.postgres import PostgresServer
 from tests.crash.eventful_run import STAGED, EventfulRun
 from tests.crash.pipeline_at_risk import PipelineAtRisk

@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.commands.change import change_ports
-from kafka_ingest.core.change_requests import ChangeRequest, ResetToOffsets
-from kafka_ingest.core.errors import ReloadWouldLose
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
-from kafka_ingest.core.settings import PartitionOffset
-from kafka_ingest.steps.change_position import apply_change
+from kafka_ingest.cli.change import change_ports
+from kafka_ingest.errors import ReloadWouldLose
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.change_requests import ChangeRequest, ResetToOffsets
+from kafka_ingest.protocol.changes import apply_change
+from kafka_ingest.settings import PartitionOffset
 from sandbox.kafka import KafkaBroker
 from tests.crash.changing_topics import ChangingTopic
 from tests.crash.eventful_run import EventfulRun

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
-from kafka_ingest.core.roll_back import WrittenCounts
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
+from kafka_ingest.postgres.changes import PostgresRollBackLedger
+from kafka_ingest.protocol.roll_back import RollBackPorts, WrittenCounts, roll_back
 from sandbox.paths import CHECKOUT
 from tests.contracts.ledger_values import view
 from tests.contracts.ledger_worlds import PostgresWorld

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_ingest.adapters.job_outcome import read_outcome
-from kafka_ingest.core.errors import Fenced
+from kafka_ingest.errors import Fenced
+from kafka_ingest.spark.submission import read_outcome
 from sandbox.airflow_settings import connection_variables, spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, tool

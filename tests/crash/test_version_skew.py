@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters import job_submission
-from kafka_ingest.adapters.job_archive import job_archive
-from kafka_ingest.core.errors import DatabaseUnavailable
-from kafka_ingest.core.settings import PROTOCOL_VERSION
+from kafka_ingest.errors import DatabaseUnavailable
+from kafka_ingest.settings import PROTOCOL_VERSION
+from kafka_ingest.spark import submission
+from kafka_ingest.spark.archive import job_archive
 from sandbox.kafka import KafkaBroker
 from tests.crash.changing_topics import ChangingTopic
 from tests.crash.eventful_run import PLANNED, EventfulRun
@@ -62,7 +62,7 @@ def test_a_job_of_another_version_changes_nothing_and_says_so(
 ) -> None:
     other = archive_of_version(PROTOCOL_VERSION + 1, tmp_path / "other.zip")
     with monkeypatch.context() as patched:
-        patched.setattr(job_submission, "job_archive", lambda: other)
+        patched.setattr(submission, "job_archive", lambda: other)
         code, _, notes = pipeline.command(*RUN)
     assert code == 78
     assert '"class": "VersionSkew"' in notes
@@ -81,7 +81,7 @@ def archive_of_version(version: int, path: Path) -> Path:
             if name.endswith(".pyc"):  # it was compiled from this version's source
                 continue
             content = own.read(name).decode()
-            if name == "kafka_ingest/core/settings.py":
+            if name == "kafka_ingest/settings.py":
                 assert content.count(line) == 1
                 content = content.replace(line, f"PROTOCOL_VERSION = {version}\n")
             other.writestr(name, content)

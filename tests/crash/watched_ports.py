@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.ports import Publication, Publisher
-from kafka_ingest.core.staging import StageResult, StageTask
-from kafka_ingest.steps.load_batch import LoadPorts
-from kafka_ingest.steps.plan_batch import PlanPorts
-from spark_jobs import stage_task
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.load import LoadPorts
+from kafka_ingest.protocol.plan import PlanPorts
+from kafka_ingest.protocol.ports import Publication, Publisher
+from kafka_ingest.protocol.staging import StageResult, StageTask
+from spark_jobs import stage as stage_task
 from spark_jobs.staging import StagingWriter
 
 #: Called with the name of an event; may not come back, or raise.

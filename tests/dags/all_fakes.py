@@ -15,20 +15,15 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time.task_runner import finalize
 
-from kafka_ingest.adapters.job_environment import OUTCOME_VARIABLE
-from kafka_ingest.adapters.job_outcome import write_batch, write_error
-from kafka_ingest.adapters.job_submission import JobSubmission
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import IngestError
-from kafka_ingest.core.load_phases import LoadPhases
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import PipelineSettings
+from kafka_ingest.errors import IngestError
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.audit_batch import AuditBatchOperator
-from kafka_ingest.operators.load_batch import LoadBatchOperator
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
-from kafka_ingest.steps.load_batch import LoadPorts, load_batch
-from kafka_ingest.steps.plan_batch import PlanPorts
+from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator
+from kafka_ingest.protocol.batch import Batch, LoadPhases
+from kafka_ingest.protocol.load import LoadPorts, load_batch
+from kafka_ingest.protocol.plan import PlanPorts
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
 from tests.fakes.database import FakeDatabase

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.operators.pipeline_dag import DAG_ID_PREFIX
+from kafka_ingest.operators.dags import DAG_ID_PREFIX
 
 CHECKOUT = Path(__file__).parents[2]
 _LOADER = Path(__file__).with_name("load_dag_folder.py")

@@ -10,11 +10,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import ParamValidationError
 
-from kafka_ingest.core.administration_form import DEFAULTS, AdministrationKind, ResetTo, kinds_of, read_order
-from kafka_ingest.operators.administration import AdministrationOperator, who_asks
-from kafka_ingest.operators.administration_dag import administration_dag
-from kafka_ingest.operators.administration_params import administration_params
-from kafka_ingest.operators.pipeline_catalog import PipelineCatalog
+from kafka_ingest.forms.change import DEFAULTS, AdministrationKind, ResetTo, kinds_of, read_order
+from kafka_ingest.operators.administration import AdministrationOperator, administration_params, who_asks
+from kafka_ingest.operators.dags import administration_dag
+from kafka_ingest.pipeline_files.files import PipelineCatalog
 from tests.builders import pipeline_settings
 from tests.pipeline_texts import pipeline_text
 

@@ -12,16 +12,14 @@ from unittest.mock import create_autospec
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.ports import Ledger
-from kafka_ingest.core.settings import PartitionFaultPolicy, TargetSettings
-from kafka_ingest.core.summary import batch_summary
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.assets import event_extra, target_asset
-from kafka_ingest.operators.audit_batch import AuditBatchOperator
-from kafka_ingest.operators.pipeline_dag import pipeline_dag
-from kafka_ingest.operators.report_left_out import ReportLeftOutOperator
-from kafka_ingest.steps.audit_batch import AuditReport
+from kafka_ingest.operators.dags import pipeline_dag
+from kafka_ingest.operators.tasks import AuditBatchOperator, ReportLeftOutOperator, event_extra, target_asset
+from kafka_ingest.protocol.audit import AuditReport
+from kafka_ingest.protocol.batch import Batch, BatchState, RecordCounts
+from kafka_ingest.protocol.ports import Ledger
+from kafka_ingest.report import batch_summary
+from kafka_ingest.settings import PartitionFaultPolicy, TargetSettings
 from tests.builders import EMPTY_VIEW, NOON, batch_settings, offset_range, pipeline_settings, planned_batch
 from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context

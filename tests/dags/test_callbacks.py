@@ -13,10 +13,9 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time.task_runner import finalize
 
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.operators.load_batch import LoadBatchOperator
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
+from kafka_ingest.protocol.batch import BatchState
 from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import run_context
 from tests.fakes.publisher import CommitAnswer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from airflow.utils.file import might_contain_dag
 
-from kafka_ingest.adapters.pipeline_files import FOLDERS_VARIABLE
+from kafka_ingest.pipeline_files.files import FOLDERS_VARIABLE
 from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, parse_times, violations
 
 

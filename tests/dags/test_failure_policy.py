@@ -10,9 +10,9 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from kafka_ingest.core import errors
-from kafka_ingest.core.errors import Busy, Fenced, IngestError, RetryLater, StopAndCall
-from kafka_ingest.operators.failure_policy import airflow_exception, airflow_outcome
+from kafka_ingest import errors
+from kafka_ingest.errors import Busy, Fenced, IngestError, RetryLater, StopAndCall
+from kafka_ingest.operators.context import airflow_exception, airflow_outcome
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 CLASSES = [found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, IngestError)]

@@ -10,14 +10,13 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowSkipException, DagRunTriggerException
 from airflow.sdk.execution_time.comms import TriggerDagRun
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.ports import Ledger
-from kafka_ingest.core.run_form import run_options
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import OffsetLimit, PipelineSettings
+from kafka_ingest.forms.run import run_options
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.follow_up import FollowUpOperator
-from kafka_ingest.operators.pipeline_dag import pipeline_dag
+from kafka_ingest.operators.dags import pipeline_dag
+from kafka_ingest.operators.tasks import FollowUpOperator
+from kafka_ingest.protocol.batch import Batch, BatchState, RunOptions
+from kafka_ingest.protocol.ports import Ledger
+from kafka_ingest.settings import OffsetLimit, PipelineSettings
 from tests.builders import EMPTY_VIEW, REQUEST, offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, task_context
 

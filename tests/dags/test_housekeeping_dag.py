@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.errors import ConfigError, DatabaseUnavailable
+from kafka_ingest.errors import ConfigError, DatabaseUnavailable
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.housekeeping import HousekeepingOperator
-from kafka_ingest.operators.housekeeping_dag import housekeeping_dag, is_switched_on
-from kafka_ingest.operators.pipeline_catalog import PipelineCatalog
+from kafka_ingest.operators.dags import housekeeping_dag, is_switched_on
+from kafka_ingest.operators.tasks import HousekeepingOperator
+from kafka_ingest.pipeline_files.files import PipelineCatalog
+from kafka_ingest.protocol.batch import BatchState
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.dag_policy import CHECKOUT, load
 from tests.fakes.database import FakeDatabase

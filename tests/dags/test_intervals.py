@@ -13,8 +13,8 @@ import pendulum
 import pytest
 from airflow.timetables.base import DataInterval, TimeRestriction
 
-from kafka_ingest.core.schedule_settings import ScheduleSettings
-from kafka_ingest.operators.intervals import last_ended_interval_end, timetable_of
+from kafka_ingest.operators.context import last_ended_interval_end, timetable_of
+from kafka_ingest.settings import ScheduleSettings
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from kafka_ingest.adapters.job_environment import JOB_FILE_VARIABLE, OUTCOME_VARIABLE
-from kafka_ingest.adapters.job_outcome import write_batch, write_error
-from kafka_ingest.adapters.job_submission import JobSubmission
-from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.dead_letters import DeadLetterGroup
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     BrokerUnavailable,
     Busy,
     CommitStateUnknown,
@@ -29,12 +24,13 @@ from kafka_ingest.core.errors import (
     IngestError,
     TooManyDeadLetters,
 )
-from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import BatchStanding, Ledger
-from kafka_ingest.operators import load_batch, wiring
-from kafka_ingest.operators.load_batch import LoadBatchOperator, SparkSubmitLog
-from kafka_ingest.operators.plan_step import run_plan_step
+from kafka_ingest.operators import tasks, wiring
+from kafka_ingest.operators.tasks import LoadBatchOperator, SparkSubmitLog, run_plan_step
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, TaskSeconds
+from kafka_ingest.protocol.ports import BatchStanding, Ledger
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import DeadLetterGroup
+from kafka_ingest.spark.submission import JOB_FILE_VARIABLE, OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, run_context
 
@@ -79,7 +75,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World()
-    monkeypatch.setattr(load_batch, "run_plan_step", create_autospec(run_plan_step, side_effect=found.plan_step))
+    monkeypatch.setattr(tasks, "run_plan_step", create_autospec(run_plan_step, side_effect=found.plan_step))
     monkeypatch.setattr(wiring, "ledger", found.ledger)
     monkeypatch.setattr(wiring, "submission", submission)
     monkeypatch.setattr(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from airflow.sdk.observability import stats
 
-from kafka_ingest.core.errors import DatabaseUnavailable
-from kafka_ingest.core.metrics import METRICS, MetricKind
-from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.errors import DatabaseUnavailable
+from kafka_ingest.metrics import METRICS, MetricKind
+from kafka_ingest.protocol.position import TopicPartition
 from tests.dags.all_fakes import FakeSystem
 
 COUNTERS = ("batches", "rows", "dead_letters", "tombstones", "filtered", "invisible_offsets")

@@ -9,10 +9,10 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from kafka_ingest.core.batch import Request
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
-from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch
+from kafka_ingest.operators.tasks import PlanBatchOperator
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.plan import PlanPorts, plan_batch
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, run_context
 from tests.fakes.ledger import FakeLedger

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.settings import DeadLetterLimits
-from kafka_ingest.operators.pipeline_doc import pipeline_doc
+from kafka_ingest.operators.dags import pipeline_doc
+from kafka_ingest.settings import DeadLetterLimits
 from tests.builders import batch_settings, pipeline_settings
 
 

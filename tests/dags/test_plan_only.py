@@ -8,10 +8,9 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
 from kafka_ingest.operators import wiring
-from kafka_ingest.operators.load_batch import LoadBatchOperator
-from kafka_ingest.operators.pipeline_dag import pipeline_dag
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
-from kafka_ingest.steps.plan_batch import PlanPorts
+from kafka_ingest.operators.dags import pipeline_dag
+from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
+from kafka_ingest.protocol.plan import PlanPorts
 from tests.builders import pipeline_settings
 from tests.dags.contexts import run_context
 from tests.fakes.ledger import FakeLedger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.batch import BatchState, RecordCounts
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.operators.plan_step import describe_plan
+from kafka_ingest.operators.tasks import describe_plan
+from kafka_ingest.protocol.batch import BatchState, RecordCounts
+from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import offset_range, planned_batch
 
 BATCH = planned_batch(offset_range(0, 120, 4120), offset_range(11, 5, 6))

@@ -60,4 +60,4 @@ def test_without_the_ignore_file_the_package_is_executed_file_by_file(tmp_path: 
     shutil.copytree(CHECKOUT / "plugins", tmp_path / "plugins", ignore=left_out)
     report = load_plugins(tmp_path / "plugins", tmp_path / "home")
 
-    assert {"kafka_ingest_plugin", "errors", "planning"} <= set(report["executed"])  # type: ignore[call-overload]
+    assert {"kafka_ingest_plugin", "errors", "ranges"} <= set(report["executed"])  # type: ignore[call-overload]

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRunType
 
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan, run_options_of
-from kafka_ingest.core.schedule_settings import RunEnd
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.operators.request import planning_request_of, request_of
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.operators.context import planning_request_of, request_of
+from kafka_ingest.protocol.batch import Request, RunMode, RunOptions, TimeSpan, run_options_of
+from kafka_ingest.settings import PipelineSettings, RunEnd
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, run_context, task_context
 

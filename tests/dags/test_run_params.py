@@ -9,10 +9,9 @@ import pytest
 from airflow.exceptions import ParamValidationError
 from airflow.sdk.definitions.param import ParamsDict
 
-from kafka_ingest.core.run_form import DEFAULTS, run_options
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.operators.pipeline_dag import pipeline_dag
-from kafka_ingest.operators.run_params import run_params
+from kafka_ingest.forms.run import DEFAULTS, run_options
+from kafka_ingest.operators.dags import pipeline_dag, run_params
+from kafka_ingest.protocol.batch import RunOptions
 from tests.builders import pipeline_settings
 
 

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from kafka_ingest.core.batch import Request
 from kafka_ingest.operators.wiring import AirflowRunStates
+from kafka_ingest.protocol.batch import Request
 
 HOLDER = Request("orders", "manual__1")
 

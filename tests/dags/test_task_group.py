@@ -9,11 +9,10 @@ import pendulum
 import pytest
 from airflow.sdk import DAG, task, task_group
 
-from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings
-from kafka_ingest.operators.load_batch import LoadBatchOperator
-from kafka_ingest.operators.plan_batch import PlanBatchOperator
-from kafka_ingest.operators.request import request_of
-from kafka_ingest.operators.task_group import kafka_to_postgres
+from kafka_ingest.operators.context import request_of
+from kafka_ingest.operators.dags import kafka_to_postgres
+from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
+from kafka_ingest.settings import PartitionFaultPolicy, PipelineSettings
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, task_context
 from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, violations

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import psycopg2
 
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.postgres.ledger import PostgresLedger
 from sandbox.airflow import AirflowServer
 from sandbox.airflow_client import AirflowClient
 from sandbox.errors import SandboxError

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Producer
 
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.postgres.ledger import PostgresLedger
 from tests.e2e.airflow_world import AirflowWorld
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

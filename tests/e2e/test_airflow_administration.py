@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.protocol.position import TopicPartition
 from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Producer
 
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+from kafka_ingest.postgres.ledger import PostgresLedger
 from sandbox.paths import CHECKOUT
 from tests.deadlines import until
 from tests.e2e.airflow_world import START_SECONDS, AirflowWorld

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from kafka_ingest.core.batch import Batch, BatchState, Hold, Request
-from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
-from kafka_ingest.core.log_observations import LogObservation
-from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
-from kafka_ingest.core.outcome import PartitionOutcome
-from kafka_ingest.core.position_changes import RecordedChange
-from kafka_ingest.core.roll_back import RollBackRecord
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.protocol.batch import Batch, BatchState, Hold, PartitionOutcome, Request
+from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange, ServedTopic
+from kafka_ingest.protocol.log import LogObservation
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackRecord
+from kafka_ingest.protocol.staging import written_columns
 from tests.builders import NOON, batch_settings
 
 #: Topic, generation, partition and offset of a record.

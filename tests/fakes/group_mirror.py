@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from kafka_ingest.core.errors import ConfigError, IngestError
-from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.errors import ConfigError, IngestError
+from kafka_ingest.protocol.position import TopicPartition
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.housekeeping import StagingTable
-from kafka_ingest.core.staging import staging_name
+from kafka_ingest.protocol.batch import BatchState
+from kafka_ingest.protocol.housekeeping import StagingTable
+from kafka_ingest.protocol.staging import staging_name
 from tests.fakes.database import FakeDatabase
 
 

@@ -7,15 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from kafka_ingest.core.batch import Batch, BatchState, Hold, RecordCounts, Request
-from kafka_ingest.core.dead_letters import DeadLetterGroup
-from kafka_ingest.core.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
-from kafka_ingest.core.ledger_view import PipelineRecord, PlanView, ServedTopic
-from kafka_ingest.core.new_plan import NewPlan
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import BatchStanding, Violation
-from kafka_ingest.core.settings import PROTOCOL_VERSION, TargetSettings
-from kafka_ingest.core.staging import StageProgress
+from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
+from kafka_ingest.protocol.batch import Batch, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.protocol.ledger_view import NewPlan, PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.protocol.ports import BatchStanding, Violation
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
+from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
 from tests.fakes.database import FakeDatabase
 
 

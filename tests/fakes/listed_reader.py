@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import Subrange
 from tests.kafka_records import Record, record_batch
 
 

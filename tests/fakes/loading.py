@@ -6,16 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kafka_ingest.core.batch import Batch, RecordCounts, Request
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import BatchSettings
-from kafka_ingest.core.staging import (
-    StageProgress,
-    StageResult,
-    StageTask,
-    Subrange,
-    SubrangeResult,
-)
+from kafka_ingest.protocol.batch import Batch, RecordCounts, Request
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask, Subrange, SubrangeResult
+from kafka_ingest.settings import BatchSettings
 from tests.builders import NOON
 from tests.fakes.database import FakeDatabase, StoredRecord
 from tests.fakes.log import FakeLog

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 
-from kafka_ingest.core.errors import BrokerUnavailable, IngestError
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
+from kafka_ingest.errors import BrokerUnavailable, IngestError
+from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 
 
 class Fate(Enum):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.change_requests import ChangeRequest
-from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.choose_changes import needs_table
-from kafka_ingest.core.errors import LedgerMoved, LockTimeout
-from kafka_ingest.core.ledger_view import PipelineRecord
-from kafka_ingest.core.position_changes import PositionMove, RecordedChange
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.errors import LedgerMoved, LockTimeout
+from kafka_ingest.protocol.batch import BatchState, Request
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
+from kafka_ingest.protocol.changes import needs_table
+from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, RecordedChange
+from kafka_ingest.settings import TargetSettings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger
 

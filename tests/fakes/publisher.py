@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, auto
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     Busy,
     CommitDidNotHappen,
@@ -19,10 +17,11 @@ from kafka_ingest.core.errors import (
     StagingLost,
     TargetMismatch,
 )
-from kafka_ingest.core.offsets import OffsetRange, Position
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.ports import BatchStanding
-from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, PartitionOutcome
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.protocol.staging import DeadLetterReason, RefusedRecord
 from tests.fakes.database import FakeDatabase, Identity, StoredRecord
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.errors import LedgerMoved, LockTimeout
-from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
-from kafka_ingest.core.roll_back import (
+from kafka_ingest.errors import LedgerMoved, LockTimeout
+from kafka_ingest.protocol.batch import BatchState, Request
+from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.roll_back import (
     RollBackPlan,
     RollBackRecord,
     RollBackRequest,
@@ -19,7 +19,7 @@ from kafka_ingest.core.roll_back import (
     WrittenCounts,
     WrittenRange,
 )
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.settings import TargetSettings
 from tests.fakes.database import FakeDatabase, StoredRecord
 from tests.fakes.ledger import FakeLedger
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.core.settings import IsolationLevel
-from kafka_ingest.core.staging import Subrange
-from spark_jobs.range_reader import KafkaRangeReader
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.settings import IsolationLevel
+from spark_jobs.reader import KafkaRangeReader
 from tests.contracts.log_worlds import KafkaWorld
 from tests.deadlines import until
 

@@ -15,23 +15,21 @@ import psycopg2
 import pytest
 import yaml
 
-from kafka_ingest.adapters.job_environment import JobEnvironment
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.settings_json import settings_hash
-from kafka_ingest.cli import main
-from kafka_ingest.commands.run import DAG_ID
-from kafka_ingest.commands.wiring import kafka_config, plan_ports, target_params
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.summary import batch_summary
-from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import load_batch
-from kafka_ingest.steps.plan_batch import plan_batch
+from kafka_ingest.cli.main import main
+from kafka_ingest.cli.run import DAG_ID
+from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol.audit import audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, Request, RunOptions
+from kafka_ingest.protocol.load import load_batch
+from kafka_ingest.protocol.plan import plan_batch
+from kafka_ingest.report import batch_summary
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.airflow_settings import spark_connection
 from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports
-from spark_jobs.stage_contexts import stage_context
+from spark_jobs.load_job import load_ports, stage_context
 
 RAW = {
     "first_run": "earliest",

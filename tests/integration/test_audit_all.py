@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.postgres_table_audit import PostgresWrittenTable
-from kafka_ingest.adapters.settings_json import settings_to_json
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
-from kafka_ingest.core.table_audit import TableAudit
-from kafka_ingest.steps.audit_table import audit_table
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.reports import PostgresWrittenTable
+from kafka_ingest.postgres.rows import settings_to_json
+from kafka_ingest.protocol.audit import TableAudit, audit_table
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from tests.integration.pipeline_under_test import PipelineUnderTest
 from tests.integration.test_change_positions import produce
 from tests.services import ProducerFactory, TopicFactory

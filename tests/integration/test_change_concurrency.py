@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.change_requests import ChangeRequest, ResetBy
-from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import Fenced, IngestError, LedgerMoved
-from kafka_ingest.core.offset_changes import moved
-from kafka_ingest.core.position_changes import ChangePlan, RecordedChange
+from kafka_ingest.errors import Fenced, IngestError, LedgerMoved
+from kafka_ingest.postgres.changes import PostgresPositionLedger
+from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange, ResetBy
+from kafka_ingest.protocol.ledger_view import ChangePlan, RecordedChange, moved
 from tests.builders import offset_range
 from tests.contracts.ledger_values import (
     TARGET,

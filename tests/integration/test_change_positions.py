@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_ingest.cli import main
-from kafka_ingest.core.errors import TopicRecreated
+from kafka_ingest.cli.main import main
+from kafka_ingest.errors import TopicRecreated
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced

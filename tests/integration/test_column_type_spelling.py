@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.column_types import parse_column_type
 
 _SCALARS = [
     *("bool", "boolean", "int2", "smallint", "int", "int4", "integer", "int8", "bigint", "float4", "real", "float8"),

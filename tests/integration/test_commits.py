@@ -10,23 +10,19 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
-from kafka_ingest.adapters.postgres_connection import commit, connect, transaction
-from kafka_ingest.adapters.postgres_faults import CommitRefused, database_faults
-from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_migrations import migrate
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
-from kafka_ingest.adapters.postgres_staging import PostgresStaging
-from kafka_ingest.core.change_requests import ChangeRequest, ResetBy
-from kafka_ingest.core.change_view import NewChange
-from kafka_ingest.core.errors import CommitDidNotHappen, CommitStateUnknown
-from kafka_ingest.core.offset_changes import moved
-from kafka_ingest.core.position_changes import ChangePlan
-from kafka_ingest.core.roll_back_choice import choose_roll_back
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
-from kafka_ingest.core.staging import StageProgress
+from kafka_ingest.errors import CommitDidNotHappen, CommitStateUnknown
+from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
+from kafka_ingest.postgres.database import commit, connect, transaction
+from kafka_ingest.postgres.faults import CommitRefused, database_faults
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.migrations import migrate
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.staging_tables import PostgresHousekeeper, PostgresStaging
+from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange, ResetBy
+from kafka_ingest.protocol.ledger_view import ChangePlan, moved
+from kafka_ingest.protocol.roll_back import choose_roll_back
+from kafka_ingest.protocol.staging import StageProgress
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.builders import REQUEST, offset_range
 from tests.contracts.ledger_values import TARGET, all_rows, claimed, first_plan, load, new_plan, view
 from tests.contracts.ledger_worlds import IMPATIENT, PostgresWorld

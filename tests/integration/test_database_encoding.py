@@ -10,8 +10,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_migrations import migrate
-from kafka_ingest.adapters.postgres_preflight import PostgresPreflight
+from kafka_ingest.postgres.migrations import migrate
+from kafka_ingest.preflight.database import PostgresPreflight
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections

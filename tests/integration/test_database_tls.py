@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kafka_ingest.adapters.postgres_connection import connect
-from kafka_ingest.core.errors import ConfigError, DatabaseUnavailable, IngestError
+from kafka_ingest.errors import ConfigError, DatabaseUnavailable, IngestError
+from kafka_ingest.postgres.database import connect
 
 NOW = datetime.now(UTC)
 

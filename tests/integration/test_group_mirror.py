@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import GroupMirror
-from kafka_ingest.core.settings import IsolationLevel
-from kafka_ingest.steps.mirror_group import group_of, mirror_group
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaGroupMirror
+from kafka_ingest.protocol.audit import group_of, mirror_group
+from kafka_ingest.protocol.ports import GroupMirror
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel
 from sandbox.kafka import KafkaBroker
 from tests.builders import REQUEST, pipeline_settings, position, view_of
 from tests.contracts.test_group_mirror_contract import offsets_of

@@ -11,14 +11,13 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
-from kafka_ingest.adapters.postgres_preflight import PostgresPreflight
-from kafka_ingest.cli import main
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import LedgerOutdated
-from kafka_ingest.core.housekeeping import Chore, Outcome
-from kafka_ingest.core.staging import staging_name
-from kafka_ingest.steps.housekeeping import keep_house
+from kafka_ingest.cli.main import main
+from kafka_ingest.errors import LedgerOutdated
+from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
+from kafka_ingest.preflight.database import PostgresPreflight
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.housekeeping import Chore, Outcome, keep_house
+from kafka_ingest.protocol.staging import staging_name
 from sandbox.postgres import PostgresServer
 from tests.builders import offset_range
 from tests.contracts.ledger_values import all_rows, claimed, first_plan, next_plan

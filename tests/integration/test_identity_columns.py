@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.core.errors import ConfigError, TargetMismatch
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.errors import ConfigError, TargetMismatch
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from tests.integration.pipeline_under_test import PipelineUnderTest
 from tests.integration.test_change_positions import change, produce
 from tests.services import ProducerFactory, TopicFactory

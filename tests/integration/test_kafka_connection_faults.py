@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
-from kafka_ingest.core.staging import Subrange
-from spark_jobs.range_reader import KafkaRangeReader
+from kafka_ingest.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.settings import IsolationLevel, TopicSelection
+from spark_jobs.reader import KafkaRangeReader
 from tests.secured_broker import KEY_PASSWORD, LOGINS, SecuredBroker
 from tests.services import services_of_one_test
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
+from kafka_ingest.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
 from tests.services import ProducerFactory, TopicFactory

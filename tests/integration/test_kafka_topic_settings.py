@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_ingest.adapters.kafka_admin import KafkaAdmin
+from kafka_ingest.kafka.log import KafkaAdmin
 from sandbox.kafka import KafkaBroker
 from tests.services import TopicFactory
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters import postgres_sessions
-from kafka_ingest.adapters.postgres_sessions import KeptSession
+from kafka_ingest.postgres import database as postgres_sessions
+from kafka_ingest.postgres.database import KeptSession
 from tests.deadlines import until
 
 

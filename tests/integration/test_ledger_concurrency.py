@@ -12,11 +12,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_connection import TransactionLimits
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     CommitStateUnknown,
     ConfigError,
@@ -26,8 +22,12 @@ from kafka_ingest.core.errors import (
     LedgerMoved,
     TargetMismatch,
 )
-from kafka_ingest.core.ports import BatchStanding, Publication
-from kafka_ingest.core.staging import StageProgress
+from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.ports import BatchStanding, Publication
+from kafka_ingest.protocol.staging import StageProgress
 from tests.builders import offset_range, position
 from tests.contracts.ledger_values import (
     LATER,

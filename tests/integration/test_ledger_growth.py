@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.adapters.sql_files import sql_names, sql_text
+from kafka_ingest.postgres.database import sql_names, sql_text
 from sandbox.postgres import PostgresServer
 from tests.integration.grown_ledger import BATCHES, OFFSETS, PARTITIONS, batch_id_of, fill
 from tests.services import fresh_database

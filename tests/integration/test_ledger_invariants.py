@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.sql_files import sql_names, sql_text
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.errors import TargetMismatch
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.database import sql_names, sql_text
+from kafka_ingest.protocol.batch import Request
 from tests.builders import offset_range
 from tests.contracts.ledger_values import (
     all_rows,

@@ -13,14 +13,13 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.adapters import postgres_migrations
-from kafka_ingest.adapters.postgres_connection import SNAPSHOT, connect, transaction
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_migrations import Migration, migrate, require_current_ledger
-from kafka_ingest.adapters.sql_files import sql_names, sql_text
-from kafka_ingest.core.change_requests import ChangeKind
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.errors import ConfigError, LedgerOutdated
+from kafka_ingest.errors import ConfigError, LedgerOutdated
+from kafka_ingest.postgres import migrations
+from kafka_ingest.postgres.database import SNAPSHOT, connect, sql_names, sql_text, transaction
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.migrations import Migration, migrate, require_current_ledger
+from kafka_ingest.protocol.change_requests import ChangeKind
+from kafka_ingest.protocol.staging import DeadLetterReason
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
 from tests.builders import REQUEST, batch_settings
@@ -105,10 +104,8 @@ def test_a_migration_that_was_changed_after_it_was_applied_is_refused(database: 
 
 
 def test_an_older_ledger_is_refused_and_migrates(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    known = postgres_migrations.migrations()
-    monkeypatch.setattr(
-        postgres_migrations, "migrations", lambda: [*known, Migration(len(known) + 1, "0009_next", "x")]
-    )
+    known = migrations.migrations()
+    monkeypatch.setattr(migrations, "migrations", lambda: [*known, Migration(len(known) + 1, "0009_next", "x")])
     with (
         closing(connect(database, application_name="test")) as connection,
         transaction(connection, SNAPSHOT) as cursor,
@@ -139,7 +136,7 @@ def old_batch(batch: int, pipeline: str, offset_column: str, state: str, rows: i
 
 
 def test_an_old_ledger_binds_the_columns_under_which_its_newest_rows_stand(empty: dict[str, Any]) -> None:
-    first = postgres_migrations.migrations()[0]
+    first = migrations.migrations()[0]
     run(empty, sql_text(f"migrations/{first.name}"))
     run(
         empty,
@@ -420,7 +417,7 @@ def test_every_query_says_purpose_parameters_locks_and_why_it_can_run_twice() ->
 
 
 def test_every_query_is_used() -> None:
-    folders = [Path(postgres_migrations.__file__).parent, CHECKOUT / "spark_jobs"]
+    folders = [Path(migrations.__file__).parent, CHECKOUT / "spark_jobs"]
     code = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
     called = re.findall(r'["/](\w+)(?:"|\{)', code)  # a name may end in a part that is filled in
     assert [

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.adapters.pipeline_files import find_pipeline
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-from kafka_ingest.core.errors import IngestError, TargetMismatch
+from kafka_ingest.errors import IngestError, TargetMismatch
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.target import PostgresTarget
 from sandbox.kafka import KafkaBroker
 from tests.integration.pipeline_under_test import PipelineUnderTest
 from tests.integration.test_change_positions import change, produce

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.core.offsets import TopicPartition as Place
+from kafka_ingest.protocol.position import TopicPartition as Place
 from sandbox.kafka import KafkaBroker
 from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced

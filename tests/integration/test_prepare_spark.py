@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.connections import ConnectionValues
-from kafka_ingest.adapters.job_submission import package_report_submission, spark_submit_command
-from kafka_ingest.adapters.spark_startup import CACHE_VARIABLE
-from kafka_ingest.cli import main
+from kafka_ingest.cli.main import main
+from kafka_ingest.connections import ConnectionValues
+from kafka_ingest.spark.installation import CACHE_VARIABLE
+from kafka_ingest.spark.submission import package_report_submission, spark_submit_command
 from tests.builders import pipeline_settings
 
 

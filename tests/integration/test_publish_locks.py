@@ -9,9 +9,9 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.offsets import OffsetRange, Position
-from kafka_ingest.core.staging import StageProgress
+from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.protocol.staging import StageProgress
 from tests.builders import offset_range, position
 from tests.contracts.ledger_values import LATER, all_rows, claimed, load, new_plan, outcome_of, publish, view
 from tests.contracts.ledger_worlds import PostgresWorld

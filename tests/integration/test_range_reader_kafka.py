@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError, LogTruncated, OffsetsExpired
-from kafka_ingest.core.settings import IsolationLevel
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, LogTruncated, OffsetsExpired
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.settings import IsolationLevel
 from sandbox.kafka import KafkaBroker
-from spark_jobs.range_reader import KafkaRangeReader
+from spark_jobs.reader import KafkaRangeReader
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, RECORD_SCHEMA
 from tests.deadlines import until
 from tests.native_producer import produce_with_header_name

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.kafka_config import client_config
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.protocol.staging import Subrange
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
-from spark_jobs.range_reader import KafkaRangeReader
+from spark_jobs.reader import KafkaRangeReader
 from tests.integration.oracle_scenarios import SCENARIOS, Sandbox, Scenario
 from tests.services import FreshTopics
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.core.errors import OffsetsExpired, ReloadWouldLose, RequestChanged
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.errors import OffsetsExpired, ReloadWouldLose, RequestChanged
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
 from sandbox.kafka import KafkaBroker
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced
 from tests.services import ProducerFactory, TopicFactory

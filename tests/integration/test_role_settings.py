@@ -12,9 +12,9 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.adapters.postgres_connection import SESSION_SETTINGS, connect, database_faults, transaction
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.postgres.database import SESSION_SETTINGS, connect, database_faults, transaction
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory

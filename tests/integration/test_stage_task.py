@@ -13,20 +13,20 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.core.batch import RecordCounts
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     BrokerUnavailable,
     DatabaseUnavailable,
     RetryLater,
     TooManyDeadLetters,
 )
-from kafka_ingest.core.settings import ColumnSettings, DeadLetterLimits, TargetSettings, Tombstones
-from kafka_ingest.core.staging import DeadLetterSample, StageProgress, StageTask, Subrange
-from spark_jobs import chunks, stage_progress
-from spark_jobs.decode.decoded import DecodedBatch
-from spark_jobs.decode.record_decoder import RecordDecoder
-from spark_jobs.stage_task import stage_task
+from kafka_ingest.protocol.batch import RecordCounts
+from kafka_ingest.protocol.staging import DeadLetterSample, StageProgress, StageTask, Subrange
+from kafka_ingest.settings import ColumnSettings, DeadLetterLimits, TargetSettings, Tombstones
+from spark_jobs import stage
+from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.values import DecodedBatch
+from spark_jobs.stage import stage_task
 from tests.fakes.listed_reader import ListedReader
 from tests.kafka_records import NOON_MS, Record
 from tests.staging_bench import StagingBench, json_settings
@@ -52,8 +52,8 @@ def bench_of(database: dict[str, Any], **changes: Any) -> StagingBench:
 
 
 def with_small_chunks(monkeypatch: pytest.MonkeyPatch, max_records: int) -> None:
-    small = {**(chunks.chunks.__kwdefaults__ or {}), "max_records": max_records}
-    monkeypatch.setattr(chunks.chunks, "__kwdefaults__", small)
+    small = {**(stage.chunks.__kwdefaults__ or {}), "max_records": max_records}
+    monkeypatch.setattr(stage.chunks, "__kwdefaults__", small)
 
 
 class BreakingReader(ListedReader):
@@ -290,7 +290,7 @@ def test_progress_is_told_while_the_rows_are_still_invisible(
     database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_small_chunks(monkeypatch, 1)
-    monkeypatch.setattr(stage_progress, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(stage, "INTERVAL_SECONDS", 0.0)
     bench = bench_of(database)
     seen: list[tuple[StageProgress, int]] = []
 
@@ -312,8 +312,8 @@ def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_t
     database: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with_small_chunks(monkeypatch, 1)
-    monkeypatch.setattr(stage_progress, "INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(stage_progress, "_INTERVAL_AFTER_FAULT_SECONDS", 0.0)
+    monkeypatch.setattr(stage, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(stage, "_INTERVAL_AFTER_FAULT_SECONDS", 0.0)
     bench = bench_of(database)
 
     class EndingReader(ListedReader):

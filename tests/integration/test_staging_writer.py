@@ -12,16 +12,14 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.adapters.postgres_connection import transaction
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.settings import BatchSettings, ColumnSettings, TargetSettings
-from kafka_ingest.core.staging import Subrange
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.database import transaction
+from kafka_ingest.protocol.staging import DeadLetterReason, Subrange, written_columns
+from kafka_ingest.settings import BatchSettings, ColumnSettings, TargetSettings
 from spark_jobs import staging
 from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_format import CopyFormat
-from spark_jobs.decode.decoded import DeadRow, DecodedBatch
+from spark_jobs.copy_csv import CopyFormat
+from spark_jobs.decode.values import DeadRow, DecodedBatch
 from spark_jobs.staging import StagingWriter
 from tests.kafka_records import NOON_MS, Record, record_batch
 from tests.staging_bench import METADATA_COLUMNS, StagingBench, json_settings

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_preflight import PostgresPreflight
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.settings import ColumnSettings, KeyFormat, KeySettings, MetadataColumns, TargetSettings
-from kafka_ingest.core.target_shape import CheckConstraint, TargetColumn, TargetShape
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.target import PostgresTarget
+from kafka_ingest.preflight.database import PostgresPreflight
+from kafka_ingest.protocol.staging import CheckConstraint, TargetColumn, TargetShape
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, MetadataColumns, TargetSettings
 from tests.staging_bench import METADATA_COLUMNS, StagingBench, json_settings
 
 TARGET = TargetSettings("shop", "orders", create_table=True)

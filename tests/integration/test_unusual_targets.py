@@ -12,8 +12,8 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.core.errors import TargetMismatch
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory

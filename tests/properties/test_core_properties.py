@@ -8,14 +8,11 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.core.offset_limit import share_limit
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.planning import choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import OffsetLimit
-from kafka_ingest.core.staging import DeadLetterRun
-from kafka_ingest.core.subranges import MAX_TASK_OFFSETS, cut_into_tasks
+from kafka_ingest.protocol.batch import RunOptions
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges, share_limit
+from kafka_ingest.protocol.staging import MAX_TASK_OFFSETS, DeadLetterRun, cut_into_tasks
+from kafka_ingest.settings import OffsetLimit
 from tests.builders import NOON, offset_range, partition_state, pipeline_settings, position, snapshot, view_of
 
 spans = st.lists(st.integers(1, 3_000_000), min_size=1, max_size=30)

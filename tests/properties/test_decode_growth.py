@@ -14,21 +14,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.settings import (
-    BatchSettings,
-    ColumnSettings,
-    KeyFormat,
-    KeySettings,
-    ValueFormat,
-    ValueSettings,
-)
-from kafka_ingest.core.staging import Subrange
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.protocol.staging import Subrange, written_columns
+from kafka_ingest.settings import BatchSettings, ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
 from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_format import CSV, CopyFormat
-from spark_jobs.decode.record_decoder import RecordDecoder
-from spark_jobs.staged_dead_letters import DEAD_LETTER_TYPES, dead_letter_rows
+from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.staging import DEAD_LETTER_TYPES, dead_letter_rows
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, batch_of, json_settings, record, target_of
 from tests.hostile_records import HOSTILE

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
-from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.decimals import DecimalText
-from spark_jobs.decode.misfits import Misfit
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
+from spark_jobs.decode.numbers import DecimalText
+from spark_jobs.decode.values import ColumnPlan, Misfit
 from tests.decoding import decode, json_settings, read_columns, read_value, record
 
 OUT_OF_RANGE, UNSUPPORTED_TEXT = DeadLetterReason.OUT_OF_RANGE, DeadLetterReason.UNSUPPORTED_TEXT

@@ -9,8 +9,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.core.settings import ColumnSettings, ValueFormat, ValueSettings
-from spark_jobs.decode.misfits import printable
+from kafka_ingest.settings import ColumnSettings, ValueFormat, ValueSettings
+from spark_jobs.decode.values import printable
 from tests.builders import batch_settings
 from tests.decoding import decode, json_settings, record
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kafka_ingest.adapters.pipeline_faults import models_in
-from kafka_ingest.adapters.pipeline_files import load_pipeline
-from kafka_ingest.adapters.pipeline_model import PipelineFile
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.document import models_in
+from kafka_ingest.pipeline_files.files import load_pipeline
+from kafka_ingest.pipeline_files.model import PipelineFile
 
 
 def _keys(model: type[BaseModel]) -> Iterator[str]:

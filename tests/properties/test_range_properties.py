@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.core.log_state import TimedOffset
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
-from kafka_ingest.core.planning import choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.log import TimedOffset
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from tests.builders import NOON, partition_state, pipeline_settings, position, snapshot, view_of
 
 PLACE = TopicPartition("orders", 0)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from kafka_ingest.core.errors import BrokerUnavailable, CommitStateUnknown, DatabaseUnavailable, IngestError
+from kafka_ingest.errors import BrokerUnavailable, CommitStateUnknown, DatabaseUnavailable, IngestError
 from tests.fakes.loading import FakeClock
 
 T = TypeVar("T")

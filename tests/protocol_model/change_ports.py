@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from kafka_ingest.core.change_requests import ChangeRequest
-from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import CommitStateUnknown, DatabaseUnavailable
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import PositionLedger
-from kafka_ingest.core.position_changes import RecordedChange
-from kafka_ingest.core.roll_back import (
+from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
+from kafka_ingest.protocol.ledger_view import RecordedChange
+from kafka_ingest.protocol.ports import PositionLedger
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.roll_back import (
     RollBackLedger,
     RollBackPlan,
     RollBackRecord,
@@ -22,7 +21,7 @@ from kafka_ingest.core.roll_back import (
     WrittenCounts,
     WrittenRange,
 )
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.settings import TargetSettings
 from tests.protocol_model.attempts import Attempt, CommitAnswer
 from tests.protocol_model.transactions import Transactions
 

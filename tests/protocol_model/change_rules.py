@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.protocol.change_requests import (
     AcceptLoss,
     AcceptRecreation,
     Change,
@@ -16,7 +16,7 @@ from kafka_ingest.core.change_requests import (
     ResetToTime,
     SkipLag,
 )
-from kafka_ingest.core.roll_back import RollBackRequest
+from kafka_ingest.protocol.roll_back import RollBackRequest
 from tests.protocol_model.schedule import Schedule, index, newest, stops
 from tests.protocol_model.world import FIRST_MS, Stop
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.offsets import Position
+from kafka_ingest.protocol.batch import BatchState
+from kafka_ingest.protocol.position import Position
 from tests.fakes.database import StoredRecord
 from tests.protocol_model.history import History, Identity, standing_of
 from tests.protocol_model.stores import BatchLine, Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.core.batch import BatchState
+from kafka_ingest.protocol.batch import BatchState
 from tests.protocol_model.schedule import Schedule
 from tests.protocol_model.situations import Happened
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import pytest
 
-from kafka_ingest.core.errors import IngestError
-from kafka_ingest.steps.heartbeat import Heartbeat
+from kafka_ingest.errors import IngestError
+from kafka_ingest.protocol.load import Heartbeat
 from tests.protocol_model.attempts import Attempt
 
 
@@ -38,6 +38,6 @@ class DrivenHeartbeat(Heartbeat):
 
 def drive_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces the thread of the heartbeat, and lets a batch of a few offsets have several tasks."""
-    monkeypatch.setattr("kafka_ingest.steps.load_batch.Heartbeat", DrivenHeartbeat)
-    monkeypatch.setattr("kafka_ingest.core.subranges.MIN_TASK_OFFSETS", 2)
-    monkeypatch.setattr("kafka_ingest.core.subranges.MAX_TASK_OFFSETS", 4)
+    monkeypatch.setattr("kafka_ingest.protocol.load.Heartbeat", DrivenHeartbeat)
+    monkeypatch.setattr("kafka_ingest.protocol.staging.MIN_TASK_OFFSETS", 2)
+    monkeypatch.setattr("kafka_ingest.protocol.staging.MAX_TASK_OFFSETS", 4)

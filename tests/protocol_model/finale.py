@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core import errors
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.errors import IngestError
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import OffsetLimit, PartitionFaultPolicy
+from kafka_ingest import errors
+from kafka_ingest.errors import IngestError
+from kafka_ingest.protocol.batch import BatchState, Request, RunOptions
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.settings import OffsetLimit, PartitionFaultPolicy
 from tests.fakes.log import Fate
 from tests.protocol_model.attempts import CLUSTER
 from tests.protocol_model.observed_log import ISOLATION

@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import CommitStateUnknown, DatabaseUnavailable
-from kafka_ingest.core.log_state import LogIdentity, LogSnapshot, TimedOffset
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.outcome import BatchOutcome
-from kafka_ingest.core.ports import BatchStanding, Log, Publication, Publisher
-from kafka_ingest.core.replacement import Replacement
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
+from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
+from kafka_ingest.protocol.accounting import Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState
+from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
+from kafka_ingest.protocol.ports import BatchStanding, Log, Publication, Publisher
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.protocol_model.attempts import COMMIT, Attempt, CommitAnswer
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.position_changes import PositionMove
-from kafka_ingest.core.roll_back import RollBackRecord
-from kafka_ingest.core.settings import Tombstones
+from kafka_ingest.protocol.ledger_view import PositionMove
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackRecord
+from kafka_ingest.settings import Tombstones
 from tests.protocol_model.observed_log import ObservedLog, Reading, Truncation
 from tests.protocol_model.tasks import fate_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.protocol.position import TopicPartition
 from tests.fakes.log import Fate
 from tests.protocol_model.observed_log import stable_offsets
 from tests.protocol_model.schedule import Meanwhile, Schedule, growth, index, meanwhile, pick, values

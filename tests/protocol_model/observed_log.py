@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.settings import IsolationLevel
-from kafka_ingest.core.staging import Subrange
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.settings import IsolationLevel
 from tests.fakes.log import FakeLog, FakePartition, FakeTransaction, Fate
 
 ISOLATION = IsolationLevel.READ_COMMITTED

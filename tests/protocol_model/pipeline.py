@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.settings import (
+from kafka_ingest.settings import (
     DeadLetterLimits,
     FirstRun,
     FirstRunKind,

@@ -9,20 +9,18 @@ import psycopg2
 from psycopg2 import errors, sql
 from psycopg2.extras import execute_values
 
-from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
-from kafka_ingest.adapters.postgres_connection import TransactionLimits, connect, transaction
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
-from kafka_ingest.adapters.postgres_staging import PostgresStaging
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import StagingLost
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher, Staging
-from kafka_ingest.core.roll_back import RollBackLedger
-from kafka_ingest.core.settings import PROTOCOL_VERSION
-from kafka_ingest.core.staging import staging_name
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.errors import StagingLost
+from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
+from kafka_ingest.postgres.database import TransactionLimits, connect, transaction
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.staging_tables import PostgresStaging
+from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.protocol.roll_back import RollBackLedger
+from kafka_ingest.protocol.staging import staging_name, written_columns
+from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.builders import batch_settings
 from tests.fakes.database import StoredRecord
 from tests.protocol_model.stores import BatchLine, Counted, Staged

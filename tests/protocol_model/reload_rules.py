@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.batch import OffsetSpan, Request, RunMode, RunOptions, TimeSpan
 from tests.protocol_model.observed_log import ISOLATION
 from tests.protocol_model.schedule import Schedule, index, newest, pick, rarely, stops
 from tests.protocol_model.situations import Happened

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import Tombstones
+from kafka_ingest.protocol.batch import RunOptions
+from kafka_ingest.settings import Tombstones
 from tests.protocol_model.attempts import CommitAnswer, LostConnection
 from tests.protocol_model.schedule import Schedule, arrivals, clusters, index, newest, pick, rarely, stops
 from tests.protocol_model.situations import Happened

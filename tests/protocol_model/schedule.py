@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from hypothesis.strategies._internal.featureflags import FeatureFlags
 
-from kafka_ingest.core.settings import FirstRunKind, PartitionFaultPolicy
+from kafka_ingest.settings import FirstRunKind, PartitionFaultPolicy
 from tests.protocol_model.attempts import CLUSTER
 from tests.protocol_model.finale import end_well
 from tests.protocol_model.pipeline import model_settings

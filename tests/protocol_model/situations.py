@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from kafka_ingest.core import errors
-from kafka_ingest.core.errors import IngestError
+from kafka_ingest import errors
+from kafka_ingest.errors import IngestError
 
 
 class Happened(Enum):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import StagingLost
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.ports import Ledger, PositionLedger, Publisher, Staging
-from kafka_ingest.core.roll_back import RollBackLedger
-from kafka_ingest.core.settings import PROTOCOL_VERSION
+from kafka_ingest.errors import StagingLost
+from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.protocol.roll_back import RollBackLedger
+from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.fakes.database import FakeDatabase, Identity, StoredRecord
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeStaging

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from kafka_ingest.core.batch import Batch, RecordCounts
-from kafka_ingest.core.errors import DatabaseUnavailable, PartitionMissing, TopicMissing
-from kafka_ingest.core.settings import Tombstones
-from kafka_ingest.core.staging import StageResult, StageTask, Subrange, SubrangeResult
+from kafka_ingest.errors import DatabaseUnavailable, PartitionMissing, TopicMissing
+from kafka_ingest.protocol.batch import Batch, RecordCounts
+from kafka_ingest.protocol.staging import StageResult, StageTask, Subrange, SubrangeResult
+from kafka_ingest.settings import Tombstones
 from tests.fakes.database import StoredRecord
 from tests.fakes.range_reader import epoch_from, require_end, require_start
 from tests.protocol_model.attempts import Attempt

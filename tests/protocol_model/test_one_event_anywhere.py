@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.offsets import TopicPartition
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.position import TopicPartition
 from tests.fakes.log import Fate
 from tests.protocol_model.driven_steps import drive_steps
 from tests.protocol_model.finale import end_well

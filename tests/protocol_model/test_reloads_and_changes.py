@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import Request
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.errors import BatchOutstanding, LogTruncated, ReloadWouldLose, RollBackRefused
+from kafka_ingest.protocol.batch import OffsetSpan, Request, RunOptions
+from kafka_ingest.protocol.change_requests import (
     AcceptLoss,
     AcceptRecreation,
     Change,
@@ -17,11 +18,9 @@ from kafka_ingest.core.change_requests import (
     ResetToPlace,
     SkipLag,
 )
-from kafka_ingest.core.errors import BatchOutstanding, LogTruncated, ReloadWouldLose, RollBackRefused
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.roll_back import RollBackRequest
-from kafka_ingest.core.run_options import OffsetSpan, RunOptions
-from kafka_ingest.core.settings import Tombstones
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackRequest
+from kafka_ingest.settings import Tombstones
 from tests.protocol_model.attempts import Attempt
 from tests.protocol_model.driven_steps import drive_steps
 from tests.protocol_model.finale import due_error, end_well

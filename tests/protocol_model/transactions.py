@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.run_options import run_options_of
-from kafka_ingest.core.settings import PROTOCOL_VERSION
+from kafka_ingest.protocol.batch import Batch, BatchState, run_options_of
+from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.protocol_model.attempts import Attempt
 from tests.protocol_model.checks import identity_of
 from tests.protocol_model.gated_ports import GatedPublisher

@@ -6,9 +6,8 @@ from functools import cache, partial
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.run_options import RunOptions, TimeSpan
+from kafka_ingest.protocol.batch import BatchState, Request, RunOptions, TimeSpan
+from kafka_ingest.protocol.position import TopicPartition
 from tests.fakes.log import Fate
 from tests.protocol_model.crash_points import Fault, every_fault, run_into
 from tests.protocol_model.driven_steps import drive_steps

@@ -6,19 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from kafka_ingest.core.batch import Batch, BatchState, Request
-from kafka_ingest.core.change_requests import ChangeRequest
-from kafka_ingest.core.errors import CommitDidNotHappen, RetryLater
-from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import Log
-from kafka_ingest.core.roll_back import RollBackRequest
-from kafka_ingest.core.settings import FirstRunKind, HoldSettings, PipelineSettings
-from kafka_ingest.steps.audit_batch import audit_batch, record_announcement
-from kafka_ingest.steps.change_position import ChangePorts, apply_change
-from kafka_ingest.steps.load_batch import LoadPorts, load_batch
-from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
+from kafka_ingest.errors import CommitDidNotHappen, RetryLater
+from kafka_ingest.protocol.audit import audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.change_requests import ChangeRequest
+from kafka_ingest.protocol.changes import ChangePorts, apply_change
+from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.load import LoadPorts, load_batch
+from kafka_ingest.protocol.plan import PlanPorts, plan_batch
+from kafka_ingest.protocol.ports import Log
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackPorts, RollBackRequest, roll_back
+from kafka_ingest.settings import FirstRunKind, HoldSettings, PipelineSettings
 from tests.fakes.loading import FakeRunStates, FakeTarget
 from tests.fakes.log import FakeLog
 from tests.protocol_model.attempts import CLUSTER, COMMIT, Attempt, Work

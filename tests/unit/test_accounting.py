@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_ingest.core.accounting import account_for
-from kafka_ingest.core.batch import RecordCounts
-from kafka_ingest.core.errors import AccountingMismatch, RetryLater, TooManyDeadLetters
-from kafka_ingest.core.settings import DeadLetterLimits
-from kafka_ingest.core.staging import (
+from kafka_ingest.errors import AccountingMismatch, RetryLater, TooManyDeadLetters
+from kafka_ingest.protocol.accounting import account_for
+from kafka_ingest.protocol.batch import RecordCounts
+from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
     StageResult,
@@ -17,6 +16,7 @@ from kafka_ingest.core.staging import (
     Subrange,
     SubrangeResult,
 )
+from kafka_ingest.settings import DeadLetterLimits
 from tests.builders import NOON, offset_range, planned_batch
 
 TASKS = (

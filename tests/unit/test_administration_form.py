@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.administration_form import (
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.forms.change import (
     DEFAULTS,
     LABELS,
     AdministrationKind,
@@ -17,7 +18,7 @@ from kafka_ingest.core.administration_form import (
     kinds_of,
     read_order,
 )
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
     AcceptLoss,
     AcceptRecreation,
@@ -38,10 +39,9 @@ from kafka_ingest.core.change_requests import (
     Selection,
     SkipLag,
 )
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.roll_back import RollBackRequest
-from kafka_ingest.core.settings import PartitionOffset
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackRequest
+from kafka_ingest.settings import PartitionOffset
 
 ONLY = Selection(("payments",), (TopicPartition("orders", 3),))
 ONLY_TEXT = "orders 3\npayments\n"

@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_ingest.commands.argument_types import at_least_0, at_least_1
-from kafka_ingest.core.offset_spans import parse_offset_spans
-from kafka_ingest.core.partition_lists import parse_partition_offsets, parse_selection
+from kafka_ingest.forms.values import (
+    at_least_0,
+    at_least_1,
+    parse_offset_spans,
+    parse_partition_offsets,
+    parse_selection,
+)
 
 DIGITS = "9" * 5_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kafka_ingest.core.batch import BatchState, RecordCounts
-from kafka_ingest.core.summary import announced_text, committed_text
+from kafka_ingest.protocol.batch import BatchState, RecordCounts
+from kafka_ingest.report import announced_text, committed_text
 from tests.builders import offset_range, planned_batch
 
 COMMITTED = replace(

@@ -6,9 +6,10 @@ import argparse
 
 import pytest
 
-from kafka_ingest.commands.change import change_of
-from kafka_ingest.commands.change_parser import add_change
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.cli.change import change_of
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.forms.change import add_change
+from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
     AcceptLoss,
     AcceptRecreation,
@@ -28,9 +29,8 @@ from kafka_ingest.core.change_requests import (
     Selection,
     SkipLag,
 )
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import PartitionOffset
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import PartitionOffset
 
 ONE = Selection(partitions=(TopicPartition("orders", 3),))
 

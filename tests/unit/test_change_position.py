@@ -6,21 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.change_requests import (
-    AcceptLoss,
-    AcceptRecreation,
-    Change,
-    ChangeRequest,
-    LogPlace,
-    RenamePipeline,
-    ResetBy,
-    ResetToPlace,
-    ResetToTime,
-    RetireTopic,
-)
-from kafka_ingest.core.change_view import ChangeView, NewChange
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     BatchOutstanding,
     BrokerUnavailable,
     ConfigError,
@@ -28,11 +14,25 @@ from kafka_ingest.core.errors import (
     RequestChanged,
     StopAndCall,
 )
-from kafka_ingest.core.ledger_view import PipelineRecord, ServedTopic
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.position_changes import RecordedChange
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, IsolationLevel
-from kafka_ingest.steps.change_position import ChangePorts, apply_change, preview_change
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.change_requests import (
+    AcceptLoss,
+    AcceptRecreation,
+    Change,
+    ChangeRequest,
+    ChangeView,
+    LogPlace,
+    NewChange,
+    RenamePipeline,
+    ResetBy,
+    ResetToPlace,
+    ResetToTime,
+    RetireTopic,
+)
+from kafka_ingest.protocol.changes import ChangePorts, apply_change, preview_change
+from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange, ServedTopic
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.settings import FirstRun, FirstRunKind, IsolationLevel
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.fakes.database import FakeDatabase
 from tests.fakes.log import FakeLog

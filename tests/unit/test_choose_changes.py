@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
     AcceptRecreation,
     AcceptSameLog,
@@ -15,20 +16,18 @@ from kafka_ingest.core.change_requests import (
     ChangeIsolationLevel,
     ChangeRequest,
     ChangeTarget,
+    ChangeView,
     LogPlace,
     ReadTopicAgain,
     RenamePipeline,
     ResetToPlace,
     RetireTopic,
 )
-from kafka_ingest.core.change_view import ChangeView
-from kafka_ingest.core.choose_changes import choose_changes
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.ledger_view import PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.position_changes import ChangePlan, PositionPoint, SettingChange
-from kafka_ingest.core.settings import IsolationLevel, MetadataColumns, PipelineSettings, TargetSettings, TopicIdentity
+from kafka_ingest.protocol.changes import choose_changes
+from kafka_ingest.protocol.ledger_view import ChangePlan, PlanView, PositionPoint, ServedTopic, SettingChange
+from kafka_ingest.protocol.log import LogSnapshot
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.settings import IsolationLevel, MetadataColumns, PipelineSettings, TargetSettings, TopicIdentity
 from tests.builders import (
     CLUSTER,
     EMPTY_VIEW,

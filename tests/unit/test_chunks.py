@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.chunks import chunks
+from spark_jobs.stage import chunks
 from tests.kafka_records import Record, record_batch
 
 

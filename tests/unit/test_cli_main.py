@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest import cli
-from kafka_ingest.core.errors import (
+from kafka_ingest.cli import main
+from kafka_ingest.errors import (
     AccountingMismatch,
     BrokerUnavailable,
     Busy,
@@ -19,8 +19,8 @@ from kafka_ingest.core.errors import (
     Fenced,
     IngestError,
     StopAndCall,
+    exit_code,
 )
-from kafka_ingest.core.exit_codes import exit_code
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BROKEN = "pipeline: broken\nkafka: {topics: [a]}\n"
@@ -71,7 +71,7 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
 )
 def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main([command, "--help"])
+        main.main([command, "--help"])
     assert end.value.code == 0
     assert f"python -m kafka_ingest {command}" in capsys.readouterr().out
 
@@ -98,7 +98,7 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main(arguments)
+        main.main(arguments)
     assert end.value.code == 2
     assert "usage: " in capsys.readouterr().err
 
@@ -108,11 +108,11 @@ def test_a_broken_pipeline_file_is_reported_beside_the_sound_ones(
 ) -> None:
     broken = pipelines / "broken.yaml"
     broken.write_text(BROKEN)
-    assert cli.main(["check-config", "--json"]) == 78
+    assert main.main(["check-config", "--json"]) == 78
     rows = {row["file"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows.pop(str(broken))["result"] == "broken"
     assert {row["result"] for row in rows.values()} == {"good"}
-    assert cli.main(["check-config", str(broken)]) == 78
+    assert main.main(["check-config", str(broken)]) == 78
     shown = capsys.readouterr()
     assert "broken" in shown.out
     assert f"{broken}:1: " in shown.err
@@ -124,14 +124,14 @@ def test_a_file_that_is_checked_alone_can_clash_with_a_deployed_one(
     example = CHECKOUT / "dags" / "pipelines" / "orders.yaml"
     copy = pipelines / "copy.yaml"
     copy.write_bytes(example.read_bytes())
-    assert cli.main(["check-config", str(copy)]) == 78
+    assert main.main(["check-config", str(copy)]) == 78
     assert f"found orders, as in {example}:" in capsys.readouterr().err
     copy.unlink()
-    assert cli.main(["check-config", str(example)]) == 0
+    assert main.main(["check-config", str(example)]) == 0
 
 
 def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["batches", "nowhere"]) == 78
+    assert main.main(["batches", "nowhere"]) == 78
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("ConfigError: there is no pipeline nowhere")
@@ -155,7 +155,7 @@ def test_an_unknown_pipeline_is_a_four_part_message(capsys: pytest.CaptureFixtur
 def test_what_a_run_cannot_do_is_told_at_once_before_anything_is_asked(
     arguments: list[str], faults: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*arguments, "--json"]) == 78
+    assert main.main([*arguments, "--json"]) == 78
     error = json.loads(capsys.readouterr().err)["error"]
     assert error["class"] == "ConfigError"
     assert [line.partition(":")[0] for line in error["found"].splitlines()] == faults
@@ -165,8 +165,8 @@ def test_a_missing_connection_names_the_variable_and_airflows_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As where Airflow is not installed: asking it takes seconds and a database.
-    monkeypatch.setattr("kafka_ingest.commands.wiring.find_spec", lambda _name: None)
-    assert cli.main(["migrate", "--connection", "nowhere_at_all"]) == 78
+    monkeypatch.setattr("kafka_ingest.cli.wiring.find_spec", lambda _name: None)
+    assert main.main(["migrate", "--connection", "nowhere_at_all"]) == 78
     message = capsys.readouterr().err
     assert "AIRFLOW_CONN_NOWHERE_AT_ALL" in message
     assert "airflow connections add nowhere_at_all" in message
@@ -177,8 +177,8 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafka_ingest.commands.setup.run_check_config", interrupted)
-    assert cli.main(["check-config"]) == 130
+    monkeypatch.setattr("kafka_ingest.cli.setup.run_check_config", interrupted)
+    assert main.main(["check-config"]) == 130
     assert capsys.readouterr().err == ""
 
 

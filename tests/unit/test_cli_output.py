@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kafka_ingest.commands.output import Output, cell, table
-from kafka_ingest.core.errors import Busy
+from kafka_ingest.cli.output import Output, cell, table
+from kafka_ingest.errors import Busy
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lag_offsets": 1234567, "fault": None, "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.core.column_types import ColumnType, parse_column_type
+from kafka_ingest.column_types import ColumnType, parse_column_type
 
 
 # The right-hand sides are what PostgreSQL 18 answers to SELECT format_type(atttypid, atttypmod) for such a column.

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kafka_ingest.adapters.connections import (
+from kafka_ingest.connections import (
     ConnectionValues,
     connection_from_environment,
     connection_from_uri,
@@ -15,7 +15,7 @@ from kafka_ingest.adapters.connections import (
     postgres_params_of,
     spark_master_of,
 )
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
 
 PASSWORD = 'p"a\\s;s@w/o%r$d x:?#é'
 

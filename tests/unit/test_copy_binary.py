@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.copy_binary import NotBinaryError, binary_format
-from spark_jobs.decode.decoded import RECORD_TIME
+from spark_jobs.decode.values import RECORD_TIME
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER = b"\xff\xff"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.settings import ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
+from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
 from tests.builders import batch_settings
 from tests.decoding import decode, json_settings, reasons, record
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.json_documents import MAX_NESTING
-from spark_jobs.decode.misfits import Misfit
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.protocol.staging import DeadLetterReason
+from spark_jobs.decode.json import MAX_NESTING
+from spark_jobs.decode.values import ColumnPlan, Misfit
 from tests.decoding import read_columns
 
 MALFORMED, NOT_UTF8, WRONG_TYPE = DeadLetterReason.MALFORMED, DeadLetterReason.NOT_UTF8, DeadLetterReason.WRONG_TYPE

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.core.column_types import parse_column_type
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.settings import (
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.settings import (
     BatchSettings,
     ColumnSettings,
     KeyFormat,
@@ -20,8 +20,8 @@ from kafka_ingest.core.settings import (
     ValueFormat,
     ValueSettings,
 )
-from spark_jobs.decode.column_plan import ColumnPlan
-from spark_jobs.decode.json_columns import JsonColumns
+from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.values import ColumnPlan
 from spark_jobs.records import LOG_APPEND_TIME, NO_TIMESTAMP
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, decode, json_settings, reasons, record
@@ -253,7 +253,7 @@ def test_a_key_is_found_whatever_its_characters_and_however_they_are_written(key
 
 
 def test_a_slice_of_a_batch_is_decoded_as_itself() -> None:
-    from spark_jobs.decode.record_decoder import RecordDecoder
+    from spark_jobs.decode.record import RecordDecoder
     from tests.decoding import batch_of, target_of
 
     settings = json_settings(A, headers_column="headers", key=KeySettings(KeyFormat.JSON, "k"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kafka_ingest.core.staging import Subrange
-from spark_jobs.fetch_position import FetchPosition
+from kafka_ingest.protocol.staging import Subrange
+from spark_jobs.reader import FetchPosition
 
 
 def statistics(next_offset: int, topic: str = "orders", partition: int = 0) -> str:

@@ -6,12 +6,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchKind, BatchState, Request
-from kafka_ingest.core.follow_up import follow_up_form, follow_up_run_id, why_nothing_follows
-from kafka_ingest.core.offsets import OffsetRange
-from kafka_ingest.core.run_form import run_options
-from kafka_ingest.core.run_options import RunMode, RunOptions, TimeSpan
-from kafka_ingest.core.settings import OffsetLimit
+from kafka_ingest.forms.run import run_options
+from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.plan import follow_up_form, follow_up_run_id, why_nothing_follows
+from kafka_ingest.protocol.position import OffsetRange
+from kafka_ingest.settings import OffsetLimit
 from tests.builders import offset_range, planned_batch
 
 LIMIT = OffsetLimit(total_offsets=10)

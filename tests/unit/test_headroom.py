@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.batch import BatchKind
-from kafka_ingest.core.errors import PartitionStalled
-from kafka_ingest.core.headroom import Headroom, headrooms
-from kafka_ingest.core.log_observations import LogObservation, observe
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.plan_watch import watched
-from kafka_ingest.core.planning import PlanChoice, choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import PartitionFaultPolicy, PipelineSettings, WatchSettings
+from kafka_ingest.errors import PartitionStalled
+from kafka_ingest.protocol.batch import BatchKind, RunOptions
+from kafka_ingest.protocol.log import Headroom, LogObservation, headrooms, observe
+from kafka_ingest.protocol.plan import watched
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.settings import PartitionFaultPolicy, PipelineSettings, WatchSettings
 from tests.builders import NOON, partition_state, pipeline_settings, position, snapshot, view_of
 
 OFF = WatchSettings(min_headroom_seconds=None)

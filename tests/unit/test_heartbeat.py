@@ -7,13 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchState, Hold
-from kafka_ingest.core.errors import DatabaseUnavailable, Fenced
-from kafka_ingest.core.ports import BatchStanding
-from kafka_ingest.core.settings import HoldSettings
-from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
-from kafka_ingest.steps.heartbeat import Heartbeat, LoadProgress
-from kafka_ingest.steps.load_batch import LoadPorts, load_batch
+from kafka_ingest.errors import DatabaseUnavailable, Fenced
+from kafka_ingest.protocol.batch import Batch, BatchState, Hold
+from kafka_ingest.protocol.load import Heartbeat, LoadPorts, LoadProgress, load_batch
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask
+from kafka_ingest.settings import HoldSettings
 from tests.builders import offset_range, planned_batch
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState
-from kafka_ingest.core.housekeeping import Chore, ChoreReport, Outcome, StagingTable
-from kafka_ingest.core.staging import staging_name
-from kafka_ingest.steps.housekeeping import keep_house
+from kafka_ingest.protocol.batch import BatchState
+from kafka_ingest.protocol.housekeeping import Chore, ChoreReport, Outcome, StagingTable, keep_house
+from kafka_ingest.protocol.staging import staging_name
 from tests.builders import offset_range, planned_batch
 from tests.fakes.database import FakeDatabase
 from tests.fakes.housekeeper import FakeHousekeeper

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.installed_pyspark import prefer_installed_pyspark
+from spark_jobs.process import prefer_installed_pyspark
 
 
 @pytest.fixture

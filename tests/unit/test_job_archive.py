@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from kafka_ingest.adapters.job_archive import entry_script, job_archive
+from kafka_ingest.spark.archive import entry_script, job_archive
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -43,11 +43,9 @@ def test_each_module_has_its_compiled_form_which_another_python_passes_over(tmp_
     with zipfile.ZipFile(other, "w") as archive:
         for name, content in contents(path).items():
             archive.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
-    program = (
-        "import spark_jobs.stage_context as module; print(module.__loader__.get_code(module.__name__).co_filename)"
-    )
-    assert run_with(path, program) == ["spark_jobs/stage_context.py"]
-    assert run_with(other, program) == [f"{other}/spark_jobs/stage_context.py"]
+    program = "import spark_jobs.load_batch as module; print(module.__loader__.get_code(module.__name__).co_filename)"
+    assert run_with(path, program) == ["spark_jobs/load_batch.py"]
+    assert run_with(other, program) == [f"{other}/spark_jobs/load_batch.py"]
 
 
 def run_with(archive: Path, program: str) -> list[str]:
@@ -60,16 +58,14 @@ def test_the_zip_holds_sources_of_the_job_and_nothing_of_airflow(tmp_path: Path)
     with zipfile.ZipFile(job_archive(tmp_path)) as archive:
         names = archive.namelist()
     assert {name.rpartition(".")[2] for name in names} <= {"py", "pyc", "sql"}
-    folders = {"/".join(name.split("/")[:2]) for name in names if name.startswith("kafka_ingest/")}
-    assert folders == {
-        f"kafka_ingest/{part}" for part in ("__init__.py", "__init__.pyc", "core", "steps", "adapters", "sql")
-    }
-    assert "spark_jobs/stage_context.py" in names
+    folders = {name.split("/")[1] for name in names if name.startswith("kafka_ingest/") and name.count("/") > 1}
+    assert folders == {"protocol", "postgres", "kafka", "spark", "sql"}
+    assert "spark_jobs/load_batch.py" in names
 
 
 def test_code_and_sql_are_read_from_the_zip_alone(tmp_path: Path) -> None:
     program = (
-        "import importlib.resources, spark_jobs.stage_context, kafka_ingest.core.errors as errors\n"
+        "import importlib.resources, spark_jobs.load_job, kafka_ingest.errors as errors\n"
         "sql = importlib.resources.files('kafka_ingest') / 'sql'\n"
         "print(errors.__file__)\n"
         "print(sorted(p.name for p in sql.iterdir()))\n"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters import job_folder as module
-from kafka_ingest.adapters.job_folder import job_folder, own_folder
+from kafka_ingest.spark import archive as module
+from kafka_ingest.spark.archive import job_folder, own_folder
 
 #: Makes a job's folder as a submitter, or keeps one as a driver; says where it is, and holds it until it is ended.
 HOLDER = """
 import os, sys
 from pathlib import Path
-from kafka_ingest.adapters.job_folder import job_folder, keep_job_folder
+from kafka_ingest.spark.archive import job_folder, keep_job_folder
 folder = sys.argv[1]
 if folder == "new":
     context = job_folder()

@@ -25,7 +25,7 @@ def test_the_driver_does_without_arrow() -> None:
 
 def test_a_worker_does_without_pandas() -> None:
     program = "from spark_jobs.worker_daemon import preload\npreload()"
-    assert loaded(program, "spark_jobs.stage_task", "pyarrow", "pandas") == ["spark_jobs.stage_task", "pyarrow"]
+    assert loaded(program, "spark_jobs.stage", "pyarrow", "pandas") == ["spark_jobs.stage", "pyarrow"]
 
 
 def test_a_worker_that_spark_started_by_itself_does_without_pandas_too() -> None:
@@ -35,11 +35,9 @@ def test_a_worker_that_spark_started_by_itself_does_without_pandas_too() -> None
         "with suppress(AttributeError):\n"
         "    spark_runner._stage(None, None, 0, is_last=True)"
     )
-    assert loaded(program, "spark_jobs.stage_task", "pyarrow", "pandas") == ["spark_jobs.stage_task", "pyarrow"]
+    assert loaded(program, "spark_jobs.stage", "pyarrow", "pandas") == ["spark_jobs.stage", "pyarrow"]
 
 
 def test_pandas_can_still_be_loaded_afterwards() -> None:
-    program = (
-        "from spark_jobs.arrow_start import start_arrow_without_pandas\nstart_arrow_without_pandas()\nimport pandas"
-    )
+    program = "from spark_jobs.process import start_arrow_without_pandas\nstart_arrow_without_pandas()\nimport pandas"
     assert loaded(program, "pandas") == ["pandas"]

@@ -10,13 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
-from kafka_ingest.adapters.job_outcome import read_outcome, read_phases, write_batch, write_error
-from kafka_ingest.core.errors import OffsetsExpired
-from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
-from kafka_ingest.core.secret_texts import scrubbed, secret_values
-from kafka_ingest.steps.load_batch import LoadProgress
-from spark_jobs.load_job import progress_line
-from spark_jobs.scrubbing import ScrubbedFormatter
+from kafka_ingest.errors import OffsetsExpired
+from kafka_ingest.protocol.batch import LoadPhases, TaskSeconds
+from kafka_ingest.protocol.load import LoadProgress
+from kafka_ingest.secrets import scrubbed, secret_values
+from kafka_ingest.spark.submission import read_outcome, read_phases, write_batch, write_error
+from spark_jobs.load_job import ScrubbedFormatter, progress_line
 
 SECRET = "p\"a\\s;s@w/o%r$d x'é"
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.connections import ConnectionValues
-from kafka_ingest.adapters.job_environment import take_environment, take_spark_secret
-from kafka_ingest.adapters.job_submission import (
+from kafka_ingest.connections import ConnectionValues
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.settings import HoldSettings, JobSettings
+from kafka_ingest.spark.submission import (
     JobConnections,
     JobSubmission,
     in_process_command,
     in_process_environment,
     job_submission,
     spark_submit_command,
+    take_environment,
+    take_spark_secret,
 )
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.settings import HoldSettings, JobSettings
 from tests.builders import pipeline_settings
 
 BATCH_ID = "0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55"
@@ -181,7 +182,7 @@ def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
     outcome: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafka_ingest.adapters.spark_startup.class_archive", lambda: Path("/cache/classes.jsa"))
+    monkeypatch.setattr("kafka_ingest.spark.installation.class_archive", lambda: Path("/cache/classes.jsa"))
     local, cluster = submission(outcome), submission(outcome, "spark://master:7077")
     assert local.conf["spark.driver.extraJavaOptions"] == (
         '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile="/cache/classes.jsa"'

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.kafka_config import client_config, librdkafka_settings
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.settings import IsolationLevel
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.kafka.client import client_config, librdkafka_settings
+from kafka_ingest.settings import IsolationLevel
 from tests.secured_broker import Authority
 
 SECRET = "hunter2-9f3"
@@ -62,7 +62,7 @@ def test_what_a_shared_connection_says_for_other_consumers_is_left_out(key: str,
 
 def test_what_is_left_out_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
     shared = {**BOOTSTRAP, "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, "enable.auto.commit": "false"}
-    with caplog.at_level("INFO", logger="kafka_ingest.adapters.kafka_config"):
+    with caplog.at_level("INFO", logger="kafka_ingest.kafka.client"):
         for _ in range(2):
             client_config(shared, IsolationLevel.READ_COMMITTED, client_id="orders", connection="shared_by_many")
     [note] = [record.getMessage() for record in caplog.records]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from kafka_ingest.adapters import kafka_faults
-from kafka_ingest.adapters.kafka_admin import KafkaAdmin
-from kafka_ingest.adapters.kafka_faults import CONNECTION, ClientEvents
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.kafka import client
+from kafka_ingest.kafka.client import CONNECTION, ClientEvents
+from kafka_ingest.kafka.log import KafkaAdmin
 
 # As librdkafka 2.16 words them.
 LOGIN = KafkaError(
@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(kafka_faults, "time", clock)
+    monkeypatch.setattr(client, "time", clock)
     return clock
 
 
@@ -126,7 +126,7 @@ class OldBroker:
 
 
 def test_a_broker_that_tells_no_rights_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_ingest.adapters.kafka_admin.NEW_TOPIC_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("kafka_ingest.kafka.log.NEW_TOPIC_GRACE_SECONDS", 0.0)
     admin, broker = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_seconds=1), OldBroker()
     monkeypatch.setattr(admin, "_client", broker)
     assert admin.describe(["orders"]) == {}

@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.core.errors import LagTooLarge
-from kafka_ingest.core.lag_settings import LagAction, LagPolicy
-from kafka_ingest.core.offsets import Position
-from kafka_ingest.core.planning import PlanChoice, choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.errors import LagTooLarge
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.position import Position
+from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.settings import LagAction, LagPolicy
 from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings, position, snapshot, view_of
 
 #: Partition 0 lags by 80 offsets (the last stable offset is 90), partition 1 by 5.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from kafka_ingest.core.log_observations import LogObservation, newest, observe
-from kafka_ingest.core.log_state import PartitionState
+from kafka_ingest.protocol.log import LogObservation, PartitionState, newest, observe
 from tests.builders import NOON, partition_state, snapshot
 
 

@@ -6,19 +6,18 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from kafka_ingest.adapters.metrics_reference import metrics_page
-from kafka_ingest.core import metrics
-from kafka_ingest.core.batch import BatchState, RecordCounts
-from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
-from kafka_ingest.core.log_observations import observe
-from kafka_ingest.core.measurements import (
+from kafka_ingest import metrics
+from kafka_ingest.metrics import (
+    METRICS,
+    Metric,
     batch_measurements,
     headroom_measurements,
     lag_measurements,
     phase_measurements,
     valid_through_measurements,
 )
-from kafka_ingest.core.metrics import METRICS, Metric
+from kafka_ingest.protocol.batch import BatchState, LoadPhases, RecordCounts, TaskSeconds
+from kafka_ingest.protocol.log import observe
 from tests.builders import (
     EMPTY_VIEW,
     NOON,
@@ -29,6 +28,7 @@ from tests.builders import (
     snapshot,
     view_of,
 )
+from tools.reference import metrics_page
 
 SETTINGS = pipeline_settings()
 COMMITTED = replace(planned_batch(state=BatchState.COMMITTED), counts=RecordCounts(5, 4, 3, 2, 1), valid_through=NOON)

@@ -7,11 +7,11 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable
-from kafka_ingest.core.ledger_view import ServedTopic
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.ports import GroupMirror, Ledger
-from kafka_ingest.steps.mirror_group import mirror_group
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable
+from kafka_ingest.protocol.audit import mirror_group
+from kafka_ingest.protocol.ledger_view import ServedTopic
+from kafka_ingest.protocol.ports import GroupMirror, Ledger
+from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import CLUSTER, REQUEST, pipeline_settings, position, view_of
 from tests.fakes.group_mirror import FakeGroupMirror
 from tests.fakes.ledger import ledger_with

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.change_requests import (
+from kafka_ingest.protocol.change_requests import (
     AcceptLoss,
     LogPlace,
     OffsetChange,
@@ -17,12 +17,11 @@ from kafka_ingest.core.change_requests import (
     Selection,
     SkipLag,
 )
-from kafka_ingest.core.ledger_view import PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
-from kafka_ingest.core.offset_changes import choose_offsets
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.position_changes import ChangePlan
-from kafka_ingest.core.settings import PartitionOffset, TopicIdentity
+from kafka_ingest.protocol.changes import choose_offsets
+from kafka_ingest.protocol.ledger_view import ChangePlan, PlanView, ServedTopic
+from kafka_ingest.protocol.log import LogSnapshot, TimedOffset
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.settings import PartitionOffset, TopicIdentity
 from tests.builders import CLUSTER, NOON, partition_state, position, snapshot, view_of
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import load_pipeline
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.files import load_pipeline
 from tests.pipeline_texts import faults_of, json_columns, pipeline_text
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import (
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.document import YamlDocument, parse_yaml
+from kafka_ingest.pipeline_files.files import (
     FOLDERS_VARIABLE,
     find_pipeline,
     load_pipelines,
     pipeline_paths,
     read_pipelines,
 )
-from kafka_ingest.adapters.yaml_document import YamlDocument, parse_yaml
-from kafka_ingest.core.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -241,7 +241,7 @@ def test_each_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         parsed.append(content)
         return parse_yaml(content)
 
-    monkeypatch.setattr("kafka_ingest.adapters.pipeline_files.parse_yaml", parse_and_count)
+    monkeypatch.setattr("kafka_ingest.pipeline_files.files.parse_yaml", parse_and_count)
     paths = [_write(tmp_path / f"p{n}.yaml", f"p{n}", target=f"{{table: s.t{n}}}") for n in range(5)]
     assert len(load_pipelines(paths)) == 5
     assert len(parsed) == 5

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.core.json_path import json_path_text, parse_json_path
+from kafka_ingest.settings import json_path_text, parse_json_path
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from kafka_ingest.adapters.pipeline_faults import models_in
-from kafka_ingest.adapters.pipeline_files import pipeline_paths
-from kafka_ingest.adapters.pipeline_model import PipelineFile
-from kafka_ingest.adapters.pipeline_reference import editor_schema, main, reference_page
-from kafka_ingest.adapters.pipeline_reference_prose import SHORTEST_FILE
-from kafka_ingest.core.column_types import parse_column_type
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.pipeline_files.document import models_in
+from kafka_ingest.pipeline_files.files import pipeline_paths
+from kafka_ingest.pipeline_files.model import PipelineFile
+from tools.reference import SHORTEST_FILE, editor_schema, main, reference_page
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | None]]:
@@ -38,7 +37,7 @@ def test_a_stale_file_is_named_with_the_command_that_renews_it(
     assert main(["--check", "--docs", str(tmp_path)]) == 1
     assert "configuration.md" in (told := capsys.readouterr().err)
     assert "pipeline.schema.json" not in told
-    assert "python -m kafka_ingest.adapters.pipeline_reference" in told
+    assert "python -m tools.reference" in told
     assert (tmp_path / "configuration.md").read_text(encoding="utf-8") == "old"
     assert main(["--docs", str(tmp_path)]) == 0
     assert main(["--check", "--docs", str(tmp_path)]) == 0

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.pipeline_files import DEFAULT_FOLDER, load_pipeline
-from kafka_ingest.adapters.pipeline_reference_prose import SHORTEST_FILE
-from kafka_ingest.core.schedule_settings import RunEnd, ScheduleSettings
-from kafka_ingest.core.settings import (
+from kafka_ingest.pipeline_files.files import DEFAULT_FOLDER, load_pipeline
+from kafka_ingest.settings import (
     BatchSettings,
     ColumnSettings,
     DeadLetterLimits,
@@ -26,6 +24,8 @@ from kafka_ingest.core.settings import (
     PartitionOffset,
     PipelineSettings,
     PlanSettings,
+    RunEnd,
+    ScheduleSettings,
     TargetSettings,
     Tombstones,
     TopicIdentity,
@@ -34,6 +34,7 @@ from kafka_ingest.core.settings import (
     ValueSettings,
     WatchSettings,
 )
+from tools.reference import SHORTEST_FILE
 
 _HEAD = "pipeline: orders\nschedule: null\n"
 _KAFKA = "kafka: {topics: [orders]}\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.adapters.yaml_document import parse_yaml
+from kafka_ingest.pipeline_files.document import parse_yaml
 
 
 def _value(text: str) -> Any:

@@ -5,18 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.core.errors import PartitionsFaulty, TopicRecreated
-from kafka_ingest.core.lag_settings import LagAction, LagPolicy
-from kafka_ingest.core.ledger_view import PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState, TimedOffset
-from kafka_ingest.core.offsets import OffsetRange, TopicPartition
-from kafka_ingest.core.partition_faults import fault_error
-from kafka_ingest.core.planning import PlanChoice, choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.core.settings import (
+from kafka_ingest.errors import PartitionsFaulty, TopicRecreated
+from kafka_ingest.protocol.batch import RunOptions
+from kafka_ingest.protocol.ledger_view import PlanView, ServedTopic
+from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition, fault_error
+from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.settings import (
     FirstRun,
     FirstRunKind,
+    LagAction,
+    LagPolicy,
     OffsetLimit,
     PartitionFaultPolicy,
     PartitionOffset,

@@ -5,16 +5,7 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from kafka_ingest.adapters.postgres_faults import (
-    connection_fault,
-    database_faults,
-    ingest_error,
-    server_message,
-    trace_without_payload,
-    whole_message,
-    without_secrets,
-)
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     ConfigError,
     DatabaseRefused,
     DatabaseUnavailable,
@@ -23,6 +14,15 @@ from kafka_ingest.core.errors import (
     LockTimeout,
     RetryLater,
     StopAndCall,
+)
+from kafka_ingest.postgres.faults import (
+    connection_fault,
+    database_faults,
+    ingest_error,
+    server_message,
+    trace_without_payload,
+    whole_message,
+    without_secrets,
 )
 
 

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.preflight import CheckResult, Verdict
-from kafka_ingest.core.preflight_database import (
+from kafka_ingest.preflight.database import (
     housekeeping_result,
     ledger_result,
     right_results,
     server_result,
     target_results,
 )
-from kafka_ingest.core.preflight_facts import Finding, ServerFacts, TargetFacts
-from kafka_ingest.core.settings import TargetSettings
+from kafka_ingest.preflight.facts import CheckResult, Finding, ServerFacts, TargetFacts, Verdict
+from kafka_ingest.settings import TargetSettings
 
 TARGET = TargetSettings("shop", "orders")
 MISSING = TargetFacts(is_there=False, faults=(Finding("no such table", "CREATE TABLE ..."),))

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.preflight import CheckResult, Verdict
-from kafka_ingest.core.preflight_facts import ClusterFacts, FetchLimits, TopicFacts
-from kafka_ingest.core.preflight_kafka import cluster_result, spelled, topic_results
-from kafka_ingest.core.settings import PipelineSettings, TopicIdentity, TopicSelection
+from kafka_ingest.preflight.facts import CheckResult, ClusterFacts, FetchLimits, TopicFacts, Verdict
+from kafka_ingest.preflight.kafka import cluster_result, spelled, topic_results
+from kafka_ingest.settings import PipelineSettings, TopicIdentity, TopicSelection
 from tests.builders import pipeline_settings
 
 HOUR, DAY = 3600, 86_400

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.connections import ConnectionValues
-from kafka_ingest.adapters.python_packages import read_report, this_interpreter, write_report
-from kafka_ingest.adapters.spark_preflight import SparkPreflight, likely_cause
-from kafka_ingest.core.preflight import Verdict
-from kafka_ingest.core.preflight_facts import InterpreterFacts, MasterFacts
-from kafka_ingest.core.preflight_spark import (
+from kafka_ingest.connections import ConnectionValues
+from kafka_ingest.preflight.facts import MasterFacts, Verdict
+from kafka_ingest.preflight.spark import SparkPreflight, authentication_results, master_result, package_results
+from kafka_ingest.settings import JobSettings
+from kafka_ingest.spark.packages import (
     OLDEST_PACKAGES,
     OLDEST_PYTHON,
-    authentication_results,
-    master_result,
-    package_results,
+    InterpreterFacts,
+    read_report,
+    this_interpreter,
+    write_report,
 )
-from kafka_ingest.core.settings import JobSettings
+from kafka_ingest.spark.submission import likely_cause
 from tests.builders import pipeline_settings
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"

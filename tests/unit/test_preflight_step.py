@@ -8,22 +8,24 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
-from kafka_ingest.core.preflight import CheckResult, Verdict, failed, is_ready
-from kafka_ingest.core.preflight_facts import (
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
+from kafka_ingest.preflight.facts import (
+    CheckResult,
     ClusterFacts,
     FetchLimits,
     Finding,
-    InterpreterFacts,
     MasterFacts,
     PreflightPorts,
     ServerFacts,
     TargetFacts,
     TopicFacts,
+    Verdict,
+    failed,
+    is_ready,
 )
-from kafka_ingest.core.schedule_settings import ScheduleSettings
-from kafka_ingest.core.settings import BatchSettings, PipelineSettings
-from kafka_ingest.steps.preflight import preflight
+from kafka_ingest.preflight.preflight import preflight
+from kafka_ingest.settings import BatchSettings, PipelineSettings, ScheduleSettings
+from kafka_ingest.spark.packages import InterpreterFacts
 from tests.builders import pipeline_settings
 
 SETTINGS = pipeline_settings("orders")

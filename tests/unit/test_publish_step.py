@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchState, RecordCounts
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     AccountingMismatch,
     CommitDidNotHappen,
     CommitStateUnknown,
@@ -16,12 +15,11 @@ from kafka_ingest.core.errors import (
     ReloadWouldLose,
     StagingLost,
 )
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.outcome import BatchOutcome, PartitionOutcome
-from kafka_ingest.core.ports import BatchStanding
-from kafka_ingest.core.replacement import KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.core.run_options import RunOptions
-from kafka_ingest.steps.publish_batch import publish_batch
+from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, PartitionOutcome, RecordCounts, RunOptions
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.publish import publish_batch
 from tests.builders import offset_range, planned_batch
 
 BATCH = planned_batch(offset_range(0, 0, 10), offset_range(1, 0, 5))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from kafka_ingest.core.errors import RetryLater
-from kafka_ingest.core.staging import Subrange
-from spark_jobs.range_end import PartitionFailure, RangeEnd
+from kafka_ingest.errors import RetryLater
+from kafka_ingest.protocol.staging import Subrange
+from spark_jobs.reader import PartitionFailure, RangeEnd
 from tests.kafka_messages import TOPIC, end_of_partition, event, record
 
 

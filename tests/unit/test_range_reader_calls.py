@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kafka_ingest.core.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.core.staging import Subrange
-from spark_jobs.range_reader import KafkaRangeReader
+from kafka_ingest.errors import BrokerUnavailable, ConfigError
+from kafka_ingest.protocol.staging import Subrange
+from spark_jobs.reader import KafkaRangeReader
 
 
 class RefusingConsumer:

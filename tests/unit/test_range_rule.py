@@ -7,14 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.core.batch import BatchKind
-from kafka_ingest.core.errors import ConfigError, OffsetsExpired
-from kafka_ingest.core.log_state import LogSnapshot, TimedOffset
-from kafka_ingest.core.offsets import Position, TopicPartition
-from kafka_ingest.core.planning import PlanChoice, choose_ranges
-from kafka_ingest.core.range_rule import LogTimes
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
-from kafka_ingest.core.settings import FirstRun, FirstRunKind, OffsetLimit
+from kafka_ingest.errors import ConfigError, OffsetsExpired
+from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.log import LogSnapshot, TimedOffset
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.settings import FirstRun, FirstRunKind, OffsetLimit
 from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings, position, snapshot, view_of
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from kafka_ingest.steps.rare_collections import rare_collections
+from kafka_ingest.protocol.staging import rare_collections
 
 
 def test_collections_are_rarer_inside_and_as_before_afterwards() -> None:

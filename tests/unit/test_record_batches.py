@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
-from spark_jobs.record_batches import TakenMessages
-from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_SCHEMA
+from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_SCHEMA, TakenMessages
 from tests.kafka_messages import record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.core.record_time import parse_record_time, to_iso_text
+from kafka_ingest.times import parse_record_time, to_iso_text
 
 
 @pytest.mark.parametrize(

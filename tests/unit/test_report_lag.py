@@ -6,12 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.log_observations import observe
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState
-from kafka_ingest.core.ports import Clock, Ledger, Log
-from kafka_ingest.core.settings import IsolationLevel, TopicSelection
-from kafka_ingest.steps.report_lag import LagPorts, PartitionLag, report_lag
+from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.log import LogSnapshot, PartitionState, observe
+from kafka_ingest.protocol.ports import Clock, Ledger, Log
+from kafka_ingest.report import LagPorts, PartitionLag, report_lag
+from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings, position, snapshot, view_of
 
 SETTINGS = pipeline_settings("orders")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import BatchState, Request
-from kafka_ingest.core.errors import Busy, ConfigError, RequestChanged
-from kafka_ingest.core.ledger_view import PlanView
-from kafka_ingest.core.requests import numbered_request, require_bound_settings, standing_batch, superseded_batch
-from kafka_ingest.core.settings import IsolationLevel, MetadataColumns, TargetSettings
+from kafka_ingest.errors import Busy, ConfigError, RequestChanged
+from kafka_ingest.protocol.batch import BatchState, Request
+from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.plan import numbered_request, require_bound_settings, standing_batch, superseded_batch
+from kafka_ingest.settings import IsolationLevel, MetadataColumns, TargetSettings
 from tests.builders import (
     EMPTY_VIEW,
     REQUEST,

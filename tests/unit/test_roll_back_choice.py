@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchState
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     BatchOutstanding,
     ClusterChanged,
     LeaderMissing,
@@ -19,19 +18,21 @@ from kafka_ingest.core.errors import (
     TopicMissing,
     TopicRecreated,
 )
-from kafka_ingest.core.ledger_view import PlanView, ServedTopic
-from kafka_ingest.core.log_state import LogSnapshot, PartitionState
-from kafka_ingest.core.offsets import OffsetRange, Position, TopicPartition
-from kafka_ingest.core.roll_back import (
+from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.ledger_view import PlanView, ServedTopic
+from kafka_ingest.protocol.log import LogSnapshot, PartitionState
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
+from kafka_ingest.protocol.roll_back import (
     RollBackPlan,
     RollBackRequest,
     RollBackView,
     Writer,
     WrittenCounts,
     WrittenRange,
+    choose_roll_back,
+    undone_topics,
 )
-from kafka_ingest.core.roll_back_choice import choose_roll_back, undone_topics
-from kafka_ingest.core.settings import IsolationLevel, TopicIdentity
+from kafka_ingest.settings import IsolationLevel, TopicIdentity
 from tests.builders import CLUSTER, held, offset_range, partition_state, planned_batch, position, snapshot, view_of
 
 WHOLE_LOG = snapshot({"orders": [partition_state(0, 0, 1_000), partition_state(1, 0, 1_000)]})

@@ -6,9 +6,15 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from kafka_ingest.core.errors import ConfigError, LedgerMoved, RequestChanged
-from kafka_ingest.core.roll_back import RollBackPlan, RollBackRequest, RollBackTransaction, RollBackView
-from kafka_ingest.steps.roll_back import RollBackPorts, roll_back
+from kafka_ingest.errors import ConfigError, LedgerMoved, RequestChanged
+from kafka_ingest.protocol.roll_back import (
+    RollBackPlan,
+    RollBackPorts,
+    RollBackRequest,
+    RollBackTransaction,
+    RollBackView,
+    roll_back,
+)
 from tests.builders import view_of
 from tests.fakes.log import FakeLog
 

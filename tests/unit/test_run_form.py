@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.run_form import DEFAULTS, LABELS, backfill_options, run_options
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.forms.run import DEFAULTS, LABELS, backfill_options, run_options
+from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 HOUR_MS = 3_600_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.core.batch import BatchKind, Request
-from kafka_ingest.core.run_options import OffsetSpan, RunMode, RunOptions, TimeSpan, run_options_of
+from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, Request, RunMode, RunOptions, TimeSpan, run_options_of
 
 
 def test_a_plain_run_has_empty_parameters() -> None:

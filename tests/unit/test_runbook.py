@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafka_ingest.core.errors import IngestError
+from kafka_ingest.errors import IngestError
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 

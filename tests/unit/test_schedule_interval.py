@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.adapters.schedule_interval import longest_interval_seconds
-from kafka_ingest.core.schedule_settings import ScheduleSettings
+from kafka_ingest.preflight.kafka import longest_interval_seconds
+from kafka_ingest.settings import ScheduleSettings
 
 HOUR, DAY = 3600, 86_400
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.adapters.settings_json import (
+from kafka_ingest.errors import VersionSkew
+from kafka_ingest.postgres.rows import (
     first_run_from_json,
     first_run_to_json,
     settings_from_json,
     settings_hash,
     settings_to_json,
 )
-from kafka_ingest.core.errors import VersionSkew
-from kafka_ingest.core.settings import (
+from kafka_ingest.settings import (
     ColumnSettings,
     DeadLetterLimits,
     FirstRun,

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kafka_ingest.commands.change_parser import add_change
-from kafka_ingest.commands.roll_back_parser import add_roll_back
-from kafka_ingest.commands.run_parser import add_run
+from kafka_ingest.forms.change import add_change, add_roll_back
+from kafka_ingest.forms.run import add_run
 from sandbox.soak.choices import Cycle, SoakOptions, choose_cycles
 from sandbox.soak.interventions import (
     Intervention,

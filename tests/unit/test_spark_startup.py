@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.adapters.spark_startup import CACHE_VARIABLE, archive_path, class_archive, jvm_conf
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.spark.installation import CACHE_VARIABLE, archive_path, class_archive, jvm_conf
 
 PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.adapters.sql_files import sql_names, sql_text
+from kafka_ingest.postgres.database import sql_names, sql_text
 
 FILES = [f"{folder}/{name}" for folder in ("queries", "migrations", "invariants") for name in sql_names(folder)]
 

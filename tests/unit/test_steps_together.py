@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.core.batch import Batch, BatchState, RecordCounts, Request
-from kafka_ingest.core.errors import (
+from kafka_ingest.errors import (
     BatchNotCommitted,
     BrokerUnavailable,
     Busy,
@@ -22,14 +21,14 @@ from kafka_ingest.core.errors import (
     TopicRecreated,
     VersionSkew,
 )
-from kafka_ingest.core.load_phases import LoadPhases, TaskSeconds
-from kafka_ingest.core.offsets import TopicPartition
-from kafka_ingest.core.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
-from kafka_ingest.core.staging import StageProgress, StageResult, StageTask
-from kafka_ingest.core.summary import batch_summary, load_summary
-from kafka_ingest.steps.audit_batch import AuditReport, audit_batch, record_announcement
-from kafka_ingest.steps.load_batch import LoadPorts, LoadProgress, hold_given_back, load_batch
-from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch, preview_plan
+from kafka_ingest.protocol.audit import AuditReport, audit_batch, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, TaskSeconds
+from kafka_ingest.protocol.load import LoadPorts, LoadProgress, hold_given_back, load_batch
+from kafka_ingest.protocol.plan import PlanPorts, plan_batch, preview_plan
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask
+from kafka_ingest.report import batch_summary, load_summary
+from kafka_ingest.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
 from tests.builders import pipeline_settings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.core.batch import RecordCounts
-from kafka_ingest.core.dead_letters import DeadLetterReason
-from kafka_ingest.core.errors import AccountingMismatch
-from kafka_ingest.core.staging import DeadLetterRun, DeadLetterSample, Subrange
-from spark_jobs.decode.decoded import DeadRow
-from spark_jobs.subrange_account import ChunkOutcome, SubrangeAccount, dead_letter_run
+from kafka_ingest.errors import AccountingMismatch
+from kafka_ingest.protocol.batch import RecordCounts
+from kafka_ingest.protocol.staging import DeadLetterReason, DeadLetterRun, DeadLetterSample, Subrange
+from spark_jobs.decode.values import DeadRow
+from spark_jobs.stage import ChunkOutcome, SubrangeAccount, dead_letter_run
 from tests.kafka_records import Record, record_batch
 
 SUBRANGE = Subrange(4, "orders", 0, 1, 10, 30)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.core.dead_letters import DeadLetterReason, RefusedRecord
-from kafka_ingest.core.offsets import OffsetRange
-from kafka_ingest.core.staging import StageTask, Subrange
-from kafka_ingest.core.subranges import cut_into_tasks, tasks_with_refused
+from kafka_ingest.protocol.position import OffsetRange
+from kafka_ingest.protocol.staging import (
+    DeadLetterReason,
+    RefusedRecord,
+    StageTask,
+    Subrange,
+    cut_into_tasks,
+    tasks_with_refused,
+)
 from tests.builders import offset_range
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_ingest.core.table_audit import (
+from kafka_ingest.protocol.audit import (
     FIRST_OFFSETS,
     OFFSETS_A_STATEMENT,
     PIECES_A_STATEMENT,
@@ -21,9 +21,9 @@ from kafka_ingest.core.table_audit import (
     Taken,
     Written,
     WrittenBatch,
+    audit_table,
     cut,
 )
-from kafka_ingest.steps.audit_table import audit_table
 
 P0, P1 = Place("orders", 0, 0), Place("orders", 0, 1)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.adapters.target_catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
-from kafka_ingest.adapters.target_checks import can_hold, has_index_for_replacing, mismatches, weaknesses
-from kafka_ingest.core.settings import ColumnSettings, TargetSettings
-from kafka_ingest.core.target_shape import written_columns
+from kafka_ingest.postgres.catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
+from kafka_ingest.postgres.target import can_hold, has_index_for_replacing, mismatches, weaknesses
+from kafka_ingest.protocol.staging import written_columns
+from kafka_ingest.settings import ColumnSettings, TargetSettings
 from tests.builders import batch_settings
 from tests.staging_bench import json_settings
 

@@ -10,22 +10,19 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
-from kafka_ingest.adapters.postgres_staging import PostgresStaging
-from kafka_ingest.core.errors import (
-    AccountingMismatch,
-    BrokerUnavailable,
-    Fenced,
-    IngestError,
-    OffsetsExpired,
-    RetryLater,
+from kafka_ingest.errors import AccountingMismatch, BrokerUnavailable, Fenced, IngestError, OffsetsExpired, RetryLater
+from kafka_ingest.postgres.staging_tables import PostgresStaging
+from kafka_ingest.protocol.staging import (
+    StageContext,
+    StageFault,
+    StageResult,
+    StageTask,
+    TargetShape,
+    one_result_per_task,
 )
-from kafka_ingest.core.staging import StageResult, StageTask
-from kafka_ingest.core.target_shape import TargetShape
 from spark_jobs import in_process_runner, spark_runner
 from spark_jobs.in_process_runner import InProcessRunner
 from spark_jobs.spark_runner import SparkTaskRunner, TaskCrashed
-from spark_jobs.stage_context import StageContext
-from spark_jobs.stage_results import StageFault, one_result_per_task
 from tests.builders import batch_settings, planned_batch
 
 SECRET = "pg-s3cret"
@@ -42,7 +39,7 @@ def staging_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def stage_task(*_: Any) -> StageResult:
         raise error
 
-    monkeypatch.setattr("spark_jobs.stage_task.stage_task", stage_task)
+    monkeypatch.setattr("spark_jobs.stage.stage_task", stage_task)
     monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
 
 

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_ingest.core.load_phases import TaskSeconds
-from spark_jobs.task_stopwatch import TaskStopwatch
+from kafka_ingest.protocol.batch import TaskSeconds
+from spark_jobs.stage import TaskStopwatch
 
 
 @pytest.fixture
 def time_passes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The clock of the stopwatch: its only element, which tests move on."""
     now = [100.0]
-    monkeypatch.setattr("spark_jobs.task_stopwatch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("spark_jobs.stage.time.perf_counter", lambda: now[0])
     return now
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.adapters.topic_patterns import check_topic_pattern, matching_topics, quick_match
-from kafka_ingest.core.errors import ConfigError
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.topic_patterns import check_topic_pattern, matching_topics, quick_match
 
 
 def test_a_pattern_that_keeps_python_busy_for_ever_is_matched_at_once() -> None:

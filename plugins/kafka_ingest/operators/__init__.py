@@ -1,1 +1,1 @@
-"""Airflow's side of the steps: context to step to XCom. Thin; heavy libraries are imported while a task runs."""
+"""Airflow's side: tasks, DAGs, context."""

@@ -1,4 +1,4 @@
-"""Task *administer*: preflight, position changes and roll-backs from Airflow, with the steps of the command line."""
+"""The administration DAG's form and task: a change of positions from Airflow."""
 
 from __future__ import annotations
 
@@ -6,35 +6,192 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Param
 
-from kafka_ingest.core.administration_form import ChangeOrder, Order, PreflightRequest, RollBackOrder, read_order
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.errors import ConfigError
-from kafka_ingest.core.partition_faults import PartitionFault, fault_error
-from kafka_ingest.core.position_rows import (
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.forms.change import (
+    DEFAULTS,
+    LABELS,
+    AdministrationKind,
+    ChangeOrder,
+    Order,
+    PreflightRequest,
+    ResetTo,
+    RollBackOrder,
+    kinds_of,
+    read_order,
+)
+from kafka_ingest.forms.values import GREATEST_NUMBER
+from kafka_ingest.operators import wiring
+from kafka_ingest.operators.context import airflow_outcome
+from kafka_ingest.pipeline_files.files import one_pipeline
+from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.change_requests import LogPlace
+from kafka_ingest.protocol.changes import apply_change, preview_change
+from kafka_ingest.protocol.position import PartitionFault, fault_error
+from kafka_ingest.protocol.roll_back import preview_roll_back, roll_back
+from kafka_ingest.report import (
     CHANGE_COLUMNS,
     ROLL_BACK_COLUMNS,
     SETTING_COLUMNS,
     UNDONE_COLUMNS,
+    Row,
     change_rows,
     lowered_rows,
     setting_rows,
+    table,
     undone_rows,
 )
-from kafka_ingest.core.preflight import CheckResult, Verdict, is_ready
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.core.text_table import Row, table
-from kafka_ingest.operators import wiring
-from kafka_ingest.operators.failure_policy import airflow_outcome
-from kafka_ingest.operators.pipeline_catalog import one_pipeline
-from kafka_ingest.steps.change_position import apply_change, preview_change
-from kafka_ingest.steps.preflight import preflight
-from kafka_ingest.steps.roll_back import preview_roll_back, roll_back
+from kafka_ingest.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
+
+
+# ----------
+# The form that Airflow shows when somebody triggers the administration DAG: the keys of ``core.administration_form``.
+#
+# The schema keeps the kinds of values apart, so that Airflow shows the right field for each. What the keys say about
+# each other is checked by ``core.administration_form``, with every fault in one message. The same module says which
+# kinds a key belongs to, so a section of the form names them, and is closed until somebody opens it.
+#
+# Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) knows no field that depends on another. It marks a field as
+# required, and shows it in red while it is empty, when its type does not allow null: so types do that have no value
+# from the start. A choice of nothing reads ``null`` unless ``values_display`` has a text for ``None``.
+
+_KINDS: dict[AdministrationKind, str] = {
+    AdministrationKind.PREFLIGHT: "look at connections, privileges, table, topics and packages",
+    AdministrationKind.RESET: "move positions; what was loaded above them is replaced",
+    AdministrationKind.SKIP_LAG: "give up backlog, keep the last offsets of each partition",
+    AdministrationKind.ACCEPT_LOSS: "go on at the log start after retention took unread offsets",
+    AdministrationKind.ACCEPT_RECREATION: "the topic was deleted and created again",
+    AdministrationKind.ACCEPT_CLUSTER: "the topics are on another cluster, as new topics",
+    AdministrationKind.ACCEPT_SAME_LOG: "the same topics under another cluster id",
+    AdministrationKind.RENAME: "the pipeline file has another name than before",
+    AdministrationKind.RETIRE_TOPIC: "read a topic no more",
+    AdministrationKind.READ_TOPIC_AGAIN: "read a retired topic again",
+    AdministrationKind.CHANGE_TARGET: "load into the table that the file names now",
+    AdministrationKind.CHANGE_IDENTITY_COLUMNS: "find rows by the columns that the file names now; rename them first",
+    AdministrationKind.CHANGE_ISOLATION_LEVEL: "read under the level that the file names now",
+    AdministrationKind.ROLL_BACK: "undo the last batches: rows, dead letters and positions together",
+}
+_RESETS: dict[ResetTo, str] = {
+    ResetTo.EARLIEST: "earliest: the log start",
+    ResetTo.LATEST: "latest: the end of the log",
+    ResetTo.TIME: "time: the first offset at or after it",
+    ResetTo.OFFSETS: "offsets: the listed ones",
+    ResetTo.BY: "by: so many offsets forwards, or below 0 backwards",
+}
+
+
+def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
+    """Give the form. As it stands it changes nothing, and nothing is filled in that a kind would refuse.
+
+    Args:
+        pipelines: Names of the pipelines.
+    """
+    return {**_what_to_do(pipelines), **_positions(), **_other_arguments()}
+
+
+def _what_to_do(pipelines: Sequence[str]) -> dict[str, Param]:
+    # An enum without values is no valid schema, and a deployment may have no pipeline yet. Null is none of the values:
+    # Airflow refuses a form without a pipeline when it is sent.
+    names: dict[str, Any] = {"enum": sorted(pipelines)} if pipelines else {}
+    return {
+        "pipeline": _param("pipeline", ["null", "string"], "The pipeline, by the name in its file.", **names),
+        "kind": _choice(
+            "kind",
+            {kind: f"{kind}: {text}" for kind, text in _KINDS.items()},
+            "What is to be done. What it needs to know is asked in the sections below that name it; fields of other "
+            "sections stay empty.",
+        ),
+        "apply": _flag("apply", "**Do it.** Without it the task only shows what would happen, and changes nothing."),
+        "reason": _text(
+            "reason", "Why. Required for every change; stored in the ledger with your name and the run id."
+        ),
+        "supersede": _flag(
+            "supersede",
+            "Take a batch out of the way that is planned or being loaded; without it the change is refused while there "
+            "is one. Safe at any moment: what its attempt has staged is wasted, nothing else.",
+        ),
+    }
+
+
+def _positions() -> dict[str, Param]:
+    return {
+        "reset_to": _choice("reset_to", _RESETS, "Where the positions go.", nothing="(choose)"),
+        "time": _text("time", "Reset to time: such as `2026-01-31T13:00:00Z`; else in the pipeline's zone."),
+        "offsets": _text(
+            "offsets",
+            "Reset to offsets: one line a partition, `topic partition offset`; others stay.",
+            format="multiline",
+        ),
+        "by_offsets": _number("by_offsets", "Reset by: forwards, or below 0 backwards."),
+        "only": _text(
+            "only",
+            "One line each: `topic`, or `topic partition`. reset, skip-lag, accept-loss: empty means all. "
+            "accept-recreation: topics; empty means all that were created again. retire-topic, read-topic-again: "
+            "the topic.",
+            format="multiline",
+        ),
+        "keep_offsets": _number("keep_offsets", "Offsets left to read.", minimum=0),
+        "margin_offsets": _number(
+            "margin_offsets",
+            "Begin so far above the log start, which retention goes on moving; empty means 0.",
+            minimum=0,
+        ),
+        "begin": _choice(
+            "begin",
+            {LogPlace.EARLIEST: "earliest: the log start", LogPlace.LATEST: "latest: the end of the log"},
+            "Where the new topics are read from.",
+            nothing=f"({DEFAULTS['begin']})",
+        ),
+    }
+
+
+def _other_arguments() -> dict[str, Param]:
+    return {
+        "former_name": _text("former_name", "The name that the ledger knows."),
+        "batches": _number("batches", "How many, the newest that moved the position.", minimum=1),
+        "allow_compacted": _flag(
+            "allow_compacted", "Go on where compaction may have taken records. **Such records are lost.**"
+        ),
+        "submit_job": _flag("submit_job", "Run a small Spark job to look at its packages."),
+    }
+
+
+def _choice(key: str, texts: Mapping[Any, str], description: str, *, nothing: str = "") -> Param:
+    values = [choice.value for choice in texts]
+    shown = {choice.value: text for choice, text in texts.items()}
+    if not nothing:
+        return _param(key, "string", description, default=DEFAULTS[key], enum=values, values_display=shown)
+    enum = [None, *values]
+    return _param(key, ["null", "string"], description, enum=enum, values_display={"None": nothing, **shown})
+
+
+def _flag(key: str, description: str) -> Param:
+    return _param(key, ["null", "boolean"], description, default=DEFAULTS[key])
+
+
+def _text(key: str, description: str, **schema: Any) -> Param:
+    return _param(key, ["null", "string"], description, **schema)
+
+
+def _number(key: str, description: str, **schema: Any) -> Param:
+    return _param(key, ["null", "integer"], description, maximum=GREATEST_NUMBER, **schema)
+
+
+def _param(key: str, kind: str | list[str], description: str, *, default: object = None, **schema: Any) -> Param:
+    """Give a field under its label, in the section of the kinds that it belongs to."""
+    if kinds := kinds_of(key):
+        schema["section"] = f"Only for {', '.join(kinds)}"
+    return Param(default, title=LABELS[key], type=kind, description_md=description, **schema)
+
+
+# ----------
+# Task *administer*: preflight, position changes and roll-backs from Airflow, with the steps of the command line.
 
 _CHECK_COLUMNS = ("check", "result", "found", "fix")
 _SHOWN = "This is what would happen; nothing was changed. To do it, trigger the DAG again with Apply ticked."
@@ -63,7 +220,7 @@ class AdministrationOperator(BaseOperator):
         """Does it.
 
         Raises:
-            AirflowException: As ``operators/failure_policy.py`` says.
+            AirflowException: As ``operators/context.py`` says.
         """
         dag_run = context["dag_run"]
         assert dag_run is not None  # noqa: S101 - a running task has a run
@@ -92,6 +249,9 @@ class AdministrationOperator(BaseOperator):
         return self._roll_back(settings, order) if order.apply else self._show_roll_back(settings, order)
 
     def _preflight(self, settings: PipelineSettings, order: PreflightRequest) -> dict[str, Any]:
+        # Imported now: its probes load the clients of Kafka and PostgreSQL.
+        from kafka_ingest.preflight.preflight import preflight
+
         results = preflight(settings, wiring.preflight_ports_of(settings), submit_job=order.submit_job)
         rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
         self._log_table(rows, _CHECK_COLUMNS)

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from kafka_ingest.adapters.connections import kafka_settings_of, postgres_params_of
-from kafka_ingest.core.batch import Batch, Request
-from kafka_ingest.core.housekeeping import Housekeeper
-from kafka_ingest.core.ports import GroupMirror, Ledger
-from kafka_ingest.core.preflight_facts import PreflightPorts
-from kafka_ingest.core.settings import PipelineSettings
-from kafka_ingest.hooks.connections import kafka_connection, postgres_connection, spark_connection
-from kafka_ingest.steps.change_position import ChangePorts
-from kafka_ingest.steps.plan_batch import PlanPorts
-from kafka_ingest.steps.roll_back import RollBackPorts
+from kafka_ingest.connections import kafka_settings_of, postgres_params_of
+from kafka_ingest.operators.context import kafka_connection, postgres_connection, spark_connection
+from kafka_ingest.preflight.facts import PreflightPorts
+from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.changes import ChangePorts
+from kafka_ingest.protocol.housekeeping import Housekeeper
+from kafka_ingest.protocol.plan import PlanPorts
+from kafka_ingest.protocol.ports import GroupMirror, Ledger
+from kafka_ingest.protocol.roll_back import RollBackPorts
+from kafka_ingest.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import Context
 
-    from kafka_ingest.adapters.job_submission import JobSubmission
-    from kafka_ingest.adapters.kafka_log import KafkaLog
+    from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.spark.submission import JobSubmission
+
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def ledger(pipeline: PipelineSettings) -> Ledger:
     Raises:
         ConfigError: The connection is missing or unusable.
     """
-    from kafka_ingest.adapters.postgres_ledger import PostgresLedger
+    from kafka_ingest.postgres.ledger import PostgresLedger
 
     return PostgresLedger(_postgres_params(pipeline))
 
@@ -74,9 +75,9 @@ def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
     """
-    from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-    from kafka_ingest.adapters.postgres_sessions import KeptSession
-    from kafka_ingest.adapters.postgres_target import PostgresTarget
+    from kafka_ingest.postgres.database import KeptSession
+    from kafka_ingest.postgres.ledger import PostgresLedger
+    from kafka_ingest.postgres.target import PostgresTarget
 
     params = _postgres_params(pipeline)
     sessions = KeptSession(params)
@@ -94,7 +95,7 @@ def group_mirror(pipeline: PipelineSettings) -> GroupMirror:
     Raises:
         ConfigError: The connection is missing or unusable.
     """
-    from kafka_ingest.adapters.kafka_group_mirror import KafkaGroupMirror
+    from kafka_ingest.kafka.log import KafkaGroupMirror
 
     return KafkaGroupMirror(_kafka_config(pipeline))
 
@@ -105,7 +106,7 @@ def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> 
     Raises:
         ConfigError: A connection is missing or unusable, or its Spark master would put secrets on a command line.
     """
-    from kafka_ingest.adapters.job_submission import JobConnections, job_submission
+    from kafka_ingest.spark.submission import JobConnections, job_submission
 
     connections = JobConnections(
         kafka=kafka_connection(pipeline.batch.kafka_connection),
@@ -117,7 +118,7 @@ def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> 
 
 def settings_hash_of(pipeline: PipelineSettings) -> str:
     """Gives the hash of everything that decides what a batch reads, decodes and writes."""
-    from kafka_ingest.adapters.settings_json import settings_hash
+    from kafka_ingest.postgres.rows import settings_hash
 
     return settings_hash(pipeline.batch)
 
@@ -128,7 +129,7 @@ def change_ports(pipeline: PipelineSettings) -> ChangePorts:
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
     """
-    from kafka_ingest.adapters.postgres_changes import PostgresPositionLedger
+    from kafka_ingest.postgres.changes import PostgresPositionLedger
 
     return ChangePorts(PostgresPositionLedger(_postgres_params(pipeline)), _kafka_log(pipeline))
 
@@ -139,14 +140,14 @@ def roll_back_ports(pipeline: PipelineSettings) -> RollBackPorts:
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
     """
-    from kafka_ingest.adapters.postgres_roll_back import PostgresRollBackLedger
+    from kafka_ingest.postgres.changes import PostgresRollBackLedger
 
     return RollBackPorts(PostgresRollBackLedger(_postgres_params(pipeline)), _kafka_log(pipeline))
 
 
 def preflight_ports_of(pipeline: PipelineSettings) -> PreflightPorts:
     """Gives what preflight needs; a connection is looked up by the check that uses it."""
-    from kafka_ingest.adapters.preflight_ports import preflight_ports
+    from kafka_ingest.world import preflight_ports
 
     look_up = {"kafka": kafka_connection, "postgres": postgres_connection, "spark": spark_connection}
     return preflight_ports(pipeline, lambda conn_id, conn_type: look_up[conn_type](conn_id))
@@ -158,7 +159,7 @@ def housekeeper(connection: str) -> Housekeeper:
     Raises:
         ConfigError: The connection is missing or unusable.
     """
-    from kafka_ingest.adapters.postgres_housekeeping import PostgresHousekeeper
+    from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 
     return PostgresHousekeeper(postgres_params_of(postgres_connection(connection)))
 
@@ -168,13 +169,13 @@ def _postgres_params(pipeline: PipelineSettings) -> dict[str, str]:
 
 
 def _kafka_log(pipeline: PipelineSettings) -> KafkaLog:
-    from kafka_ingest.adapters.kafka_log import KafkaLog
+    from kafka_ingest.kafka.log import KafkaLog
 
     return KafkaLog(_kafka_config(pipeline))
 
 
 def _kafka_config(pipeline: PipelineSettings) -> Mapping[str, str]:
-    from kafka_ingest.adapters.kafka_config import client_config
+    from kafka_ingest.kafka.client import client_config
 
     return client_config(
         kafka_settings_of(kafka_connection(pipeline.batch.kafka_connection)),

@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from psycopg2 import sql
 
-from kafka_ingest.adapters.kafka_log import KafkaLog
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_sessions import KeptSession
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-from kafka_ingest.core.batch import Batch, Request
-from kafka_ingest.core.ports import Log
-from kafka_ingest.steps.plan_batch import PlanPorts, plan_batch
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.postgres.database import KeptSession
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.target import PostgresTarget
+from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.plan import PlanPorts, plan_batch
+from kafka_ingest.protocol.ports import Log
 from tests.benchmarks.growth.servers import new_ledger, own_kafka, own_postgres
 from tests.benchmarks.world import execute
 from tests.builders import pipeline_settings
@@ -35,7 +35,7 @@ from tests.fakes.log import FakeLog
 
 _TOPIC = "many"
 _SECONDS = 120.0
-#: What a plan asks for: log start, last stable offset, high watermark (``adapters/kafka_log.py``).
+#: What a plan asks for: log start, last stable offset, high watermark (``kafka/log.py``).
 _KINDS = (
     (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
     (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),

@@ -19,14 +19,14 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.adapters.postgres_ledger import PostgresLedger
-from kafka_ingest.adapters.postgres_publisher import PostgresPublisher
-from kafka_ingest.adapters.postgres_staging import PostgresStaging, staging_table
-from kafka_ingest.adapters.postgres_target import PostgresTarget
-from kafka_ingest.core.batch import Batch
-from kafka_ingest.core.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
-from kafka_ingest.core.staging import staging_name
-from kafka_ingest.steps.publish_batch import publish_batch
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.staging_tables import PostgresStaging, staging_table
+from kafka_ingest.postgres.target import PostgresTarget
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.publish import publish_batch
+from kafka_ingest.protocol.staging import staging_name
+from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
 from sandbox.postgres import PostgresServer
 from tests.benchmarks.growth.replica import replica_of
 from tests.benchmarks.growth.servers import new_ledger, own_postgres

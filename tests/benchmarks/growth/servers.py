@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kafka_ingest.adapters.postgres_migrations import migrate
+from kafka_ingest.postgres.migrations import migrate
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 

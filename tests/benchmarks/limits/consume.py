@@ -14,7 +14,7 @@ from contextlib import closing
 
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_ingest.adapters.kafka_config import DEFAULTS, FIXED
+from kafka_ingest.kafka.client import DEFAULTS, FIXED
 from tests.benchmarks.load import Load, load_of_command
 from tests.benchmarks.topics import end_offsets
 

@@ -1,0 +1,225 @@
+"""Commands that look and change nothing: reports, audits, preflight."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.wiring import connection, kafka_config, postgres_params, target_params
+from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
+from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
+from kafka_ingest.preflight.preflight import preflight
+from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table
+from kafka_ingest.report import LagPorts, report_lag
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.times import SystemClock
+from kafka_ingest.world import preflight_ports
+
+# ----------
+# Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
+
+_STATUS_COLUMNS = (
+    "pipeline",
+    "target",
+    "standing",
+    "last_committed_at",
+    "last_rows",
+    "last_dead_letters",
+    "valid_through",
+    "unresolved_dead_letters",
+)
+_LAG_COLUMNS = (
+    "pipeline",
+    "topic",
+    "partition",
+    "committed_offset",
+    "end_offset",
+    "lag_offsets",
+    "lag_seconds",
+    "headroom_offsets",
+    "headroom_seconds",
+    "open_transaction_offsets",
+    "fault",
+)
+_BATCH_COLUMNS = ("batch_id", "state", "run_id", "planned_at", "committed_at", "offsets", "rows", "dead_letters")
+_DEAD_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason", "detail", "batch_id")
+_PAYLOAD = ("key", "value", "header_names", "header_values")
+
+
+def run_status(options: argparse.Namespace, output: Output) -> int:
+    """Says where each pipeline stands."""
+    by_connection: dict[str, list[str]] = {}
+    for settings in _pipelines(options.pipeline, output):
+        by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
+    rows = [
+        {**row, "standing": _standing(row)}
+        for conn_id, names in by_connection.items()
+        for row in PostgresReports(postgres_params(conn_id)).status(names)
+    ]
+    output.rows(rows, _STATUS_COLUMNS, empty="no pipeline files found")
+    return OK
+
+
+def run_lag(options: argparse.Namespace, output: Output) -> int:
+    """Says how far each partition is behind its log."""
+    rows = [
+        {"pipeline": settings.pipeline, **asdict(partition)}
+        for settings in _pipelines(options.pipeline, output)
+        for partition in report_lag(settings, _lag_ports(settings))
+    ]
+    output.rows(rows, _LAG_COLUMNS, empty="no partitions: the topics are missing or have not been planned")
+    return OK
+
+
+def run_batches(options: argparse.Namespace, output: Output) -> int:
+    """Lists a pipeline's newest batches."""
+    settings = find_pipeline(options.pipeline)
+    rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
+    output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
+    return OK
+
+
+def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
+    """Lists a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
+    settings = find_pipeline(options.pipeline)
+    batch_id = str(options.batch) if options.batch else None
+    rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
+    columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
+    if options.show_values:
+        columns = (*columns, *_PAYLOAD)
+    else:
+        rows = [{key: value for key, value in row.items() if key not in _PAYLOAD} for row in rows]
+    output.rows(rows, columns, empty=f"pipeline {settings.pipeline} has no dead letters here")
+    return OK
+
+
+def run_audit(options: argparse.Namespace, output: Output) -> int:
+    """Runs every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
+    settings = find_pipeline(options.pipeline)
+    ledger = PostgresLedger(target_params(settings))
+    violations = list(ledger.violations(settings.pipeline))
+    found = ledger.audited(settings.pipeline)
+    output.note(
+        f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
+    )
+    if options.all:
+        audit = audit_table(PostgresWrittenTable(target_params(settings), settings.pipeline), _progress(output))
+        violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
+        for line in _looked_at(audit):
+            output.note(line)
+    else:
+        output.note(
+            f"checked in the table: {found.ranges} ranges of the newest batch; {found.not_counted} other ranges were "
+            f"not looked at: python -m kafka_ingest audit {settings.pipeline} --all"
+        )
+    output.rows([asdict(v) for v in violations], ("invariant", "row"), empty="every invariant holds")
+    return AUDIT_FOUND if violations else OK
+
+
+def _progress(output: Output) -> Callable[[TableAudit], None]:
+    """Gives what notes how far an audit is, each time that a percent more is done."""
+    told = -1
+
+    def tell(audit: TableAudit) -> None:
+        nonlocal told
+        percent = min(100, 100 * audit.offsets // max(1, audit.scope.offsets))
+        if percent > told:
+            told = percent
+            output.note(
+                f"{percent} %: {audit.ranges} of {audit.scope.ranges} ranges, {audit.faulty} of them with faults"
+            )
+
+    return tell
+
+
+def _looked_at(audit: TableAudit) -> Iterator[str]:
+    yield f"checked in the table: {audit.ranges} of {audit.scope.ranges} published ranges, {audit.rows:,} rows"
+    remarks = {
+        "partly replaced by a later batch: their rows lie within bounds": audit.within_bounds,
+        "loaded before a reset to the log start or a change of table: only rows that stand twice were looked for": (
+            audit.given_up
+        ),
+        "written meanwhile: audit again": audit.written_since,
+        "loaded into another table: not looked at": audit.scope.elsewhere,
+    }
+    yield from (f"{number} ranges {what}" for what, number in remarks.items() if number)
+    if audit.faulty:
+        numbers = f"{audit.missing:,} rows missing, {audit.doubled:,} doubled, {audit.beyond:,} loaded by nobody"
+        more = f"; the first {len(audit.violations)} are listed" if audit.faulty > len(audit.violations) else ""
+        yield f"{audit.faulty} ranges with faults: {numbers}{more}"
+
+
+def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
+    if name:
+        return [find_pipeline(name)]
+    loaded = read_pipelines(pipeline_paths())
+    if loaded.errors:
+        # They make no DAGs either; the sound ones can still be looked at.
+        output.note(f"{len(loaded.errors)} pipeline files are broken: python -m kafka_ingest check-config")
+    return list(loaded.settings.values())
+
+
+def _lag_ports(settings: PipelineSettings) -> LagPorts:
+    return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
+
+
+def _standing(row: Mapping[str, Any]) -> str:
+    if row["target"] is None:
+        return "never planned"
+    if row["outstanding_batch_id"] is None:
+        return "idle"
+    if row["step"] is None:
+        return f"outstanding, not held: {row['outstanding_request']}"
+    return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"
+
+
+# ----------
+# Command ``preflight``: everything that pipelines rest on, in one table.
+
+_COLUMNS = ("check", "pipeline", "result", "found", "fix")
+
+
+def run_preflight(options: argparse.Namespace, output: Output) -> int:
+    """Checks the named pipelines, or all; a broken pipeline file is a result like any other."""
+    results = [(name, result) for name, checked in _checked(options, output) for result in checked]
+    rows: list[dict[str, Any]] = [
+        {
+            "check": result.check,
+            "pipeline": name,
+            "result": result.result.value,
+            "found": result.found,
+            "fix": result.fix,
+        }
+        for name, result in results
+    ]
+    output.rows(rows, _COLUMNS, empty="no pipeline files found")
+    return OK if is_ready(result for _, result in results) else STOP_AND_CALL
+
+
+def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
+    for name, found in _pipelines_and_faults(options.pipelines):
+        if isinstance(found, ConfigError):
+            yield name, [failed("pipeline file", found)]
+            continue
+        output.note(f"checking {name}")
+        yield name, preflight(found, preflight_ports(found, connection), submit_job=options.spark)
+
+
+def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineSettings | ConfigError]]:
+    for name in dict.fromkeys(names):
+        try:
+            yield name, find_pipeline(name)
+        except ConfigError as error:
+            yield name, error
+    if names:
+        return
+    loaded = read_pipelines(pipeline_paths())
+    yield from ((settings.pipeline, settings) for settings in loaded.settings.values())
+    yield from ((path.name, error) for path, error in loaded.errors.items())

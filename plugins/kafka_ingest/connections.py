@@ -1,0 +1,267 @@
+"""Airflow connections as plain values, and what Kafka, PostgreSQL and Spark make of them.
+
+The operators get the values from Airflow's own lookup (``operators/context.py``). :func:`connection_from_environment`
+reads the same ``AIRFLOW_CONN_<ID>`` variables without Airflow, in both spellings that Airflow knows: JSON and URI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from kafka_ingest.errors import ConfigError
+
+#: Keywords of libpq (PostgreSQL 18, "Parameter Key Words") that may stand in a connection's extra. The five that the
+#: connection has fields for, ``application_name`` (set by us) and files of local services are left out.
+_LIBPQ_EXTRA = """
+channel_binding client_encoding connect_timeout gssencmode gssdelegation hostaddr keepalives keepalives_count
+keepalives_idle keepalives_interval krbsrvname load_balance_hosts max_protocol_version min_protocol_version options
+passfile require_auth requirepeer ssl_max_protocol_version ssl_min_protocol_version sslcert sslcertmode sslcompression
+sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs tcp_user_timeout
+"""
+#: Spark's own name of the property, as master and workers have it.
+SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
+#: Written as ``{"password": ...}`` in an extra it would override the connection's field without a word.
+_FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionValues:
+    """One Airflow connection. Its ``repr`` shows neither password nor extra, so that it can stand in a trace.
+
+    Attributes:
+        conn_id: Connection id.
+        conn_type: Type, with underscores: ``kafka``, ``postgres``, ``spark``.
+        host: Host, or a whole Spark master.
+        port: Port.
+        login: User.
+        password: Password.
+        schema: Database, for PostgreSQL.
+        extra: The extra as a JSON object.
+    """
+
+    conn_id: str
+    conn_type: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    schema: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def environment_variable(conn_id: str) -> str:
+    """Gives the name of the variable in which Airflow looks for a connection."""
+    return f"AIRFLOW_CONN_{conn_id.upper()}"
+
+
+def connection_from_environment(conn_id: str) -> ConnectionValues | None:
+    """Reads ``AIRFLOW_CONN_<ID>``; ``None`` when it is not set.
+
+    Raises:
+        ConfigError: The variable holds neither a JSON object nor a URI that Airflow would accept. The message never
+            repeats the value.
+    """
+    text = os.environ.get(environment_variable(conn_id), "").strip()
+    if not text:
+        return None
+    return connection_from_json(conn_id, text) if text.startswith("{") else connection_from_uri(conn_id, text)
+
+
+def connection_from_json(conn_id: str, text: str) -> ConnectionValues:
+    """Reads Airflow's JSON form: ``conn_type``, ``host``, ``port``, ``login``, ``password``, ``schema``, ``extra``.
+
+    Raises:
+        ConfigError: Not such an object.
+    """
+    document = _json_object(conn_id, text, "the connection")
+    extra = document.get("extra") or {}
+    if isinstance(extra, str):
+        extra = _json_object(conn_id, extra, "its extra")
+    if not isinstance(extra, Mapping):
+        _refuse(conn_id, "the extra is not a JSON object", "a JSON object, or a string that holds one")
+    return ConnectionValues(
+        conn_id,
+        _connection_type(str(document.get("conn_type") or "")),
+        host=document.get("host"),
+        port=_port(conn_id, document.get("port")),
+        login=document.get("login"),
+        password=document.get("password"),
+        schema=document.get("schema"),
+        extra=extra,
+    )
+
+
+def connection_from_uri(conn_id: str, text: str) -> ConnectionValues:
+    """Reads Airflow's URI form ``type://login:password@host:port/schema?key=value``, percent-decoded.
+
+    The extra is the query, or the JSON text of its key ``__extra__``. A second protocol belongs to the host:
+    ``spark://spark%3A%2F%2Fhost`` and ``spark://spark://host`` both name the host ``spark://host``.
+
+    Raises:
+        ConfigError: Not such a URI.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or not scheme:
+        _refuse(
+            conn_id, "the text is neither a JSON object nor a URI", "JSON, or type://login:password@host:port/schema"
+        )
+    protocol, nested, after = rest.partition("://")
+    try:
+        parts = urlsplit(f"//{after if nested else rest}")
+        port = parts.port
+    except ValueError:
+        _refuse(conn_id, "the URI's host or port cannot be read", "login, password and host percent-encoded")
+    host = _host(parts)
+    return ConnectionValues(
+        conn_id,
+        _connection_type(scheme),
+        host=f"{protocol}://{host}" if nested else host,
+        port=port,
+        login=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        schema=unquote(parts.path[1:]) or None,
+        extra=_query_extra(conn_id, parts.query),
+    )
+
+
+def kafka_settings_of(values: ConnectionValues) -> Mapping[str, object]:
+    """Gives the librdkafka settings of a connection of type ``kafka``: its extra.
+
+    What the protocol fixes is checked later, by ``kafka/client.py``.
+
+    Raises:
+        ConfigError: Another type, or no ``bootstrap.servers``.
+    """
+    _require_type(values, "kafka")
+    if not values.extra.get("bootstrap.servers"):
+        _refuse(values.conn_id, "the extra has no bootstrap.servers", '{"bootstrap.servers": "host:9092", ...}')
+    return dict(values.extra)
+
+
+def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
+    """Gives libpq's keyword parameters for a connection of type ``postgres``; the extra may hold further ones.
+
+    Raises:
+        ConfigError: Another type, no host or database, or keys of the extra that are not libpq's; all at once.
+    """
+    _require_type(values, "postgres")
+    faults = [f"{name} is missing" for name in ("host", "schema", "login") if not getattr(values, name)]
+    faults += [fault for key, value in values.extra.items() if (fault := _extra_fault(key, value))]
+    if faults:
+        _refuse(
+            values.conn_id, "; ".join(faults), "host, port, login, password, schema (the database), libpq's keywords"
+        )
+    params = {
+        "host": values.host,
+        "port": values.port,
+        "user": values.login,
+        "password": values.password,
+        "dbname": values.schema,
+        # libpq takes it where application_name is empty, which it never is here: messages name the connection by it.
+        "fallback_application_name": values.conn_id,
+        **values.extra,
+    }
+    return {key: str(value) for key, value in params.items() if value is not None}
+
+
+def spark_master_of(values: ConnectionValues) -> str:
+    """Gives the Spark master of a connection of type ``spark``, as Airflow's SparkSubmitHook reads it.
+
+    Raises:
+        ConfigError: Another type, or a master that is neither ``local*`` nor ``spark://``: with other cluster managers
+            the job's environment, and with it the secrets, would stand on spark-submit's command line.
+    """
+    _require_type(values, "spark")
+    host = values.host or ""
+    # SparkSubmitHook (provider 6.3): a host with a protocol or without a port is the whole master.
+    master = host if "://" in host or not values.port else f"spark://{host}"
+    master = f"{master}:{values.port}" if values.port else master
+    if not master.startswith(("local", "spark://")):
+        _refuse(values.conn_id, f"its master is {master or 'empty'}", "local, local[N], local[*] or spark://HOST:PORT")
+    return master
+
+
+def spark_secret_of(values: ConnectionValues) -> str:
+    """Give the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
+
+    Raises:
+        ConfigError: It is not a text.
+    """
+    secret = values.extra.get(SPARK_SECRET) or ""
+    if not isinstance(secret, str):
+        _refuse(values.conn_id, f"{SPARK_SECRET} in the extra is not a text", "the cluster's secret in quotes")
+    return secret
+
+
+def _extra_fault(key: str, value: object) -> str:
+    if key in _FIELD_OF:
+        return f"{key} stands in the extra; put it in the field {_FIELD_OF[key]}"
+    if key not in _LIBPQ_EXTRA.split():
+        return f"{key} is not a connection parameter that can be used here"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return f"{key} must be a string or an integer"
+    return ""
+
+
+def _require_type(values: ConnectionValues, conn_type: str) -> None:
+    if values.conn_type != conn_type:
+        _refuse(values.conn_id, f"it is of type {values.conn_type or '(none)'}", f"a connection of type {conn_type}")
+
+
+def _connection_type(text: str) -> str:
+    return "postgres" if text == "postgresql" else text.replace("-", "_")
+
+
+def _host(parts: SplitResult) -> str | None:
+    # Not urlsplit().hostname: it is in lower case, and paths of sockets must keep theirs.
+    address = parts.netloc.rpartition("@")[2]
+    if address.startswith("["):
+        return address[1:].partition("]")[0] or None
+    return unquote(address.partition(":")[0]) or None
+
+
+def _query_extra(conn_id: str, query: str) -> Mapping[str, Any]:
+    pairs = dict(parse_qsl(query, keep_blank_values=True))
+    if "__extra__" in pairs:
+        return _json_object(conn_id, pairs["__extra__"] or "{}", "__extra__")
+    return {key: _json_or_text(value) for key, value in pairs.items()}
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _json_object(conn_id: str, text: str, what: str) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        _refuse(conn_id, f"{what} is not a JSON object", "a JSON object")
+    return document
+
+
+def _port(conn_id: str, value: object) -> int | None:
+    if value in (None, ""):
+        return None
+    try:
+        return int(str(value))
+    except ValueError:
+        _refuse(conn_id, f"port is {value!r}", "a number")
+
+
+def _refuse(conn_id: str, found: str, expected: str) -> NoReturn:
+    raise ConfigError(
+        f"Connection {conn_id} cannot be used",
+        expected=expected,
+        found=found,
+        next_command=f"correct {environment_variable(conn_id)}, or: airflow connections add {conn_id} ...",
+    ) from None

@@ -1,1 +1,0 @@
-"""Decisions and values of the protocol. Standard library only; no I/O."""

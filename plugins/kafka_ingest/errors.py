@@ -1,0 +1,311 @@
+"""Errors by what to do about them, each with four parts: what, expected, found, next command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from kafka_ingest.protocol.staging import RefusedRecord
+
+# ----------
+# The commands that resolve a fault by changing positions, as messages name them.
+
+
+def change_command(pipeline: str, kind: str) -> str:
+    """Gives a command that shows what a change would do; with ``--apply`` it makes the change.
+
+    Args:
+        pipeline: Name of the pipeline in its file.
+        kind: Kind of change, with its arguments.
+    """
+    return f'python -m kafka_ingest change {pipeline} {kind} --reason "..."'
+
+
+# ----------
+# Errors: the family says what to do, the class says what happened, the message says how to go on.
+#
+# Every message has the same four parts: what went wrong, what was expected, what was found, and the next command. The
+# families are mapped to Airflow's outcomes and to exit codes in one place each (``operators/context.py``,
+# ``cli.py``).
+
+
+def _after_label(text: str) -> str:
+    return f"\n{indent(text, '    ')}" if "\n" in text else f" {text}"
+
+
+class IngestError(Exception):
+    """A fault that this package recognises.
+
+    Args:
+        what: One sentence without a full stop: what went wrong.
+        expected: What should have been there; empty when ``what`` says it all.
+        found: What was there instead.
+        next_command: The command or action that resolves it.
+        pipeline: Name of the pipeline, where known.
+        batch_id: Batch, where known.
+    """
+
+    family: ClassVar[str] = "IngestError"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: str = "",
+        found: str = "",
+        next_command: str = "",
+        pipeline: str | None = None,
+        batch_id: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.next_command = next_command
+        self.pipeline = pipeline
+        self.batch_id = batch_id
+
+    def __str__(self) -> str:
+        place = ", ".join(
+            part
+            for part in (
+                f"pipeline {self.pipeline}" if self.pipeline else "",
+                f"batch {self.batch_id}" if self.batch_id else "",
+            )
+            if part
+        )
+        lines = [f"{type(self).__name__}: {self.what}" + (f" ({place})" if place else "")]
+        lines += [
+            f"  {label}:{_after_label(text)}"
+            for label, text in (("expected", self.expected), ("found", self.found), ("next", self.next_command))
+            if text
+        ]
+        return "\n".join(lines)
+
+    def to_record(self) -> dict[str, str | None]:
+        """Gives the error as plain values, so that the Spark job can hand it to the process that submitted it."""
+        return {
+            "class": type(self).__name__,
+            "what": self.what,
+            "expected": self.expected,
+            "found": self.found,
+            "next_command": self.next_command,
+            "pipeline": self.pipeline,
+            "batch_id": self.batch_id,
+        }
+
+
+class RetryLater(IngestError):
+    """The same attempt may succeed later: Airflow retries."""
+
+    family = "RetryLater"
+
+
+class BrokerUnavailable(RetryLater):
+    """Kafka does not answer, or makes no progress within the time-out."""
+
+
+class DatabaseUnavailable(RetryLater):
+    """PostgreSQL cannot be reached, is going down, or ended the connection."""
+
+
+class LockTimeout(RetryLater):
+    """A lock was not granted within ``lock_timeout``."""
+
+
+class CommitStateUnknown(RetryLater):
+    """The answer to COMMIT was lost: the server may have committed or not; the same again finds out."""
+
+
+class CommitDidNotHappen(RetryLater):
+    """COMMIT did not take place: the ledger says so, or the server answered something else than COMMIT."""
+
+
+class StagingLost(RetryLater):
+    """Staged rows are gone, as after a crash of PostgreSQL: the batch is staged again."""
+
+
+class LedgerMoved(RetryLater):
+    """Another process changed the pipeline's ledger between reading it and recording the plan."""
+
+
+class Busy(IngestError):
+    """Another request holds the pipeline: come back later without using up a retry."""
+
+    family = "Busy"
+
+
+class StopAndCall(IngestError):
+    """Going on could lose or double records, or cannot succeed: stop at once, no retry, call a person."""
+
+    family = "StopAndCall"
+
+
+class BusyTooLong(StopAndCall):
+    """Another request held the pipeline for longer than the task may wait."""
+
+
+class ConfigError(StopAndCall):
+    """Configuration that cannot work. Lists every fault that was found, one a line, in ``found``."""
+
+
+class DatabaseRefused(StopAndCall):
+    """PostgreSQL refused a statement for a reason that a retry meets again, as an event trigger that forbids DDL."""
+
+
+class LedgerOutdated(StopAndCall):
+    """The ledger schema is missing, older or newer than this package."""
+
+
+class RequestChanged(StopAndCall):
+    """The same request came again with other parameters."""
+
+
+class BatchOutstanding(StopAndCall):
+    """A planned batch stands in the way of a change of positions, which was not told to supersede it."""
+
+
+class RollBackRefused(StopAndCall):
+    """The ledger or the topic's settings do not allow a roll-back."""
+
+
+class TopicMissing(StopAndCall):
+    """A topic of the pipeline does not exist; topics are never created by reading."""
+
+
+class PartitionMissing(StopAndCall):
+    """Metadata lists fewer partitions than the ledger knows."""
+
+
+class LeaderMissing(StopAndCall):
+    """A partition has no leader."""
+
+
+class OffsetsExpired(StopAndCall):
+    """The log no longer holds an offset that is to be read."""
+
+
+class PartitionStalled(StopAndCall):
+    """An open producer transaction has let nothing be read for longer than the pipeline allows."""
+
+
+class LogTruncated(StopAndCall):
+    """The log ends before the committed offset, or its history differs from what was read."""
+
+
+class TopicRecreated(StopAndCall):
+    """The topic's id is not the one that the position belongs to."""
+
+
+class ClusterChanged(StopAndCall):
+    """The cluster's id is not the one that the position belongs to."""
+
+
+class LagTooLarge(StopAndCall):
+    """A partition lags by more than ``lag_policy`` allows, and its action is ``fail``."""
+
+
+class PartitionsFaulty(StopAndCall):
+    """Several partitions have faults of different kinds; ``found`` lists each."""
+
+
+class TooManyDeadLetters(StopAndCall):
+    """More records would become dead letters than the pipeline's limits allow."""
+
+
+class ReloadWouldLose(StopAndCall):
+    """A reload would delete rows whose records the log no longer holds."""
+
+
+class AccountingMismatch(StopAndCall):
+    """Counts that must be equal are not: nothing is published."""
+
+
+class TargetMismatch(StopAndCall):
+    """The target table does not fit the pipeline, or one of its constraints refused the batch."""
+
+
+class RecordsRefused(TargetMismatch):
+    """INSERT into the target refused single records, which staging had taken: they can be dead letters instead.
+
+    Attributes:
+        records: All of them; empty where the error came from another process.
+    """
+
+    records: Sequence[RefusedRecord] = ()
+
+    @classmethod
+    def naming(
+        cls, records: Sequence[RefusedRecord], *, target: str, pipeline: str | None, batch_id: str | None
+    ) -> RecordsRefused:
+        """Builds the error for these records; the message names the first five."""
+        first = "".join(f"\n    {record}" for record in records[:5])
+        error = cls(
+            f"the target {target} refused records that staging had taken; nothing was published",
+            expected="a table that takes every staged row",
+            found=f"{len(records)} refused; the first are{first}",
+            next_command="clear load_batch; when it comes again, see docs/runbook.md, section RecordsRefused",
+            pipeline=pipeline,
+            batch_id=batch_id,
+        )
+        error.records = tuple(records)
+        return error
+
+
+class BatchNotCommitted(StopAndCall):
+    """The batch to audit is not committed, as when its load was marked successful by hand."""
+
+
+class VersionSkew(StopAndCall):
+    """Planner and job follow different protocol versions."""
+
+
+class Fenced(IngestError):
+    """A newer claim owns the batch, or the batch was superseded: this attempt changes nothing."""
+
+    family = "Fenced"
+
+
+def _classes(root: type[IngestError]) -> dict[str, type[IngestError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found |= _classes(child)
+    return found
+
+
+def error_from_record(record: Mapping[str, str | None]) -> IngestError:
+    """Builds the error again that :meth:`IngestError.to_record` gave; an unknown class becomes ``IngestError``."""
+    cls = _classes(IngestError).get(record.get("class") or "", IngestError)
+    return cls(
+        record.get("what") or "unknown fault",
+        expected=record.get("expected") or "",
+        found=record.get("found") or "",
+        next_command=record.get("next_command") or "",
+        pipeline=record.get("pipeline"),
+        batch_id=record.get("batch_id"),
+    )
+
+
+# ----------
+# Exit codes of the job and of the command line: scripts can tell "again later" from "somebody must act".
+#
+# The numbers are those of sysexits.h, where they fit.
+
+OK = 0
+UNEXPECTED = 1
+USAGE = 2
+#: An audit found that an invariant does not hold (EX_DATAERR).
+AUDIT_FOUND = 65
+#: The same command may succeed later (EX_TEMPFAIL).
+RETRY_LATER = 75
+#: The same command cannot succeed until somebody acts (EX_CONFIG).
+STOP_AND_CALL = 78
+
+
+def exit_code(error: IngestError) -> int:
+    """Gives the exit code of an error's family."""
+    if isinstance(error, RetryLater | Busy | Fenced):
+        return RETRY_LATER
+    return STOP_AND_CALL if isinstance(error, StopAndCall) else UNEXPECTED

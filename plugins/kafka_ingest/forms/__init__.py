@@ -1,0 +1,1 @@
+"""What a person asks for, in Airflow and on the command line: fields, checks, requests."""

@@ -1,1 +1,0 @@
-"""Airflow connections as values for the adapters."""

@@ -1,0 +1,1 @@
+"""Everything that knows Kafka on the planning side: settings, refusals, offsets, topics."""

@@ -1,0 +1,504 @@
+"""Kafka's clients: settings, what a listener speaks, what a refusal means."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
+from kafka_ingest.secrets import scrubbed, secret_values
+from kafka_ingest.settings import IsolationLevel
+
+# ----------
+# What a listener speaks, and why its certificate is refused: asked of it directly, after librdkafka has failed.
+#
+# librdkafka (2.16) says "certificate verify failed" for a foreign authority, an expired certificate and another host
+# name alike, and nothing at all where a client without TLS or login meets a listener that wants them.
+
+_SECONDS = 3.0
+# SaslHandshake, version 1, of a client without a name, for a mechanism that nobody has: no login is tried. A listener
+# with logins answers UNSUPPORTED_SASL_MECHANISM, one without ILLEGAL_SASL_STATE (Kafka 4.2, protocol guide).
+_MECHANISM = b"NONE"
+_REQUEST = struct.pack(">hhihh", 17, 1, 1, -1, len(_MECHANISM)) + _MECHANISM
+_WITH_LOGIN, _WITHOUT_LOGIN = 33, 34
+
+
+def listener_protocols(address: str) -> frozenset[str]:
+    """Return the values of ``security.protocol`` that fit a listener (``host:port``); none where it does not tell."""
+    for tls in (True, False):
+        try:
+            with _connect(address) as plain, _wrapped(plain, address, tls=tls) as connection:
+                return _protocols(_login_answer(connection), tls=tls)
+        except (OSError, ValueError):
+            continue
+    return frozenset()
+
+
+def certificate_fault(address: str, config: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
+    """Return why Python's TLS refuses the broker's certificate under the same settings; ``None`` where it does not."""
+    try:
+        context = ssl.create_default_context(
+            cafile=config.get("ssl.ca.location") or None, cadata=config.get("ssl.ca.pem") or None
+        )
+        context.check_hostname = config.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        with _connect(address) as plain, context.wrap_socket(plain, server_hostname=_host(address)):
+            return None
+    except ssl.SSLCertVerificationError as error:
+        return error
+    except (OSError, ValueError):
+        return None
+
+
+def _connect(address: str) -> socket.socket:
+    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout=_SECONDS)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _wrapped(plain: socket.socket, address: str, *, tls: bool) -> socket.socket:
+    if not tls:
+        return plain
+    context = ssl.create_default_context()
+    context.check_hostname = False  # nothing is trusted or told: the question is only whether it speaks TLS
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname=_host(address))
+
+
+def _login_answer(connection: socket.socket) -> int | None:
+    """Return the error code of a SaslHandshake; ``None`` where the peer speaks otherwise or not at all."""
+    try:
+        connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
+        answer = b""
+        while len(answer) < 10 and (received := connection.recv(1_024)):
+            answer += received
+    except OSError:
+        return None
+    return int(struct.unpack(">h", answer[8:10])[0]) if len(answer) >= 10 else None
+
+
+def _protocols(answer: int | None, *, tls: bool) -> frozenset[str]:
+    with_login, without = ("SASL_SSL", "SSL") if tls else ("SASL_PLAINTEXT", "PLAINTEXT")
+    if answer == _WITH_LOGIN:
+        return frozenset({with_login})
+    if answer == _WITHOUT_LOGIN:
+        return frozenset({without})
+    # A listener that wants a client certificate ends the connection here; one that only accepts it may be anything.
+    return frozenset({with_login, without}) if tls else frozenset()
+
+
+# ----------
+# What librdkafka's errors mean for us, in one place.
+#
+# librdkafka reports a refused login or a broken certificate only as an event while the client is polled; the call that
+# needed the broker just times out. :class:`ClientEvents` collects those events, so that the error that is raised in the
+# end can say what the broker said.
+
+#: Key of the Airflow connection's id among a client's settings, which travel to the job with it; not librdkafka's.
+CONNECTION = "kafka_ingest.connection"
+
+#: The broker refuses this client, whatever the network does.
+REFUSALS = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError._FATAL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+#: So many refusals are taken as final before the time-out. A single one can be a broker that is starting.
+FINAL_REFUSALS = 3
+#: A load balancer before a starting broker, or a broker that has not loaded its certificates yet, refuses for some
+#: seconds: half of a plan's time-out (30 s). A refusal that is an answer to a login needs no such patience.
+PATIENCE_SECONDS = 15.0
+#: After so long without an answer the listener itself is asked what it speaks; an election takes less.
+SILENCE_SECONDS = 5.0
+
+#: An answer by Kafka itself, which was up and understood the login.
+_ANSWER = re.compile(r"SASL authentication error|Unsupported SASL mechanism|not valid in current SASL state")
+_BROKER_CERTIFICATE = re.compile(r"certificate verify failed")
+#: TLS alerts about the client's certificate (RFC 8446, 6.2), which librdkafka reports as a lost connection.
+_CLIENT_CERTIFICATE = re.compile(r"SSL alert number (?:4[2-6]|48|116)\b")
+_ADDRESS = re.compile(r"(?:^|//)((?:\[[^]]+\]|[^/:\s]+):\d+)/")
+
+
+class OncePerMinute(logging.Filter):
+    """Lets a line pass once a minute: librdkafka repeats a failed connection several times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Compares lines without their numbers (durations, ports, client numbers)."""
+        line = re.sub(r"\d+", "", record.getMessage())
+        now = time.monotonic()
+        if now - self._passed.get(line, float("-inf")) < 60:
+            return False
+        self._passed[line] = now
+        return True
+
+
+#: librdkafka's own log goes where Python's logging sends it, not to stderr.
+LIBRDKAFKA_LOG = logging.getLogger("kafka_ingest.librdkafka")
+LIBRDKAFKA_LOG.addFilter(OncePerMinute())
+
+
+class ClientEvents:
+    """Collects what ``error_cb`` tells of one client, until something succeeds.
+
+    Args:
+        config: The client's settings, as ``kafka_config.client_config`` gives them.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self.refusals: list[str] = []
+        self.last_words = ""
+        self._config = config
+        self._since: float | None = None
+        self._is_refused_now = False
+        self._mismatch = ""
+        self._has_asked = False
+
+    def __call__(self, error: KafkaError) -> None:
+        """Takes one event; used as ``error_cb``."""
+        self._since = self._since or time.monotonic()
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # says less than what led to it
+            return
+        words = error.str()
+        self._is_refused_now = error.code() in REFUSALS or error.fatal() or _is_about_certificates(words)
+        if self._is_refused_now:
+            self.refusals.append(words)
+        self.last_words = words
+
+    @property
+    def refused_for_good(self) -> bool:
+        """Whether waiting longer is pointless."""
+        seconds = 0.0 if self._since is None else time.monotonic() - self._since
+        if seconds > SILENCE_SECONDS and self._has_other_protocol():
+            return True
+        if len(self.refusals) < FINAL_REFUSALS:
+            return False
+        return seconds > PATIENCE_SECONDS or _ANSWER.search(self.refusals[-1]) is not None
+
+    def forget(self) -> None:
+        """Forgets what was collected: a broker has answered."""
+        self.refusals.clear()
+        self.last_words = ""
+        self._since = None
+        self._is_refused_now = self._has_asked = False
+
+    def unavailable(self, *, tried: str, seconds: float) -> IngestError:
+        """Gives the error for a broker that has not answered: refused, or just not there."""
+        bootstrap, connection = self._config.get("bootstrap.servers", ""), connection_of(self._config)
+        if self._has_other_protocol():
+            return ConfigError(
+                f"Kafka at {bootstrap} does not speak as {connection} does ({tried})",
+                expected=f"security.protocol: {self._mismatch}, which the listener speaks",
+                found=f"security.protocol: {self._protocol}",
+                next_command=f"correct security.protocol, or the port in bootstrap.servers: {look_at(self._config)}",
+            )
+        # What came last counts: a broker that refused while it went down is down.
+        if self._is_refused_now or self.refused_for_good:
+            found, remedy = _explained(self.refusals[-1], self._config)
+            return ConfigError(
+                f"Kafka at {bootstrap} refuses the client of {connection} ({tried})",
+                expected="a login, certificates and rights that both sides accept",
+                found=found,
+                next_command=f"{remedy}: {look_at(self._config)}",
+            )
+        return BrokerUnavailable(
+            f"Kafka at {bootstrap} does not answer ({tried})",
+            expected=f"an answer within {seconds:g} s",
+            found=self.last_words or "none",
+            next_command=f"check that the broker runs, that bootstrap.servers of {connection} can be reached from this "
+            "machine, and that security.protocol fits that listener; the task tries again",
+        )
+
+    @property
+    def _protocol(self) -> str:
+        return self._config.get("security.protocol", "plaintext").upper()
+
+    def _has_other_protocol(self) -> bool:
+        """Whether a bootstrap listener says that it speaks another protocol; asked once."""
+        if not self._has_asked and not self.refusals:
+            self._has_asked = True
+            first = self._config.get("bootstrap.servers", "").split(",")[0].strip().rpartition("://")[2]
+            spoken = listener_protocols(first)
+            self._mismatch = " or ".join(sorted(spoken)) if spoken and self._protocol not in spoken else ""
+        return bool(self._mismatch)
+
+
+def connection_of(config: Mapping[str, str]) -> str:
+    """Return the name of the connection that the settings are from, for a message."""
+    return f"the Airflow connection {config.get(CONNECTION) or 'of type kafka'}"
+
+
+def look_at(config: Mapping[str, str]) -> str:
+    """Return what to edit, and the command that then looks at the connection."""
+    return f'edit the extra of {connection_of(config)}, then run "python -m kafka_ingest preflight PIPELINE"'
+
+
+def client_fault(error: KafkaException, config: Mapping[str, str]) -> ConfigError:
+    """Return the error for settings of which librdkafka makes no client on this machine, as without a file."""
+    return ConfigError(
+        f"The settings of {connection_of(config)} make no Kafka client on {socket.gethostname()}",
+        expected="settings that librdkafka takes, and their files on every machine that reads",
+        found=scrubbed(error.args[0].str(), secret_values(config)),
+        next_command=look_at(config),
+    )
+
+
+def _is_about_certificates(words: str) -> bool:
+    return bool(_BROKER_CERTIFICATE.search(words) or _CLIENT_CERTIFICATE.search(words))
+
+
+def _explained(words: str, config: Mapping[str, str]) -> tuple[str, str]:
+    """Return what was found, and the settings that mend it."""
+    if _BROKER_CERTIFICATE.search(words):
+        return _broker_certificate(words, config)
+    if _CLIENT_CERTIFICATE.search(words):
+        return words, (
+            "set ssl.certificate.location and ssl.key.location (or ssl.certificate.pem and ssl.key.pem) to a client "
+            "certificate that the broker trusts"
+        )
+    if "Unsupported SASL mechanism" in words:
+        return words, "set sasl.mechanism to one that the broker supports"
+    if "not valid in current SASL state" in words:
+        return words, "set security.protocol to PLAINTEXT or SSL: this listener takes no login"
+    if "SASL" in words:
+        return words, "correct sasl.username and sasl.password"
+    return words, "correct security.protocol, sasl.* and ssl.*"
+
+
+def _broker_certificate(words: str, config: Mapping[str, str]) -> tuple[str, str]:
+    address = _ADDRESS.search(words)
+    fault = certificate_fault(address[1], config) if address else None
+    if fault is None:
+        return words, (
+            "set ssl.ca.location (or ssl.ca.pem) to the authority of the broker's certificate, unless it has expired "
+            "or is for another host name"
+        )
+    found = f"{words}; the certificate: {fault.verify_message}"
+    if "expired" in fault.verify_message:
+        return found, "renew the broker's certificate; no setting mends it"
+    if "mismatch" in fault.verify_message:
+        return found, (
+            "name the broker in bootstrap.servers as its certificate does (advertised.listeners, too), or set "
+            "ssl.endpoint.identification.algorithm to none"
+        )
+    return found, "set ssl.ca.location (or ssl.ca.pem) to the authority that signed the broker's certificate"
+
+
+def is_truncation(error: KafkaError) -> bool:
+    """Tells a truncated log from an expired offset: librdkafka gives both as ``_AUTO_OFFSET_RESET``.
+
+    The reason is only in the text, which ends with the text of the inner code (``rd_kafka_offset_reset`` in
+    rdkafka_offset.c, 2.16); that text is asked of the library instead of being written here.
+    """
+    inner = KafkaError(KafkaError._LOG_TRUNCATION).str()
+    return error.code() == KafkaError._LOG_TRUNCATION or inner in error.str()
+
+
+# ----------
+# The librdkafka settings of a pipeline: what its Airflow connection says, plus what the protocol fixes.
+#
+# Planner and reader get the same settings, so that both mean the same records by "readable". Settings on which
+# exactly-once rests are not the connection's. One that other consumers share may hold them: they are left out with a
+# note. Another isolation level is refused: its owner means other records. Every fault is told at once.
+# Reference of all keys: CONFIGURATION.md of librdkafka (2.16).
+
+#: What the protocol fixes, beside the isolation level. The prefetch limit bounds a task's memory: 16 MB is about half a
+#: second of reading at full speed, and one more fetch response of at most 50 MB can be under way.
+FIXED: Mapping[str, str] = {
+    "enable.auto.commit": "false",  # the position lives in the ledger, in the transaction of the rows
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",  # an offset that is gone is a loss to report, never a jump
+    "enable.partition.eof": "true",  # ends a range whose tail holds no readable record
+    "allow.auto.create.topics": "false",
+    "statistics.interval.ms": "1000",  # a moving fetch position is progress, also inside an aborted transaction
+    "queued.max.messages.kbytes": "16384",
+}
+
+#: Better defaults than librdkafka's for reading what is already there; a connection may set others.
+DEFAULTS: Mapping[str, str] = {
+    "check.crcs": "true",  # a damaged batch is an error instead of wrong rows; no slowdown was measurable
+    # All that is read is there already: only the fetch after a partition's last record waits, and with it the event
+    # that ends the range. 80 partitions of 1,000 records took 110 ms each with 50, 10 with 1 (librdkafka's own is 500).
+    "fetch.wait.max.ms": "1",
+    "fetch.queue.backoff.ms": "20",  # after the prefetch limit; 1000 (librdkafka's) read 79 k records/s, 20: 375 k
+    "group.id": "kafka-ingest-unused",  # librdkafka wants one; no group is joined and nothing is committed to it
+}
+
+#: Keys that name Python functions in Airflow's Kafka provider; they cannot travel to a Spark executor.
+CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "oauth_cb", "on_commit", "logger"})
+
+#: Keys above that an admin client does not know; it would log a warning about each.
+CONSUMER_ONLY = frozenset({*FIXED, *DEFAULTS, "isolation.level"} - {"statistics.interval.ms"})
+
+#: Settings of a consumer in a group, which no client here is: some of them exclude each other, or ours.
+GROUP_ONLY = frozenset(
+    {
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "auto.commit.interval.ms",
+        "partition.assignment.strategy",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+    }
+)
+
+#: Other names that librdkafka accepts for keys above.
+ALIASES: Mapping[str, str] = {
+    "auto.commit.enable": "enable.auto.commit",
+    "metadata.broker.list": "bootstrap.servers",
+}
+
+_QUOTED = re.compile(r'"([a-z][a-z0-9._]*)"')
+_JAVA_KEYS = ("sasl.jaas", "ssl.keystore", "ssl.truststore")
+_LOG = logging.getLogger(__name__)
+_SILENT = logging.getLogger("kafka_ingest.kafka_config")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def client_config(
+    extra: Mapping[str, object], isolation_level: IsolationLevel, *, client_id: str, connection: str = ""
+) -> dict[str, str]:
+    """Merges the settings of a Kafka connection with what the protocol fixes.
+
+    Args:
+        extra: The extra of Airflow's ``kafka`` connection: librdkafka settings.
+        isolation_level: The pipeline's isolation level.
+        client_id: Name that brokers see in their logs and quotas, unless the connection gives one.
+        connection: Id of the Airflow connection, which messages name.
+
+    Returns:
+        A complete librdkafka configuration, with secrets and the connection's id: for ``KafkaLog`` and
+        ``KafkaRangeReader``.
+
+    Raises:
+        ConfigError: The connection lacks ``bootstrap.servers``, asks for another isolation level, names callbacks, or
+            has keys or values that librdkafka refuses. Lists every fault; shows no secret.
+    """
+    given = {ALIASES.get(key, key): _text(value) for key, value in extra.items() if value is not None}
+    fixed = {**FIXED, "isolation.level": isolation_level.value}
+    ours = {CONNECTION: connection} if connection else {}
+    left_out = [key for key in given if key in GROUP_ONLY or given[key].lower() != FIXED.get(key, given[key].lower())]
+    usable = {key: value for key, value in given.items() if key not in {*CALLBACKS, *fixed, *GROUP_ONLY}}
+    merged = {**DEFAULTS, "client.id": client_id, **usable, **fixed}
+    faults = [*_own_faults(given, fixed), *_librdkafka_faults(_with_login(merged))]
+    if faults:
+        raise ConfigError(
+            f"{connection_of(ours)[0].upper()}{connection_of(ours)[1:]} cannot be used",
+            expected="librdkafka settings that leave to this package what exactly-once rests on",
+            found="\n    ".join(["", *faults]).rstrip(),
+            next_command=look_at(ours),
+        )
+    if left_out:
+        _note(connection_of(ours), ", ".join(sorted(left_out)))
+    return merged | ours
+
+
+def librdkafka_settings(config: Mapping[str, str]) -> dict[str, str]:
+    """Return what librdkafka is to know of :func:`client_config`'s settings."""
+    return {key: value for key, value in config.items() if key != CONNECTION}
+
+
+@cache  # once in a process: every client asks for the settings again
+def _note(connection: str, keys: str) -> None:
+    _LOG.info(
+        "Settings of %s that are left out, since this package joins no group and fixes the rest: %s", connection, keys
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _own_faults(given: Mapping[str, str], fixed: Mapping[str, str]) -> Iterator[str]:
+    if not given.get("bootstrap.servers", "").strip():
+        yield "bootstrap.servers: expected host:port of one or more brokers, found nothing"
+    for key, value in given.items():
+        if key in CALLBACKS:
+            yield f"{key}: expected nothing, found a Python callback, which cannot travel to a Spark executor"
+        elif key == "isolation.level" and value.strip().lower() != fixed[key]:
+            yield f"{key}: expected {fixed[key]}, as kafka.isolation_level of the pipeline file says; found {value}"
+    yield from (f"{key}: expected one beside sasl.mechanism, found nothing" for key in _missing_login(given))
+
+
+def _missing_login(config: Mapping[str, str]) -> list[str]:
+    protocol, mechanism = (
+        config.get("security.protocol", ""),
+        config.get("sasl.mechanism", config.get("sasl.mechanisms", "")),
+    )
+    has_password = mechanism.upper().startswith(("PLAIN", "SCRAM"))
+    if not protocol.upper().startswith("SASL") or not has_password:
+        return []
+    return [key for key in ("sasl.username", "sasl.password") if not config.get(key)]
+
+
+def _with_login(config: Mapping[str, str]) -> Mapping[str, str]:
+    """Fill in a missing login, which is told already: librdkafka's words blame the half that is there."""
+    return {**config, **dict.fromkeys(_missing_login(config), "?")}
+
+
+def _librdkafka_faults(config: Mapping[str, str]) -> list[str]:
+    """Lets librdkafka judge: it names one fault at a time, so the key it names is taken out and it is asked again."""
+    left = {key: value for key, value in config.items() if key != "bootstrap.servers"}  # without it no connection opens
+    faults: list[str] = []
+    while True:
+        try:
+            Consumer(left, logger=_SILENT).close()
+        except KafkaException as error:
+            words = error.args[0].str()
+            key = next(_named_keys(words, left), None)
+            if key in ("ssl.key.location", "ssl.key.pem") and _is_encrypted(config):
+                words = f"expected the password of the encrypted key, found another or none ({words})"
+                faults.append(_masked(f"ssl.key.password: {words}", config))
+            else:
+                faults.append(_masked(f"{key}: {words}" if key else words, config))
+            if key is None:
+                return faults
+            del left[key]
+        else:
+            return faults
+
+
+def _is_encrypted(config: Mapping[str, str]) -> bool:
+    try:
+        key = config.get("ssl.key.pem") or Path(config.get("ssl.key.location", "")).read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return False
+    return "ENCRYPTED" in key
+
+
+def _named_keys(words: str, config: Mapping[str, str]) -> Iterator[str]:
+    """Gives the keys that a refusal may be about, the likeliest first."""
+    yield from (name for name in _QUOTED.findall(words) if name in config)
+    if "Java" in words:  # a key of the Java client: the message names librdkafka's key instead
+        yield from (key for key in config if key.startswith(_JAVA_KEYS))
+    yield from (key for key in sorted(config, key=len, reverse=True) if key in words)
+
+
+def _masked(words: str, config: Mapping[str, str]) -> str:
+    return scrubbed(words, secret_values(config))

@@ -1,0 +1,332 @@
+"""What a task gets from Airflow: request, interval, connections, and what its failures become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pendulum
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    BaseHook,
+    mask_secret,
+)
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from kafka_ingest.connections import ConnectionValues, environment_variable
+from kafka_ingest.errors import Busy, BusyTooLong, ConfigError, IngestError, StopAndCall
+from kafka_ingest.forms.run import backfill_options, run_options
+from kafka_ingest.protocol.batch import Request, RunMode, RunOptions, TimeSpan
+from kafka_ingest.secrets import secret_values, spellings
+from kafka_ingest.settings import PipelineSettings, RunEnd, ScheduleSettings
+from kafka_ingest.times import to_record_time_ms
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection, Context
+    from airflow.sdk.types import DagRunProtocol
+
+
+# ----------
+# Airflow connections as plain values for the adapters; their secrets are registered for masking.
+#
+# Airflow masks passwords and values of keys that look sensitive, but not JAAS lines or PEM keys (seen on Airflow
+# 3.3.2), and not a password in the spelling that JSON or a URL gives it. So every secret is registered here, in every
+# spelling that a log line could show, before anyone else gets it.
+#
+# The fewer texts the better: Airflow compiles one pattern of all texts anew for each (``SecretsMasker.add_mask``,
+# 3.3.2). So a private key is registered whole; that its lines are hidden one by one is up to
+# ``core.secret_texts.scrubbed``.
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+_EXAMPLES = {
+    "kafka": """--conn-type kafka --conn-extra '{"bootstrap.servers": "HOST:9092"}'""",
+    "postgres": "--conn-type postgres --conn-host HOST --conn-login USER --conn-password ... --conn-schema DATABASE",
+    "spark": "--conn-type spark --conn-host 'local[*]'",
+}
+
+
+def kafka_connection(conn_id: str) -> ConnectionValues:
+    """Gives an Airflow connection of type ``kafka``, as the Kafka provider's hook looks it up; secrets are masked.
+
+    Raises:
+        ConfigError: There is no such connection.
+    """
+    # It imports confluent_kafka, which must not be loaded while DAGs are parsed.
+    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+
+    hook = KafkaBaseHook(kafka_config_id=conn_id)  # type: ignore[no-untyped-call]
+    return _values(hook, conn_id, "kafka")
+
+
+def postgres_connection(conn_id: str) -> ConnectionValues:
+    """Gives an Airflow connection of type ``postgres``; its secrets are masked.
+
+    Raises:
+        ConfigError: There is no such connection.
+    """
+    return _values(BaseHook(), conn_id, "postgres")
+
+
+def spark_connection(conn_id: str) -> ConnectionValues:
+    """Gives an Airflow connection of type ``spark`` for client mode.
+
+    Raises:
+        ConfigError: There is no such connection, or it asks for another deploy mode.
+    """
+    values = _values(BaseHook(), conn_id, "spark")
+    deploy_mode = values.extra.get("deploy-mode") or "client"
+    if deploy_mode != "client":
+        raise ConfigError(
+            f"Connection {conn_id} cannot be used",
+            expected="deploy-mode client: Spark refuses Python jobs in cluster mode on spark://",
+            found=f"deploy-mode {deploy_mode}",
+            next_command=f"take deploy-mode out of the extra of connection {conn_id}",
+        )
+    return values
+
+
+def _values(hook: BaseHook, conn_id: str, conn_type: str) -> ConnectionValues:
+    try:
+        connection = hook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"There is no Airflow connection {conn_id}",
+            expected=f"a connection of type {conn_type}",
+            next_command=(
+                f"airflow connections add {conn_id} {_EXAMPLES[conn_type]}, or set {environment_variable(conn_id)}"
+            ),
+        ) from None
+    values = _plain(connection)
+    if secrets := secrets_of(values):
+        # One call is one message to the task's supervisor.
+        mask_secret([*secrets])
+    return values
+
+
+def _plain(connection: Connection) -> ConnectionValues:
+    extra = connection.extra_dejson
+    if not isinstance(extra, Mapping):
+        raise ConfigError(
+            f"Connection {connection.conn_id} cannot be used",
+            expected="an extra that is a JSON object",
+            found=f"JSON of type {type(extra).__name__}",
+            next_command=f"airflow connections delete {connection.conn_id}, and add it again",
+        )
+    return ConnectionValues(
+        conn_id=connection.conn_id,
+        conn_type=connection.conn_type or "",
+        host=connection.host,
+        port=connection.port,
+        login=connection.login,
+        password=connection.password,
+        schema=connection.schema,
+        extra=extra,
+    )
+
+
+def secrets_of(values: ConnectionValues) -> list[str]:
+    """List the texts to mask: the secrets, the passwords in JAAS lines, and each in all its spellings."""
+    whole = [values.password or "", *secret_values(values.extra)]
+    parts = [part for secret in whole if secret for part in (secret, *_quoted(secret))]
+    return list(dict.fromkeys(spelling for part in parts for spelling in spellings(part)))
+
+
+def _quoted(secret: str) -> Iterator[str]:
+    """Give what stands in quotes: the password inside a JAAS line may be shown alone."""
+    yield from (re.sub(r"\\(.)", r"\1", quoted) for quoted in _QUOTED.findall(secret) if quoted)
+
+
+# ----------
+# Data intervals of a pipeline's schedule.
+
+
+def timetable_of(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None:
+    """Gives the timetable of a schedule; ``None`` for a pipeline that runs only when triggered.
+
+    With intervals, because a run for an hour should say which hour, also where what it reads is decided by offsets.
+    """
+    return CronDataIntervalTimetable(schedule.schedule, timezone=schedule.timezone) if schedule.schedule else None
+
+
+def last_ended_interval_end(schedule: ScheduleSettings, moment: datetime) -> datetime:
+    """Gives the end of the last interval that had ended at a moment; one that ends just then has.
+
+    Args:
+        schedule: With a cron expression or preset.
+        moment: With a time zone.
+    """
+    timetable = timetable_of(schedule)
+    if timetable is None:
+        raise ValueError("a pipeline without a schedule has no intervals")
+    return timetable.infer_manual_data_interval(run_after=pendulum.instance(moment)).end
+
+
+# ----------
+# Airflow's context becomes a request. Only what stays the same however often a task is tried counts.
+#
+# | run | asks for |
+# |---|---|
+# | scheduled, manual, asset-triggered, ... | a live batch; under ``end: interval`` up to the end of its data interval |
+# | with a form (manual) | what the form says |
+# | backfill | a reload of its data interval |
+
+#: Airflow's ``DagRunType``, whose value equals this text.
+_BACKFILL = "backfill"
+
+
+def request_of(context: Context) -> Request:
+    """Gives the request that a task instance stands for: DAG, run, task group and map index.
+
+    Dates are not part of it: a manual run of Airflow 3 has neither a logical date nor a data interval. Nor is the try
+    number: a retry or a cleared task asks for the batch that the run already has.
+    """
+    ti = context["ti"]
+    return Request(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_group=ti.task_id.rpartition(".")[0],
+        map_index=-1 if ti.map_index is None else ti.map_index,
+    )
+
+
+def planning_request_of(context: Context, pipeline: PipelineSettings, *, has_form: bool) -> Request:
+    """Gives the same request with what the run asks for, as planning needs it.
+
+    Nothing here looks at the clock: all comes from what Airflow stored when it made the run.
+
+    Args:
+        context: Airflow's.
+        pipeline: The pipeline.
+        has_form: Whether the run's conf is the form of ``core.run_form``; else it belongs to somebody else's DAG.
+
+    Raises:
+        ConfigError: Lists every fault of the form.
+    """
+    dag_run = context["dag_run"]
+    assert dag_run is not None  # noqa: S101 - a running task has a run
+    form = (dag_run.conf or {}) if has_form else {}
+    if dag_run.run_type == _BACKFILL:
+        options = backfill_options(form, _interval_of(dag_run, pipeline), pipeline=pipeline.pipeline)
+        return _asking(context, options, clear_number=dag_run.clear_number or 0)
+    return _asking(context, _form_options(form, dag_run, pipeline))
+
+
+def _asking(context: Context, options: RunOptions, *, clear_number: int = 0) -> Request:
+    return replace(request_of(context), parameters=options.to_parameters(), clear_number=clear_number)
+
+
+def _form_options(form: Mapping[str, Any], dag_run: DagRunProtocol, pipeline: PipelineSettings) -> RunOptions:
+    schedule = pipeline.schedule
+    options = run_options(form, zone=schedule.timezone, pipeline=pipeline.pipeline)
+    is_bounded = options.until_ms is not None or options.times is not None or options.offsets
+    if schedule.end is RunEnd.HEAD or options.mode is RunMode.RELOAD or is_bounded:
+        return options
+    end = dag_run.data_interval_end or last_ended_interval_end(schedule, dag_run.run_after)
+    return replace(options, until_ms=to_record_time_ms(end))
+
+
+def _interval_of(dag_run: DagRunProtocol, pipeline: PipelineSettings) -> TimeSpan:
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    if start is None or end is None or end <= start:
+        raise ConfigError(
+            "the backfill run has no data interval to reload",
+            expected="a DAG with a schedule that has intervals, such as a cron expression in the pipeline file",
+            found=f"data interval {start} to {end}",
+            next_command="trigger a run with mode: reload and a span instead",
+            pipeline=pipeline.pipeline,
+        )
+    return TimeSpan(to_record_time_ms(start), to_record_time_ms(end))
+
+
+# ----------
+# How long a task waits for a pipeline that another run holds.
+
+
+@contextmanager
+def patience(context: Context, timeout_seconds: int) -> Iterator[None]:
+    """Lets ``Busy`` pass for so long, counted from the first time that this try was postponed.
+
+    Airflow keeps that time: it does not change while a task is rescheduled again and again, and begins anew with a
+    retry or a clear (as for sensors in mode ``reschedule``, ``airflow/sdk/bases/sensor.py``, Airflow 3.3.2).
+
+    Raises:
+        Busy: There is time left.
+        BusyTooLong: There is none; names the holder.
+    """
+    try:
+        yield
+    except Busy as busy:
+        waiting_since = context["ti"].get_first_reschedule_date(context)
+        if waiting_since is None or datetime.now(UTC) - waiting_since < timedelta(seconds=timeout_seconds):
+            raise
+        raise BusyTooLong(
+            f"another request has held the pipeline for {timeout_seconds} seconds of waiting",
+            expected="a free pipeline within airflow.busy_timeout_seconds of the pipeline file",
+            found=busy.found,
+            next_command="wait for the holder or stop its run, then clear this task; nothing was planned or lost",
+            pipeline=busy.pipeline,
+            batch_id=busy.batch_id,
+        ) from None
+
+
+# ----------
+# The one place that says what an error means to Airflow.
+#
+# | family        | Airflow                                                  |
+# |---------------|----------------------------------------------------------|
+# | `RetryLater`  | the task fails and is retried                            |
+# | `Fenced`      | the same: the retry finds the batch as the newer claim left it |
+# | `Busy`        | the task is asked again later and uses up no retry       |
+# | `StopAndCall` | the task fails at once, without retries                  |
+#
+# Anything else is a fault of this package or of its environment: it keeps its stack trace, and Airflow retries.
+
+# Airflow 3.1 has it only here; the others moved to the SDK and are deprecated here since 3.2.
+
+
+#: A held pipeline is asked again after this long: half of the time after which a silent holder loses its hold.
+BUSY_DELAY = timedelta(seconds=30)
+_ASKED_AGAIN = f"\n  This task asks again by itself, every {BUSY_DELAY.seconds} seconds, without using up a retry."
+
+
+class TaskLog(Protocol):
+    """What the operators need of a task's logger."""
+
+    def info(self, event: Any, /, *args: Any) -> Any:
+        """Logs for information."""
+
+    def warning(self, event: Any, /, *args: Any) -> Any:
+        """Logs what somebody should look at."""
+
+
+def airflow_exception(error: IngestError, now: datetime) -> Exception:
+    """Gives the exception that makes Airflow do what the error's family says; its text is the error's message."""
+    if isinstance(error, Busy):
+        return AirflowRescheduleException(now + BUSY_DELAY)  # type: ignore[no-untyped-call]
+    if isinstance(error, StopAndCall):
+        return AirflowFailException(str(error))
+    return AirflowException(str(error))
+
+
+@contextmanager
+def airflow_outcome(log: TaskLog) -> Iterator[None]:
+    """Turn the package's errors into Airflow's outcomes.
+
+    The cause is left out of what is raised: an expected fault tells what to do, not where in the code it was noticed.
+    Airflow logs the message of what is raised (``_run_task_and_map_outcome`` in
+    ``airflow/sdk/execution_time/task_runner.py``, 3.3.2), so it is logged here only where Airflow does not: ``Busy``.
+    """
+    try:
+        yield
+    except IngestError as error:
+        if isinstance(error, Busy):
+            log.info("%s%s", error, _ASKED_AGAIN)
+        raise airflow_exception(error, datetime.now(UTC)) from None

@@ -1,0 +1,425 @@
+"""The DAGs: pipelines, housekeeping, administration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+from airflow.sdk import DAG, Param, TaskGroup
+
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.forms.run import DEFAULTS, LABELS
+from kafka_ingest.forms.values import GREATEST_NUMBER
+from kafka_ingest.operators.administration import AdministrationOperator, administration_params
+from kafka_ingest.operators.context import timetable_of
+from kafka_ingest.operators.tasks import (
+    AuditBatchOperator,
+    FollowUpOperator,
+    HousekeepingOperator,
+    LoadBatchOperator,
+    PlanBatchOperator,
+    ReportLeftOutOperator,
+)
+from kafka_ingest.pipeline_files.files import PipelineCatalog
+from kafka_ingest.protocol.accounting import limit_texts
+from kafka_ingest.protocol.batch import RunMode
+from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
+from kafka_ingest.protocol.staging import written_columns
+from kafka_ingest.settings import (
+    FirstRun,
+    FirstRunKind,
+    PartitionFaultPolicy,
+    PipelineSettings,
+    RunEnd,
+    ScheduleSettings,
+)
+
+# ----------
+# The form that Airflow shows when somebody triggers a pipeline's DAG: the keys of ``core.run_form``.
+#
+# The schema keeps the kinds of values apart, so that Airflow shows the right field for each. What the keys say about
+# each other, and times, are checked by ``core.run_form`` in plan_batch, with every fault in one message.
+#
+# Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) marks a field as required, and shows it in red while it is
+# empty, when its type does not allow null: so every type does that has not a value from the start.
+
+
+def run_params(zone: str) -> dict[str, Param]:
+    """Gives the form; its defaults are a plain live run, which is what the schedule does.
+
+    Args:
+        zone: IANA time zone of times without an offset.
+    """
+    return {
+        "mode": Param(
+            DEFAULTS["mode"],
+            title=LABELS["mode"],
+            type="string",
+            enum=[mode.value for mode in RunMode],
+            values_display={
+                RunMode.LIVE.value: "live: go on from the committed offsets",
+                RunMode.RELOAD.value: "reload: read a span again and replace its rows",
+                RunMode.PLAN_ONLY.value: "plan only: show what would be read, write nothing",
+            },
+            description_md="`live` is what scheduled runs do. `reload` reads a span of times or offsets again and "
+            "replaces its rows in one transaction; what lies above the committed offsets is loaded, too, and moves "
+            "them. `plan_only` logs what a live run would read, or a reload where a span is given.",
+        ),
+        "from": Param(
+            DEFAULTS["from"],
+            title=LABELS["from"],
+            type=["null", "string"],
+            description_md=f"Reload: first record time of the span, such as `2026-01-31T13:00:00Z`. {_zone(zone)}",
+        ),
+        "to": Param(
+            DEFAULTS["to"],
+            title=LABELS["to"],
+            type=["null", "string"],
+            description_md="Reload: the span ends before the first record at or after this time; empty: at the end of "
+            f"the log. Live: the run ends there. {_zone(zone)}",
+        ),
+        "offsets": Param(
+            DEFAULTS["offsets"],
+            title=LABELS["offsets"],
+            type=["null", "string"],
+            format="multiline",
+            description_md="Reload, instead of times: one line a partition, `topic partition start end`; `end` is the "
+            "first offset after the span, without it the span goes to the end of the log. Other partitions are left "
+            "alone.",
+        ),
+        "limit": Param(
+            DEFAULTS["limit"],
+            title=LABELS["limit"],
+            type=["null", "integer"],
+            minimum=1,
+            maximum=GREATEST_NUMBER,
+            description_md="Live: read at most so many offsets, instead of the pipeline's limit. No run follows by "
+            "itself.",
+        ),
+        "reload_what_is_left": Param(
+            DEFAULTS["reload_what_is_left"],
+            title=LABELS["reload_what_is_left"],
+            type=["null", "boolean"],
+            description_md="Go on where Kafka no longer holds all of what is read again, in a reload or after a reset "
+            "backwards. **Rows of records that compaction took are deleted**; without it such a run stops with the "
+            "table untouched.",
+        ),
+        "replace_resolved": Param(
+            DEFAULTS["replace_resolved"],
+            title=LABELS["replace_resolved"],
+            type=["null", "boolean"],
+            description_md="Where offsets are read again: replace dead letters that are marked as resolved, and their "
+            "rows, too.",
+        ),
+        "reason": Param(
+            DEFAULTS["reason"],
+            title=LABELS["reason"],
+            type=["null", "string"],
+            description_md="Why. Required for a reload; stored with the batch.",
+        ),
+    }
+
+
+def _zone(zone: str) -> str:
+    return f"Without an offset from UTC it is a time in {zone}."
+
+
+# ----------
+# The page that Airflow shows for a pipeline's DAG: what it loads, and what the buttons do.
+
+_BUTTONS = """\
+### What the buttons do
+| you do | what happens |
+|---|---|
+| **Trigger** | a run reads on from the committed offsets; the form can limit it, reload a span, or only show the plan |
+| **Clear** a task or a run | the run's batch is loaded if it was not; a committed batch stays as it is |
+| **Backfill** | each run reloads its interval: what was loaded is replaced, what was not is loaded, never a gap |
+| **Clear** a backfill run | its interval is reloaded once more |
+| **Mark success** of `load_batch` | loads nothing; `audit_batch` fails, and the next run reads the same offsets |
+| **Mark failed**, or kill | the Spark job is stopped; a batch that it commits first counts |
+| two runs at once | the second waits, without using up retries, until the first has ended or given no sign of life; \
+after {busy_timeout_seconds} seconds it fails and names the first |
+| delete a run | the ledger keeps its batch; the next run goes on at the committed offsets |
+
+Where it stands: `python -m kafka_ingest status {pipeline}`. More about the buttons: `docs/operating.md`. Faults and
+what to do: `docs/runbook.md`.
+"""
+
+
+def pipeline_doc(pipeline: PipelineSettings) -> str:
+    """Gives the DAG's documentation as Markdown, made from the settings alone."""
+    batch = pipeline.batch
+    columns = "\n".join(
+        f"| `{c.name}` | {c.type} | {'required' if c.is_not_null else ''} |" for c in written_columns(batch)
+    )
+    parts = [
+        pipeline.schedule.description,
+        f"Kafka into PostgreSQL, exactly once, in batches of at most {pipeline.plan.limit.total_offsets:,} offsets.",
+        _facts(pipeline),
+        f"### Columns of `{batch.target}`\n| column | type | |\n|---|---|---|\n{columns}",
+        _BUTTONS.format(pipeline=pipeline.pipeline, busy_timeout_seconds=pipeline.schedule.busy_timeout_seconds),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _facts(pipeline: PipelineSettings) -> str:
+    batch, plan = pipeline.batch, pipeline.plan
+    topics = f"all that match `{plan.topics.pattern}`" if plan.topics.pattern else ", ".join(plan.topics.names)
+    facts = {
+        "topics": topics,
+        "from": f"connection `{batch.kafka_connection}`, {batch.isolation_level.value}",
+        "into": f"`{batch.target}`, connection `{batch.target_connection}`",
+        "value": batch.value.format.value,
+        "null values (tombstones)": batch.tombstones.value,
+        "first run": _first_run(plan.first_run),
+        "a run ends at": _ENDS[pipeline.schedule.end],
+        "a partition with a fault": _FAULTS[plan.on_partition_fault],
+        "a record that does not fit": (
+            "becomes a dead letter, in the table `kafka_ingest.dead_letter`; the run stays green, and the log of "
+            "`load_batch` warns with counts, reasons and first offsets"
+        ),
+        "a batch stops at more than": ", or ".join(limit_texts(batch.dead_letters)),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in facts.items())])
+
+
+_ENDS = {
+    RunEnd.HEAD: "the end of the log",
+    RunEnd.INTERVAL: "the first record at or after the end of its data interval",
+}
+
+_FAULTS = {
+    PartitionFaultPolicy.STOP: "stops the whole run before anything is read",
+    PartitionFaultPolicy.LEAVE_OUT: "is left out: the others are loaded, and the run ends red",
+}
+
+
+def _first_run(first_run: FirstRun) -> str:
+    if first_run.kind is FirstRunKind.TIMESTAMP and first_run.timestamp_ms is not None:
+        return f"from {datetime.fromtimestamp(first_run.timestamp_ms / 1000, UTC).isoformat()} on"
+    return {
+        FirstRunKind.EARLIEST: "from the log start",
+        FirstRunKind.LATEST: "from the end of the log on",
+    }.get(first_run.kind, "from the offsets in the file")
+
+
+# ----------
+# Plan, load and audit as tasks: for the DAG of a pipeline file, and as a group inside anybody's DAG.
+
+
+def kafka_to_postgres(pipeline: PipelineSettings, *, group_id: str = "kafka_to_postgres") -> TaskGroup:
+    """Puts plan_batch, load_batch and audit_batch into the DAG that is being built, as a task group.
+
+    The guarantees are those of a pipeline's own DAG: a run of the DAG has one batch for each group (and map index), and
+    retries and clears ask for the same one. The group's tasks are owned, retried and stopped as the pipeline file says.
+    The run's conf belongs to the DAG and is not looked at, and no follow-up run is started.
+
+    Args:
+        pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+        group_id: Prefix of the task ids; part of the request. A renamed group asks for batches of its own.
+    """
+    # Its converter hides the type of default_args from mypy (attrs.field in airflow/sdk/definitions/taskgroup.py).
+    with TaskGroup(group_id, default_args=task_defaults(pipeline.schedule)) as group:  # type: ignore[arg-type]
+        add_batch_tasks(pipeline, has_form=False)
+    return group
+
+
+def task_defaults(schedule: ScheduleSettings) -> dict[str, Any]:
+    """Gives what the pipeline file says about each task, as Airflow's ``default_args``."""
+    return {
+        "owner": schedule.owner,
+        "retries": schedule.retries,
+        "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
+        "execution_timeout": timedelta(seconds=schedule.execution_timeout_seconds),
+    }
+
+
+def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatchOperator:
+    """Adds the tasks of one batch to the DAG or group that is being built; gives the one that announces the batch.
+
+    Args:
+        pipeline: The pipeline.
+        has_form: Whether the run's conf is the form of ``core.run_form``.
+    """
+    plan = PlanBatchOperator(task_id="plan_batch", pipeline=pipeline, has_form=has_form)
+    load = LoadBatchOperator(task_id="load_batch", pipeline=pipeline, has_form=has_form)
+    audit = AuditBatchOperator(task_id="audit_batch", pipeline=pipeline)
+    plan >> load >> audit
+    if pipeline.plan.on_partition_fault is PartitionFaultPolicy.LEAVE_OUT:
+        audit >> ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline)
+    return audit
+
+
+# ----------
+# One pipeline becomes one DAG: plan_batch, load_batch, audit_batch, and what follows.
+
+#: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
+DAG_ID_PREFIX = "kafka_to_postgres__"
+
+
+def dag_id_of(pipeline: str) -> str:
+    """Gives the DAG id of a pipeline."""
+    return DAG_ID_PREFIX + pipeline
+
+
+def pipeline_of(dag_id: str) -> str:
+    """Gives the pipeline of a DAG id."""
+    return dag_id.removeprefix(DAG_ID_PREFIX)
+
+
+def pipeline_dag(pipeline: PipelineSettings) -> DAG:
+    """Builds the DAG of a pipeline. No connection is looked up and nothing is asked over the network.
+
+    One run is active at a time, because a queue is easier to look at; nothing depends on it.
+    """
+    schedule = pipeline.schedule
+    with DAG(
+        dag_id=dag_id_of(pipeline.pipeline),
+        description=schedule.description or f"Load Kafka into {pipeline.batch.target}, exactly once",
+        doc_md=pipeline_doc(pipeline),
+        schedule=timetable_of(schedule),
+        start_date=pendulum.parse(schedule.start_date, tz=schedule.timezone),  # type: ignore[arg-type]
+        catchup=schedule.catchup,
+        max_active_runs=1,
+        tags=["kafka-ingest", *schedule.tags],
+        params=run_params(schedule.timezone),
+        default_args=task_defaults(schedule),
+    ) as dag:
+        audit = add_batch_tasks(pipeline, has_form=True)
+        if schedule.follow_up:
+            audit >> FollowUpOperator(task_id="follow_up", pipeline=pipeline)
+    return dag
+
+
+# ----------
+# The DAG ``kafka_ingest_housekeeping``: once a day, one task for each target database.
+
+#: ``off`` takes the DAG away, for deployments that run the command instead.
+SWITCH = "KAFKA_INGEST_HOUSEKEEPING"
+
+_HOUSEKEEPING_DOC = """\
+Tidies the target database of every pipeline, once a day. It stands in nobody's way: what is in use is left, named in
+the task's log, and done by a later run. Running it again, at any moment, is harmless.
+
+- **Staging tables** are dropped whose batch is no longer planned, or whose claim was fenced by a newer one. Those of a
+  live claim stay.
+- **Details of the ledger** are deleted: the ranges of superseded batches older than `older_than_days`. Batches,
+  published ranges, positions, position changes and dead letters stay for good.
+- **BRIN indexes** of the target tables are summarised.
+
+It runs from the day of its installation on: it is not paused when Airflow first sees it. Who runs the command instead
+sets the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
+
+Trigger it with `dry_run` to see what it would do. The same without Airflow: `python -m kafka_ingest housekeeping`.
+"""
+
+
+def is_switched_on(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether there is to be a DAG: unless :data:`SWITCH` says ``off``.
+
+    Raises:
+        ConfigError: It says something else than ``on`` or ``off``.
+    """
+    value = environment.get(SWITCH, "on").strip().lower() or "on"
+    if value not in ("on", "off"):
+        raise ConfigError(
+            f"the environment variable {SWITCH} has a value that says nothing",
+            expected="on or off",
+            found=value,
+            next_command=f"set {SWITCH} to on or off where Airflow parses DAGs",
+        )
+    return value == "on"
+
+
+def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
+    """Builds the DAG. No connection is looked up and nothing is asked over the network.
+
+    Args:
+        catalog: All pipelines; without any, a run of the DAG has nothing to do.
+    """
+    connections = sorted({pipeline.batch.target_connection for pipeline in catalog.pipelines})
+    with DAG(
+        dag_id="kafka_ingest_housekeeping",
+        description="Drop leftover staging tables, delete old details of the ledger, summarise BRIN indexes",
+        doc_md=_HOUSEKEEPING_DOC,
+        schedule="@daily",
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        # Airflow's default (``core.dags_are_paused_at_creation``) is paused, and nobody misses what was never there.
+        is_paused_upon_creation=False,
+        tags=["kafka-ingest"],
+        params={
+            "older_than_days": Param(
+                OLDER_THAN_DAYS,
+                type="integer",
+                minimum=0,
+                maximum=MOST_DAYS,
+                description="Age from which the ranges of superseded batches are deleted.",
+            ),
+            "dry_run": Param(False, type="boolean", description="Say what would be done; change nothing."),
+        },
+        default_args={
+            "owner": "data-platform",
+            "retries": 2,
+            "retry_delay": timedelta(minutes=5),
+            # A table that was never summarised is read whole, once: hours, where it has billions of rows.
+            "execution_timeout": timedelta(hours=6),
+        },
+    ) as dag:
+        # One broken database must not keep the others from being tidied.
+        HousekeepingOperator.partial(task_id="keep_house", map_index_template="{{ task.connection }}").expand(
+            connection=connections
+        )
+    return dag
+
+
+# ----------
+# The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
+
+_ADMINISTRATION_DOC = """\
+Everything that moves a pipeline's positions without a batch, and a look at what a pipeline rests on. **Trigger** it and
+fill in the form; nothing is changed until **Apply** is ticked.
+
+1. Trigger it without **Apply**: the log of `administer` shows what would happen, and every reason why it would be
+   refused.
+2. Trigger it again with the same values and **Apply**. It is done in one transaction and recorded in
+   `kafka_ingest.position_change` with your name, the reason, from and to. The run's id is the request's id: a retry or
+   a cleared task does it once.
+
+Any number of runs may go on at once; the ledger takes one change after the other. The same without Airflow:
+`python -m kafka_ingest change`, `roll-back` and `preflight`. Which one, when, and what it does to table and position:
+`docs/operating.md`.
+"""
+
+
+def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
+    """Builds the DAG. No connection is looked up and nothing is asked over the network.
+
+    Args:
+        catalog: All pipelines, for the form.
+        folder: ``pipelines`` beside the DAG file, where the task reads the chosen one.
+    """
+    with DAG(
+        dag_id="kafka_ingest_administration",
+        description="Preflight, reset, accept loss or new logs, rename, retire, roll back: shown first, then applied",
+        doc_md=_ADMINISTRATION_DOC,
+        schedule=None,
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        catchup=False,
+        tags=["kafka-ingest"],
+        params=administration_params([pipeline.pipeline for pipeline in catalog.pipelines]),
+        default_args={
+            "owner": "data-platform",
+            "retries": 2,
+            "retry_delay": timedelta(minutes=1),
+            # A roll-back deletes rows one identity after the other: minutes for millions.
+            "execution_timeout": timedelta(hours=2),
+        },
+    ) as dag:
+        AdministrationOperator(task_id="administer", folder=folder)
+    return dag

@@ -1,0 +1,1 @@
+"""Pipeline files: YAML with line numbers, every key, what keys say about each other."""

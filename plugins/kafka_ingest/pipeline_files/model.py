@@ -1,0 +1,293 @@
+"""The whole pipeline file, and the settings that come of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field
+from pydantic import Tag as Branch
+
+from kafka_ingest import settings as core
+from kafka_ingest.pipeline_files.sections import (
+    AlertsSection,
+    ConnectionId,
+    Count,
+    DateText,
+    DeadLettersSection,
+    FirstRunSection,
+    FirstRunWord,
+    HeadersSection,
+    HoldSection,
+    KafkaSection,
+    KeySection,
+    LagPolicySection,
+    LimitSection,
+    Memory,
+    MetadataSection,
+    PipelineName,
+    PositiveCount,
+    Schedule,
+    Seconds,
+    Section,
+    SparkKey,
+    SparkValue,
+    Tag,
+    TargetSection,
+    TimezoneName,
+    ValueSection,
+)
+from kafka_ingest.settings import JobSettings, LagAction, LagPolicy, RunEnd, ScheduleSettings, WatchSettings
+
+# ----------
+# The model of a pipeline file: its top-level keys, and the sections about how and when it runs.
+#
+# Each key is checked by itself; what keys say about each other is in ``pipeline_rules.py``. The reference page
+# ``docs/configuration.md`` and the schema for editors are generated from here, so the descriptions are their prose.
+
+# The defaults have one home, the settings that the steps use.
+_JOB, _SCHEDULE, _WATCH = JobSettings(), ScheduleSettings(schedule=None), WatchSettings()
+
+
+class SparkSection(Section):
+    """How the Spark job runs."""
+
+    connection: ConnectionId = Field(
+        default=_JOB.spark_connection,
+        description="Airflow connection of type `spark`: `local[*]` or `spark://host:port`.",
+    )
+    conf: dict[SparkKey, SparkValue] = Field(
+        default_factory=dict,
+        description="Spark properties. They stand on the command line, so secrets are refused.",
+        examples=[{"spark.network.timeout": "300s"}],
+    )
+    driver_memory: Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
+    executor_memory: Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
+    executor_cores: PositiveCount | None = Field(
+        default=_JOB.executor_cores, description="Cores of each executor; `null` leaves it to the cluster."
+    )
+    tasks: PositiveCount | None = Field(
+        default=_JOB.tasks,
+        description="Greatest number of parallel readers, each with one Kafka consumer and one database connection; "
+        "`null`: Spark's default parallelism.",
+    )
+    no_progress_timeout_seconds: Seconds = Field(
+        default=_JOB.no_progress_timeout_seconds,
+        description="After this long without a record or a moving position the broker counts as unavailable.",
+    )
+
+
+class AirflowSection(Section):
+    """What Airflow shows and how it retries."""
+
+    owner: Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
+    tags: list[Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
+    retries: Count = Field(
+        default=_SCHEDULE.retries, description="Retries of each task. Faults that no retry can mend do not use them up."
+    )
+    retry_delay_seconds: Count = Field(default=_SCHEDULE.retry_delay_seconds, description="Seconds between two tries.")
+    execution_timeout_seconds: Seconds = Field(
+        default=_SCHEDULE.execution_timeout_seconds, description="A task that runs longer is stopped, and retried."
+    )
+    busy_timeout_seconds: Seconds = Field(
+        default=_SCHEDULE.busy_timeout_seconds,
+        description="How long a task waits for a pipeline that another run holds before it fails and names the holder. "
+        "Waiting uses up no retry and no worker.",
+    )
+
+
+def _branch(value: object) -> str:
+    return "<section>" if isinstance(value, dict) else "<word>"
+
+
+class PipelineFile(Section):
+    """One pipeline: what is read from Kafka, which columns it becomes, and where and when it goes."""
+
+    pipeline: PipelineName = Field(
+        description="Name of the pipeline and of its DAG, unique over all files. The ledger knows the pipeline by it: "
+        "a renamed pipeline is a new one."
+    )
+    description: str = Field(default=_SCHEDULE.description, description="A sentence for the people who see the DAG.")
+    schedule: Schedule | None = Field(
+        description="When it runs: a cron expression of five fields, `@hourly`, `@daily`, `@weekly`, `@monthly`, "
+        "`@quarterly` or `@yearly`; `null`: only when triggered.",
+        examples=["@hourly", "*/15 * * * *"],
+    )
+    timezone: TimezoneName = Field(
+        default=_SCHEDULE.timezone, description="Time zone of the schedule and the start date."
+    )
+    start_date: DateText = Field(
+        default=_SCHEDULE.start_date, description="No scheduled run before this day. See `catchup`."
+    )
+    end: Literal["head", "interval"] = Field(
+        default="head",
+        description="Up to where a run reads that is no reload. `head`: all that may be read when it plans. "
+        "`interval`: in each partition up to the first record whose time is at or after the end of the run's data "
+        "interval; needs a `schedule`. A run without a data interval uses the last interval that had ended before it.",
+    )
+    catchup: bool = Field(
+        default=_SCHEDULE.catchup,
+        description="Whether Airflow makes up for every missed interval since `start_date`, one run each, in order. "
+        "Only with `end: interval`, since under `head` the first of them would read everything, and with a "
+        "`start_date` of your own. Off by default, also with `interval`: switching a DAG on must not start thousands "
+        "of runs, and without it the next run loads the same records, up to the end of its own interval.",
+    )
+    follow_up: bool = Field(
+        default=_SCHEDULE.follow_up,
+        description="Whether a run that read as much as `limit` allows starts the next one at once, so that a backlog "
+        "does not wait for the schedule. Runs with a limit of their own, reloads and backfills start none.",
+    )
+    kafka: KafkaSection = Field(description="What is read.")
+    first_run: Annotated[
+        Annotated[FirstRunWord, Branch("<word>")] | Annotated[FirstRunSection, Branch("<section>")],
+        Discriminator(_branch),
+    ] = Field(
+        description="Where a pipeline without a position begins: `earliest` (all that the log holds), `latest` (only "
+        "what comes after the first plan), a time, or offsets. It has no default, since a wrong one loses or repeats "
+        "records. It is stored with the first plan; a topic or partition that joins later is read from its log start.",
+        examples=["earliest", {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"orders": {0: 100, 1: 5}}}],
+    )
+    limit: LimitSection = Field(default_factory=LimitSection, description="How much one run reads.")
+    value: ValueSection = Field(description="How the value of a record becomes columns.")
+    key: KeySection | None = Field(default=None, description="How the key becomes a column.")
+    headers: HeadersSection | None = Field(default=None, description="Where the headers go.")
+    tombstones: Literal["row", "dead_letter", "count"] | None = Field(
+        default=None,
+        description="What becomes of a record whose value is null: `row` stores it with NULL in the columns of the "
+        "value, `dead_letter` keeps it aside, `count` only counts it. `null`: `row` if every column of the value "
+        "allows NULL, else the key is required.",
+    )
+    target: TargetSection = Field(description="Where the rows go.")
+    metadata_columns: MetadataSection = Field(
+        default_factory=MetadataSection, description="Names of the columns that say where a row came from."
+    )
+    dead_letters: DeadLettersSection = Field(
+        default_factory=DeadLettersSection, description="When a batch stops instead of making more dead letters."
+    )
+    on_partition_fault: Literal["stop", "leave_out"] = Field(
+        default="stop",
+        description="Whether a partition whose offsets expired or that has no leader stops the others. `leave_out`: "
+        "the others are loaded, and the run ends red.",
+    )
+    lag_policy: LagPolicySection | None = Field(
+        default=None, description="What a run does about a partition that has fallen far behind; `null`: nothing."
+    )
+    hold: HoldSection = Field(default_factory=HoldSection, description="How long a silent run holds the pipeline.")
+    alerts: AlertsSection = Field(
+        default_factory=AlertsSection, description="When a plan warns or stops because of what it sees in the log."
+    )
+    mirror_group: bool = Field(
+        default=_WATCH.mirror_group,
+        description="Whether each run copies the committed offsets to the Kafka consumer group "
+        "`kafka_ingest.<pipeline>`, so that lag tools show the pipeline. The copy is never read back, and a failure to "
+        "copy is a warning. The connection's user needs READ on the group.",
+    )
+    spark: SparkSection = Field(default_factory=SparkSection, description="How the Spark job runs.")
+    airflow: AirflowSection = Field(
+        default_factory=AirflowSection, description="What Airflow shows and how it retries."
+    )
+
+
+# ----------
+# From the model of a pipeline file to the settings that the steps use.
+
+
+def to_settings(file: PipelineFile) -> core.PipelineSettings:
+    """Gives the settings of a file that has no faults."""
+    return core.PipelineSettings(
+        pipeline=file.pipeline,
+        batch=_batch(file),
+        plan=_plan(file),
+        job=_job(file),
+        schedule=_schedule_settings(file),
+        watch=core.WatchSettings(**file.alerts.model_dump(), mirror_group=file.mirror_group),
+    )
+
+
+def _batch(file: PipelineFile) -> core.BatchSettings:
+    return core.BatchSettings(
+        kafka_connection=file.kafka.connection,
+        target_connection=file.target.connection,
+        isolation_level=core.IsolationLevel(file.kafka.isolation_level),
+        topic_identity=core.TopicIdentity(file.kafka.topic_identity),
+        value=_value(file.value),
+        key=_key(file.key),
+        headers_column=file.headers.column if file.headers else None,
+        tombstones=core.Tombstones(file.tombstones or "row"),
+        metadata=core.MetadataColumns(**file.metadata_columns.model_dump()),
+        target=_target(file.target),
+        dead_letters=core.DeadLetterLimits(**file.dead_letters.model_dump()),
+    )
+
+
+def _key(key: KeySection | None) -> core.KeySettings | None:
+    return core.KeySettings(core.KeyFormat(key.format), key.column, key.required) if key else None
+
+
+_SINGLE_COLUMN_TYPES = {"json": "jsonb", "raw": "bytea", "text": "text"}
+
+
+def _value(value: ValueSection) -> core.ValueSettings:
+    if value.columns is None:
+        column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
+        return core.ValueSettings(core.ValueFormat(value.format), (column,))
+    columns = tuple(
+        core.ColumnSettings(c.name, c.type, (c.name,) if c.path is None else c.path, c.required) for c in value.columns
+    )
+    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, columns)
+
+
+def _target(target: TargetSection) -> core.TargetSettings:
+    schema, _, table = target.table.partition(".")
+    return core.TargetSettings(schema, table, create_table=target.create_table, unique_key=target.unique_key)
+
+
+def _plan(file: PipelineFile) -> core.PlanSettings:
+    return core.PlanSettings(
+        topics=core.TopicSelection(names=tuple(file.kafka.topics or ()), pattern=file.kafka.pattern),
+        first_run=_first_run(file.first_run),
+        limit=core.OffsetLimit(file.limit.offsets_per_run, file.limit.offsets_per_partition),
+        on_partition_fault=core.PartitionFaultPolicy(file.on_partition_fault),
+        hold=core.HoldSettings(**file.hold.model_dump()),
+        lag_policy=_lag_policy(file.lag_policy),
+    )
+
+
+def _lag_policy(policy: LagPolicySection | None) -> LagPolicy | None:
+    if policy is None:
+        return None
+    return LagPolicy(**{**policy.model_dump(), "action": LagAction(policy.action)})
+
+
+def _first_run(place: str | FirstRunSection) -> core.FirstRun:
+    if isinstance(place, str):
+        return core.FirstRun(core.FirstRunKind(place))
+    if place.offsets is None:
+        return core.FirstRun(core.FirstRunKind.TIMESTAMP, timestamp_ms=place.timestamp)
+    offsets = tuple(
+        core.PartitionOffset(topic, partition, offset)
+        for topic, partitions in sorted(place.offsets.items())
+        for partition, offset in sorted(partitions.items())
+    )
+    return core.FirstRun(core.FirstRunKind.OFFSETS, offsets=offsets)
+
+
+def _job(file: PipelineFile) -> core.JobSettings:
+    spark = file.spark.model_dump(exclude={"connection", "conf"})
+    return core.JobSettings(
+        spark_connection=file.spark.connection, conf=tuple(sorted(file.spark.conf.items())), **spark
+    )
+
+
+def _schedule_settings(file: PipelineFile) -> ScheduleSettings:
+    airflow = file.airflow.model_dump(exclude={"tags"})
+    return ScheduleSettings(
+        schedule=file.schedule,
+        timezone=file.timezone,
+        start_date=file.start_date,
+        end=RunEnd(file.end),
+        catchup=file.catchup,
+        follow_up=file.follow_up,
+        tags=tuple(file.airflow.tags),
+        description=file.description,
+        **airflow,
+    )

@@ -1,0 +1,280 @@
+"""What keys say about each other, in one pipeline file and between several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.pipeline_files.document import Fault, Location, key_text
+from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
+from kafka_ingest.settings import PipelineSettings, TopicSelection, json_path_text, parse_json_path
+from kafka_ingest.topic_patterns import quick_match
+
+# ----------
+# What the keys of a pipeline file say about each other.
+#
+# The rules read the plain data and pass over whatever has the wrong shape, which the model reports. So a fault in one
+# column never hides a fault elsewhere: all are found at once.
+
+_Data = Mapping[Any, Any]
+
+
+def rule_faults(data: _Data) -> Iterator[Fault]:
+    """Yields every fault between keys."""
+    for rule in _RULES:
+        yield from rule(data)
+
+
+def _section(data: _Data, key: str) -> _Data:
+    section = data.get(key)
+    return section if isinstance(section, dict) else {}
+
+
+def _columns(data: _Data) -> list[tuple[Location, _Data]]:
+    columns = _section(data, "value").get("columns")
+    entries = enumerate(columns) if isinstance(columns, list) else ()
+    return [(("value", "columns", index), column) for index, column in entries if isinstance(column, dict)]
+
+
+def _topics_or_pattern(data: _Data) -> Iterator[Fault]:
+    kafka = _section(data, "kafka")
+    given = [key for key in ("topics", "pattern") if kafka.get(key) is not None]
+    if isinstance(data.get("kafka"), dict) and len(given) != 1:
+        yield Fault(("kafka",), "either topics or pattern", "both" if given else "neither")
+
+
+def _topics_once(data: _Data) -> Iterator[Fault]:
+    topics = _section(data, "kafka").get("topics")
+    seen: set[str] = set()
+    for index, topic in enumerate(topics if isinstance(topics, list) else ()):
+        if isinstance(topic, str) and topic in seen:
+            yield Fault(("kafka", "topics", index), "each topic once", f"{topic} a second time")
+        elif isinstance(topic, str):
+            seen.add(topic)
+
+
+def _one_place_to_begin(data: _Data) -> Iterator[Fault]:
+    place = data.get("first_run")
+    given = [key for key in ("timestamp", "offsets") if isinstance(place, dict) and place.get(key) is not None]
+    if isinstance(place, dict) and len(given) != 1:
+        yield Fault(("first_run",), "either timestamp or offsets", "both" if given else "neither")
+
+
+def _offsets_of_selected_topics(data: _Data) -> Iterator[Fault]:
+    offsets = _section(_section(data, "first_run"), "offsets")
+    kafka = _section(data, "kafka")
+    topics, pattern = kafka.get("topics"), kafka.get("pattern")
+    listed = {name for name in topics if isinstance(name, str)} if isinstance(topics, list) else None
+    for topic in offsets:
+        if not isinstance(topic, str):
+            continue
+        if listed is not None and topic not in listed:
+            yield Fault(("first_run", "offsets", topic), "a topic of kafka.topics", topic)
+        if isinstance(pattern, str) and quick_match(pattern, topic) is False:
+            yield Fault(("first_run", "offsets", topic), "a topic that kafka.pattern matches", topic)
+
+
+def _lag_policy_is_whole(data: _Data) -> Iterator[Fault]:
+    policy = data.get("lag_policy")
+    if not isinstance(policy, dict):
+        return
+    if policy.get("max_lag_offsets") is None and policy.get("max_lag_seconds") is None:
+        yield Fault(("lag_policy",), "max_lag_offsets or max_lag_seconds, or both", "neither")
+    keeps, skips = policy.get("keep_offsets"), policy.get("action") == "skip_to"
+    if skips and keeps is None:
+        yield Fault(("lag_policy", "keep_offsets"), "how many of the newest offsets skip_to reads", "nothing")
+    if keeps is not None and not skips:
+        yield Fault(("lag_policy", "keep_offsets"), "only with action: skip_to", str(keeps))
+    most = policy.get("max_lag_offsets")
+    if skips and isinstance(keeps, int) and isinstance(most, int) and keeps > most:
+        yield Fault(("lag_policy", "keep_offsets"), f"at most max_lag_offsets, {most}", str(keeps))
+
+
+def _shape_of_value(data: _Data) -> Iterator[Fault]:
+    value = _section(data, "value")
+    has_columns, has_column = value.get("columns") is not None, value.get("column") is not None
+    if value.get("format") == "json" and has_columns == has_column:
+        found = "both" if has_columns else "neither"
+        yield Fault(("value",), "either columns (typed, by JSON path) or column (the whole value as jsonb)", found)
+    if value.get("format") in ("raw", "text"):
+        if has_columns:
+            yield Fault(("value", "columns"), f"column alone with the format {value['format']}", "columns")
+        if not has_column:
+            yield Fault(("value", "column"), "the name of the column", "nothing")
+    if has_columns and "required" in value:
+        yield Fault(("value", "required"), "required in the entries of columns", "required for all of them")
+
+
+def _distinct_column_names(data: _Data) -> Iterator[Fault]:
+    first_use: dict[str, Location] = {}
+    for location, name in _named_columns(data):
+        if name in first_use:
+            yield Fault(location, "a column name of its own", f"{name}, which {key_text(first_use[name])} has already")
+        else:
+            first_use[name] = location
+
+
+def _named_columns(data: _Data) -> Iterator[tuple[Location, str]]:
+    # Metadata first: most files do not mention them, so a clash is shown at the other column, which has a line.
+    given, named = _section(data, "metadata_columns"), list[tuple[Location, object]]()
+    for key, field in MetadataSection.model_fields.items():
+        named.append((("metadata_columns", key), given.get(key, field.default)))
+    named += [((*location, "name"), column.get("name")) for location, column in _columns(data)]
+    named += [((section, "column"), _section(data, section).get("column")) for section in ("value", "key", "headers")]
+    return ((location, name) for location, name in named if isinstance(name, str))
+
+
+def _paths_that_fit_together(data: _Data) -> Iterator[Fault]:
+    """A place cannot hold a scalar or an array for one column and an object with members for another."""
+    inner = {keys[:length] for _, keys, _ in _typed_paths(data) for length in range(len(keys))}
+    for location, keys, type_name in _typed_paths(data):
+        if keys in inner and type_name != "jsonb":
+            found = f"the type {type_name}, while other columns take members of {json_path_text(keys)}"
+            yield Fault((*location, "type"), "jsonb for an object", found)
+
+
+def _typed_paths(data: _Data) -> Iterator[tuple[Location, tuple[str, ...], str]]:
+    for location, column in _columns(data):
+        name, path = column.get("name"), column.get("path")
+        try:
+            keys = parse_json_path(path) if path is not None else (str(name),)
+            yield location, keys, parse_column_type(column["type"]).sql
+        except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
+            continue
+
+
+def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
+    required = [(*location, "required") for location, column in _columns(data) if column.get("required") is True]
+    value = _section(data, "value")
+    if value.get("required") is True and value.get("columns") is None:
+        required.append(("value", "required"))
+    if not required or data.get("tombstones") not in (None, "row"):
+        return
+    reason = "since a column of the value is required, and a tombstone has no value to fill it"
+    found = "row" if data.get("tombstones") else "nothing"
+    yield Fault(("tombstones",), f"dead_letter or count, {reason}", found)
+
+
+def _heartbeats_in_time(data: _Data) -> Iterator[Fault]:
+    given, fields = _section(data, "hold"), HoldSection.model_fields
+    timeout, interval = (
+        given.get(key, fields[key].default) for key in ("heartbeat_timeout_seconds", "heartbeat_interval_seconds")
+    )
+    if isinstance(timeout, int) and isinstance(interval, int) and timeout < 2 * interval:
+        key = next(key for key in ("heartbeat_timeout_seconds", "heartbeat_interval_seconds") if key in given)
+        expected = "a time-out of at least two heartbeat intervals, so that one late heartbeat means nothing"
+        yield Fault(("hold", key), expected, f"a time-out of {timeout} s and an interval of {interval} s")
+
+
+def _unique_key_of_a_created_table(data: _Data) -> Iterator[Fault]:
+    target = _section(data, "target")
+    if target.get("unique_key") is True and target.get("create_table") is not True:
+        expected = "create_table: true beside it, for only a created table gets the key"
+        yield Fault(("target", "unique_key"), expected, "create_table: false")
+
+
+def _interval_of_a_schedule(data: _Data) -> Iterator[Fault]:
+    if data.get("end") == "interval" and "schedule" in data and data["schedule"] is None:
+        yield Fault(("end",), "head, or a schedule, whose intervals bound the runs", "interval and schedule: null")
+
+
+def _catchup_of_intervals(data: _Data) -> Iterator[Fault]:
+    if data.get("catchup") is not True:
+        return
+    if data.get("end") != "interval":
+        expected = "end: interval beside it, for under end: head the first run would read everything"
+        yield Fault(("catchup",), expected, "end: head")
+    if data.get("start_date") is None:
+        expected = "a start_date beside it, from which on intervals are caught up"
+        yield Fault(("catchup",), expected, "the default start_date")
+
+
+_RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
+    _topics_or_pattern,
+    _topics_once,
+    _one_place_to_begin,
+    _offsets_of_selected_topics,
+    _lag_policy_is_whole,
+    _shape_of_value,
+    _distinct_column_names,
+    _paths_that_fit_together,
+    _tombstones_that_fit,
+    _heartbeats_in_time,
+    _unique_key_of_a_created_table,
+    _interval_of_a_schedule,
+    _catchup_of_intervals,
+)
+
+
+# ----------
+# Pipelines that get in each other's way: one name twice, or one topic twice into one table.
+#
+# The ledger refuses the second pipeline of a topic and table whatever the files say (``served_topic``). Saying it when
+# the files are read spares a failed run. Two connections may lead to the same cluster, and two different patterns may
+# match the same topic, and some patterns take too long here (``topic_patterns.py``): only the ledger sees that.
+
+_Loaded = tuple[Path, PipelineSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A fault of the file ``path``, and the place in another file that it clashes with."""
+
+    path: Path
+    location: Location
+    text: str
+    other_path: Path
+    other_location: Location
+
+
+def clashes(pipelines: Sequence[_Loaded]) -> Iterator[Clash]:
+    """Yields the clashes of all pairs of pipelines, each for both files."""
+    by_name: defaultdict[str, list[_Loaded]] = defaultdict(list)
+    by_target: defaultdict[tuple[str, str, str], list[_Loaded]] = defaultdict(list)
+    for path, settings in pipelines:
+        batch = settings.batch
+        by_name[settings.pipeline].append((path, settings))
+        by_target[batch.kafka_connection, batch.target_connection, str(batch.target)].append((path, settings))
+    for group in by_name.values():
+        for one, other in combinations(group, 2):
+            text = f"expected a name of its own; found {one[1].pipeline}, as"
+            yield from _both(one[0], other[0], ("pipeline",), ("pipeline",), text)
+    for group in by_target.values():
+        for one, other in combinations(group, 2):
+            yield from _same_topic(one, other)
+
+
+def _same_topic(one: _Loaded, other: _Loaded) -> Iterator[Clash]:
+    topics, other_topics = one[1].plan.topics, other[1].plan.topics
+    shared = _shared(topics, other_topics)
+    if shared:
+        target = one[1].batch.target
+        text = f"expected one pipeline for a topic and a table; found {shared} into {target}, as"
+        yield from _both(one[0], other[0], _location(topics), _location(other_topics), text)
+
+
+def _shared(one: TopicSelection, other: TopicSelection) -> str | None:
+    if one.pattern is not None and one.pattern == other.pattern:
+        return f"the pattern {one.pattern}"
+    return ", ".join(sorted(_selected(one, other) & _selected(other, one))) or None
+
+
+def _selected(topics: TopicSelection, other: TopicSelection) -> set[str]:
+    """Return the names, of those that either file lists, that are surely selected."""
+    if topics.pattern is None:
+        return set(topics.names)
+    return {name for name in other.names if quick_match(topics.pattern, name)}
+
+
+def _location(topics: TopicSelection) -> Location:
+    return ("kafka", "topics" if topics.pattern is None else "pattern")
+
+
+def _both(one: Path, other: Path, at: Location, other_at: Location, text: str) -> Iterator[Clash]:
+    yield Clash(one, at, text, other, other_at)
+    yield Clash(other, other_at, text, one, at)

@@ -1,0 +1,1 @@
+"""Everything that knows PostgreSQL: ledger, target, staging tables, publish transaction."""

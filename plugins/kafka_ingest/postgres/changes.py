@@ -1,0 +1,570 @@
+"""Changes of positions and roll-backs, each one transaction of the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.errors import CommitStateUnknown, IngestError, LedgerMoved, TargetMismatch
+from kafka_ingest.postgres.catalog import read_hooks, read_table
+from kafka_ingest.postgres.database import (
+    SHORT_TRANSACTION,
+    SNAPSHOT,
+    Cursor,
+    TransactionLimits,
+    begin,
+    commit,
+    connect,
+    database_faults,
+    ingest_error,
+    server_message,
+    transaction,
+)
+from kafka_ingest.postgres.ledger import read_plan_view, target_identifiers
+from kafka_ingest.postgres.migrations import require_current_ledger
+from kafka_ingest.postgres.rows import (
+    Row,
+    before_arrays,
+    change_arrays,
+    fetch_row,
+    fetch_rows,
+    identity_parameters,
+    load_batches,
+    place_arrays,
+    position_arrays,
+    query_with_identifiers,
+    range_of,
+    recorded_change,
+    rows_of,
+    run_query,
+)
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
+from kafka_ingest.protocol.changes import needs_table
+from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.roll_back import (
+    LoweredPosition,
+    RollBackPlan,
+    RollBackRecord,
+    RollBackRequest,
+    RollBackView,
+    UndoneSpan,
+    Writer,
+    WrittenCounts,
+    WrittenRange,
+)
+from kafka_ingest.settings import TargetSettings
+
+# ----------
+# Records position changes in PostgreSQL: port ``PositionLedger``, one connection and one transaction a method.
+#
+# Locks: pipeline, then batch, then positions by (topic, partition).
+
+
+class PostgresPositionLedger:
+    """The ledger of the pipelines that load into one database, as position changes need it.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        limits: Time-outs of its short transactions.
+    """
+
+    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = SHORT_TRANSACTION) -> None:
+        self._params = params
+        self._limits = limits
+
+    def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
+        """Reads what a change needs, at one moment."""
+        with self._transaction("read the ledger", request, SNAPSHOT) as cursor:
+            require_current_ledger(cursor)
+            return _read_view(cursor, request, target)
+
+    def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
+        """Makes a change, if the ledger still stands as it was seen; durable on return.
+
+        Raises:
+            LedgerMoved: Something decisive has changed; nothing was written.
+            CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
+        """
+        try:
+            with self._transaction("change positions", change.request) as cursor:
+                return _write_change_once(cursor, change, seen)
+        except CommitStateUnknown as unknown:
+            unknown.next_command = f"ask again with the request id {change.request.request_id}: it is done once"
+            raise
+
+    @contextmanager
+    def _transaction(
+        self, doing: str, request: ChangeRequest, limits: TransactionLimits | None = None
+    ) -> Iterator[Cursor]:
+        with (
+            closing(connect(self._params, application_name="kafka_ingest change")) as connection,
+            database_faults(doing, pipeline=request.pipeline),
+            transaction(connection, limits or self._limits) as cursor,
+        ):
+            yield cursor
+
+
+def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -> ChangeView:
+    # A change plans nothing: no batch belongs to this request.
+    ledger = read_plan_view(cursor, request.known_name, Request("position change", request.request_id), target)
+    is_renamed = request.known_name != request.pipeline
+    return ChangeView(
+        ledger=ledger,
+        target=target,
+        recorded=_read_recorded(cursor, request),
+        target_columns=_read_columns(cursor, target) if needs_table(request.change) else None,
+        name_is_taken=is_renamed and fetch_row(cursor, "select_pipeline", pipeline=request.pipeline) is not None,
+    )
+
+
+def _read_columns(cursor: Cursor, target: TargetSettings) -> Mapping[str, str] | None:
+    table = read_table(cursor, target)
+    return {column.name: column.type for column in table.columns} if table else None
+
+
+def _read_recorded(cursor: Cursor, request: ChangeRequest) -> RecordedChange | None:
+    rows = fetch_rows(cursor, "select_position_changes", request_id=request.request_id, pipeline=request.pipeline)
+    return recorded_change(request, rows) if rows else None
+
+
+def _write_change_once(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:
+    try:
+        return _write_change(cursor, change, seen)
+    except psycopg2.errors.UniqueViolation as error:
+        raise _moved(change, f"another change was first ({error.diag.constraint_name})") from error
+
+
+def _write_change(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:
+    request, bound = change.request, seen.ledger.pipeline
+    run_query(cursor, "lock_pipeline", pipeline=request.known_name)
+    if bound is None or not seen.still_stands(_read_view(cursor, request, seen.target)):
+        raise _moved(change, "positions, batches, served topics or columns of the table have changed")
+    _supersede(cursor, change, seen)
+    _move_positions(cursor, change)
+    _retire_topic(cursor, change, bound)
+    _read_topic_again(cursor, change, bound)
+    _bind(cursor, change, seen, bound)
+    run_query(
+        cursor,
+        "insert_position_changes",
+        request_id=request.request_id,
+        kind=request.change.kind.value,
+        pipeline=request.pipeline,
+        who=request.who,
+        why=request.why,
+        **change_arrays(change),
+    )
+    recorded = _read_recorded(cursor, request)
+    assert recorded is not None  # noqa: S101 - this transaction has just inserted it
+    return recorded
+
+
+def _supersede(cursor: Cursor, change: NewChange, seen: ChangeView) -> None:
+    outstanding = seen.ledger.outstanding.batch_id if seen.ledger.outstanding else None
+    if outstanding != change.supersedes:
+        raise _moved(change, f"the outstanding batch is {outstanding}, the change supersedes {change.supersedes}")
+    if outstanding is None:
+        return
+    if run_query(cursor, "supersede_batch", batch_id=outstanding, pipeline=change.request.known_name) != 1:
+        raise _moved(change, f"batch {outstanding} is no longer planned")
+    run_query(cursor, "delete_hold", batch_id=outstanding)
+
+
+def _move_positions(cursor: Cursor, change: NewChange) -> None:
+    pipeline, moves = change.request.known_name, change.plan.moves
+    moved = [(move.before, move.after) for move in moves if move.before and move.after]
+    gone = [move.before for move in moves if move.before and not move.after]
+    new = [move.after for move in moves if move.after and not move.before]
+    before, after = [b for b, _ in moved], [a for _, a in moved]
+    run_query(cursor, "lock_positions", pipeline=pipeline, **place_arrays([*before, *gone]))
+    changed = run_query(
+        cursor, "change_positions", pipeline=pipeline, **position_arrays(after), **before_arrays(before)
+    )
+    deleted = run_query(cursor, "delete_positions", pipeline=pipeline, **place_arrays(gone), **before_arrays(gone))
+    if (changed, deleted) != (len(moved), len(gone)):
+        raise _moved(
+            change, f"{changed} of {len(moved)} positions and {deleted} of {len(gone)} stand as they were seen"
+        )
+    run_query(cursor, "insert_positions", pipeline=pipeline, **position_arrays(new))
+
+
+def _retire_topic(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> None:
+    topic = change.plan.retired_topic
+    if topic is None:
+        return
+    if run_query(cursor, "retire_topics", **_served_place(bound), topics=[topic]) != 1:
+        raise _moved(change, f"topic {topic} is no longer served")
+
+
+def _read_topic_again(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> None:
+    topic = change.plan.topic_read_again
+    if topic is None:
+        return
+    if run_query(cursor, "read_topic_again", **_served_place(bound), topic=topic) != 1:
+        raise _moved(change, f"topic {topic} is no longer retired")
+
+
+def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:
+    after = change.plan.binding
+    if after is None:
+        return
+    if {**_served_place(after), "pipeline": bound.pipeline} != _served_place(bound):
+        _serve_elsewhere(cursor, change, seen, bound)
+    run_query(
+        cursor,
+        "bind_pipeline",
+        known_name=bound.pipeline,
+        isolation_level=after.isolation_level.value,
+        **_served_place(after),
+        **identity_parameters(after.identity),
+    )
+
+
+def _serve_elsewhere(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:
+    """Serves the topics in the new place, and marks them as retired in the former one."""
+    after = change.plan.binding or bound
+    served = fetch_rows(
+        cursor,
+        "serve_topics_elsewhere",
+        pipeline=bound.pipeline,
+        from_schema=bound.target_schema,
+        from_table=bound.target_table,
+        from_cluster=bound.cluster_id,
+        to_schema=after.target_schema,
+        to_table=after.target_table,
+        to_cluster=after.cluster_id,
+    )
+    moved = {move.place.topic for move in change.plan.moves}  # a new cluster moves all topics that are not retired
+    wanted = moved or {position.topic for position in seen.ledger.positions}
+    if refused := wanted - {row["topic"] for row in served}:
+        raise _moved(change, f"another pipeline serves {', '.join(sorted(refused))}")
+    run_query(cursor, "retire_topics", **_served_place(bound), topics=None)
+
+
+def _served_place(record: PipelineRecord) -> dict[str, str]:
+    return {
+        "pipeline": record.pipeline,
+        "target_schema": record.target_schema,
+        "target_table": record.target_table,
+        "cluster_id": record.cluster_id,
+    }
+
+
+def _moved(change: NewChange, found: str) -> LedgerMoved:
+    return LedgerMoved(
+        "the ledger moved while the change was chosen; nothing was recorded",
+        expected="the ledger as it was read at the beginning",
+        found=found,
+        next_command="none: the change is chosen again",
+        pipeline=change.request.pipeline,
+    )
+
+
+# ----------
+# Reads what a roll-back needs from the ledger, and turns a roll-back into columns of ``position_change`` and back.
+
+_KIND = "rolled_back"
+#: A roll-back plans nothing: no batch belongs to this request.
+_NOBODY = Request("roll-back", "")
+
+
+def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackView:
+    """Reads what a roll-back needs. In a snapshot all parts are of one moment."""
+    bound = fetch_row(cursor, "select_pipeline", pipeline=request.pipeline)
+    target = TargetSettings(bound["target_schema"], bound["target_table"]) if bound else TargetSettings("", "")
+    lines = fetch_rows(cursor, "bound_lines", pipeline=request.pipeline)
+    changes = fetch_rows(cursor, "select_position_changes", request_id=request.request_id, pipeline=request.pipeline)
+    used_for = changes[0]["kind"] if changes else None
+    return RollBackView(
+        ledger=read_plan_view(cursor, request.pipeline, _NOBODY, target),
+        bound_lines={TopicPartition(row["topic"], row["partition"]): row["line"] for row in lines},
+        writers=_writers(cursor, request),
+        used_for=used_for,
+        recorded=_record_of(request.request_id, changes) if used_for == _KIND else None,
+    )
+
+
+def roll_back_arrays(plan: RollBackPlan, record: RollBackRecord) -> dict[str, list[Any]]:
+    """Gives the columns of the roll-back's position changes as arrays, one element a partition."""
+    before = [lowered.before for lowered in plan.positions]
+    after = [lowered.after for lowered in plan.positions]
+    return {
+        **place_arrays(before),
+        **before_arrays(before),
+        "from_cluster_id": [position.cluster_id for position in before],
+        "to_offset": [position.committed_offset for position in after],
+        "to_generation": [position.generation for position in after],
+        "to_line": [position.line for position in after],
+        "to_topic_id": [position.topic_id for position in after],
+        "to_cluster_id": [position.cluster_id for position in after],
+        "details": [json.dumps(_details(record, span)) for span in record.spans],
+    }
+
+
+def _writers(cursor: Cursor, request: RollBackRequest) -> tuple[Writer, ...]:
+    found = fetch_rows(cursor, "find_writers", pipeline=request.pipeline, batches=request.batches)
+    batches = load_batches(cursor, [row["batch_id"] for row in found])
+    ranges: dict[str, list[WrittenRange]] = {batch.batch_id: [] for batch in batches}
+    for row in fetch_rows(cursor, "select_written_ranges", batch_ids=list(ranges)):
+        counts = WrittenCounts(row["rows"], row["dead_letters"])
+        ranges[row["batch_id"]].append(WrittenRange(range_of(row), counts))
+    return tuple(Writer(batch, tuple(ranges[batch.batch_id])) for batch in reversed(batches))
+
+
+def _details(record: RollBackRecord, span: UndoneSpan) -> dict[str, Any]:
+    return {
+        "batches": record.batches,
+        "batch_ids": list(record.batch_ids),
+        "superseded": record.superseded,
+        "rows": span.counts.rows,
+        "dead_letters": span.counts.dead_letters,
+    }
+
+
+def _record_of(request_id: str, changes: Sequence[Row]) -> RollBackRecord:
+    details = changes[0]["details"]
+    return RollBackRecord(
+        request_id=request_id,
+        batches=details["batches"],
+        batch_ids=tuple(details["batch_ids"]),
+        superseded=details["superseded"],
+        spans=tuple(_span_of(change) for change in changes),
+    )
+
+
+def _span_of(change: Row) -> UndoneSpan:
+    details = change["details"]
+    return UndoneSpan(
+        topic=change["topic"],
+        partition=change["partition"],
+        generation=change["from_generation"],
+        from_offset=change["from_offset"],
+        to_offset=change["to_offset"],
+        from_line=change["from_line"],
+        to_line=change["to_line"],
+        counts=WrittenCounts(details["rows"], details["dead_letters"]),
+    )
+
+
+# ----------
+# Rolls batches back in PostgreSQL: port ``RollBackLedger``. One connection, one transaction, READ COMMITTED.
+#
+# Locks: pipeline, then batches, then positions by (topic, partition), then what DELETE takes.
+
+#: The target may be locked by a VACUUM FULL or ALTER TABLE for longer than the ledger's rows are.
+_ROLL_BACK_LIMITS = TransactionLimits(lock_timeout_seconds=30)
+_APPLICATION = "kafka_ingest roll-back"
+
+
+class PostgresRollBackLedger:
+    """The ledger and the target, as far as a roll-back goes.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        limits: Time-outs of the transaction.
+    """
+
+    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = _ROLL_BACK_LIMITS) -> None:
+        self._params = params
+        self._limits = limits
+
+    def roll_back_view(self, request: RollBackRequest) -> RollBackView:
+        """Reads what a roll-back needs, at one moment."""
+        with (
+            closing(connect(self._params, application_name=_APPLICATION)) as connection,
+            database_faults("read the ledger", pipeline=request.pipeline),
+            transaction(connection, SNAPSHOT) as cursor,
+        ):
+            require_current_ledger(cursor)
+            return read_roll_back_view(cursor, request)
+
+    @contextmanager
+    def begin_roll_back(self, plan: RollBackPlan) -> Iterator[PostgresRollBack]:
+        """Opens a transaction; leaving the context without commit rolls it back."""
+        # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
+        with closing(connect(self._params, application_name=_APPLICATION)) as connection:
+            with database_faults("begin to roll back", pipeline=plan.request.pipeline):
+                cursor = connection.cursor()
+                begin(cursor, self._limits)
+            yield PostgresRollBack(cursor, plan)
+
+
+class PostgresRollBack:
+    """The transaction of one roll-back; see the port for the order of the methods."""
+
+    def __init__(self, cursor: Cursor, plan: RollBackPlan) -> None:
+        self._cursor = cursor
+        self._plan = plan
+        self._pipeline = plan.request.pipeline
+        self._identifiers: dict[str, sql.Composable] = {}
+
+    def lock(self, seen: RollBackView) -> None:
+        """Locks pipeline, batches and positions, and supersedes the outstanding batch where the plan says so.
+
+        Raises:
+            LedgerMoved: The ledger no longer stands as it was seen.
+        """
+        batch_ids = [batch.batch_id for batch in self._plan.batches]
+        with database_faults("lock what is rolled back", pipeline=self._pipeline):
+            run_query(self._cursor, "lock_pipeline", pipeline=self._pipeline)
+            bound = seen.ledger.pipeline
+            if bound is None or not seen.still_stands(read_roll_back_view(self._cursor, self._plan.request)):
+                raise self._moved("positions or batches have changed")
+            # The batches may name the columns as they were called before (change-identity-columns).
+            self._identifiers = target_identifiers(self._plan.batches[0].settings.target, bound.identity)
+            self._supersede()
+            if run_query(self._cursor, "lock_batches", batch_ids=batch_ids) != len(batch_ids):
+                raise self._moved("a batch is no longer committed")
+            where = place_arrays([lowered.before for lowered in self._plan.positions])
+            run_query(self._cursor, "lock_positions", pipeline=self._pipeline, **where)
+
+    def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
+        """Counts rows of the target and dead letters in each range, by identity.
+
+        Raises:
+            TargetMismatch: The target or one of its metadata columns is gone.
+        """
+        parameters = {"pipeline": self._pipeline, **_spans([written.range for written in ranges])}
+        rows = self._in_target("count_rows_of_ranges", parameters)
+        with database_faults("count dead letters", pipeline=self._pipeline):
+            dead_letters = fetch_rows(self._cursor, "count_dead_letters_of_ranges", **parameters)
+        return [WrittenCounts(r["found"], d["found"]) for r, d in zip(rows, dead_letters, strict=True)]
+
+    def delete(self) -> Mapping[TopicPartition, WrittenCounts]:
+        """Deletes rows and dead letters by identity; gives their numbers by partition.
+
+        Raises:
+            TargetMismatch: A constraint, trigger or rule of the target refused it or kept rows, or the table no longer
+                fits.
+        """
+        parameters = {"pipeline": self._pipeline, **_undone_spans(self._plan.positions)}
+        rows = _by_partition(self._in_target("delete_rows_of_ranges", parameters))
+        self._require_none_left(parameters)
+        with database_faults("delete dead letters", pipeline=self._pipeline):
+            dead_letters = _by_partition(fetch_rows(self._cursor, "delete_dead_letters_of_ranges", **parameters))
+        places = [lowered.before.topic_partition for lowered in self._plan.positions]
+        return {place: WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
+
+    def record(self, record: RollBackRecord) -> None:
+        """Lowers the positions, sets the batches' state, and stores the position changes.
+
+        Raises:
+            LedgerMoved: A position or a batch no longer stands as it was seen.
+        """
+        plan, request = self._plan, self._plan.request
+        with database_faults("record the roll-back", pipeline=self._pipeline):
+            before = before_arrays([lowered.before for lowered in plan.positions])
+            after = position_arrays([lowered.after for lowered in plan.positions])
+            lowered = run_query(self._cursor, "change_positions", pipeline=self._pipeline, **after, **before)
+            undone = run_query(self._cursor, "roll_back_batches", batch_ids=list(record.batch_ids))
+            if (lowered, undone) != (len(plan.positions), len(plan.batches)):
+                raise self._moved(f"{lowered} positions and {undone} batches stand as they were seen")
+            run_query(
+                self._cursor,
+                "insert_position_changes",
+                request_id=request.request_id,
+                kind="rolled_back",
+                pipeline=self._pipeline,
+                who=request.who,
+                why=request.why,
+                **roll_back_arrays(plan, record),
+            )
+
+    def commit(self) -> None:
+        """Commits; durable on return.
+
+        Raises:
+            CommitStateUnknown: The connection broke before the answer; the same request again decides.
+            CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
+            TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
+        """
+        try:
+            commit(self._cursor)
+        except psycopg2.Error as error:
+            fault = self._target_fault(error)
+            if isinstance(fault, CommitStateUnknown):
+                request_id = self._plan.request.request_id
+                fault.next_command = f"ask again with the request id {request_id}: it is done once"
+            raise fault from None
+
+    def _require_none_left(self, parameters: Mapping[str, Any]) -> None:
+        """Stops where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
+        target = self._plan.batches[0].settings.target
+        hooks = [hook for hook in read_hooks(self._cursor, target) if hook.on_delete]
+        if not hooks:
+            return
+        spans = {"replaced_from": parameters["range_start"], "replaced_to": parameters["range_end"]}
+        (left,) = self._in_target("count_rows_left", {**parameters, **spans, "with_resolved": True})
+        if left["found"]:
+            raise TargetMismatch(
+                f"triggers or rules of {target} keep rows from being deleted; nothing was changed",
+                expected="no row of what is rolled back",
+                found=f"{left['found']} rows still stand, as {left['example']}; it has {', '.join(map(str, hooks))}",
+                next_command="let them leave the rows alone, or drop them, then roll back again",
+                pipeline=self._pipeline,
+            )
+
+    def _supersede(self) -> None:
+        batch_id = self._plan.supersedes
+        if batch_id is None:
+            return
+        if run_query(self._cursor, "supersede_batch", batch_id=batch_id, pipeline=self._pipeline) != 1:
+            raise self._moved(f"batch {batch_id} is no longer planned")
+        run_query(self._cursor, "delete_hold", batch_id=batch_id)
+
+    def _in_target(self, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
+        try:
+            self._cursor.execute(query_with_identifiers(f"queries/{name}", **self._identifiers), parameters)
+        except psycopg2.Error as error:
+            # The server's detail can quote a row: it must not follow as the cause.
+            raise self._target_fault(error) from None
+        return rows_of(self._cursor)
+
+    def _target_fault(self, error: psycopg2.Error) -> IngestError:
+        target = self._plan.batches[0].settings.target
+        return ingest_error(error, "roll back in the target", pipeline=self._pipeline) or TargetMismatch(
+            f"the target {target} refused the roll-back; nothing was changed",
+            expected="a table with its metadata columns, from which rows can be deleted",
+            found=server_message(error),
+            next_command="restore the column, or change the constraint or trigger, then roll back again",
+            pipeline=self._pipeline,
+        )
+
+    def _moved(self, found: str) -> LedgerMoved:
+        return LedgerMoved(
+            "the ledger moved while the roll-back was chosen; nothing was changed",
+            expected="the ledger as it was read at the beginning",
+            found=found,
+            next_command="none: it is chosen again",
+            pipeline=self._pipeline,
+        )
+
+
+def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
+    return {
+        **place_arrays([lowered.before for lowered in positions]),
+        "generation": [lowered.before.generation for lowered in positions],
+        "range_start": [lowered.after.committed_offset for lowered in positions],
+        "range_end": [lowered.before.committed_offset for lowered in positions],
+    }
+
+
+def _spans(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    return {
+        "topic": [r.topic for r in ranges],
+        "partition": [r.partition for r in ranges],
+        "generation": [r.generation for r in ranges],
+        "range_start": [r.start for r in ranges],
+        "range_end": [r.end for r in ranges],
+    }
+
+
+def _by_partition(rows: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(row["topic"], row["partition"]): row["deleted"] for row in rows}

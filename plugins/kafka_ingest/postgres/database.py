@@ -1,0 +1,381 @@
+"""Connections, transactions, sessions and the SQL files."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg2
+from psycopg2 import errorcodes
+from psycopg2.extensions import TRANSACTION_STATUS_INERROR, TRANSACTION_STATUS_INTRANS
+from psycopg2.extensions import connection as Connection  # noqa: N812 (a class with a small letter)
+from psycopg2.extensions import cursor as Cursor  # noqa: N812
+
+from kafka_ingest.errors import IngestError
+from kafka_ingest.postgres.faults import (
+    MIGRATE,
+    CommitAnswerLost,
+    CommitRefused,
+    connection_fault,
+    database_faults,
+    ingest_error,
+    is_connection_trouble,
+    refused,
+    server_message,
+    whole_message,
+    without_secrets,
+)
+
+__all__ = [
+    "MIGRATE",
+    "Connection",
+    "Cursor",
+    "TransactionLimits",
+    "begin",
+    "commit",
+    "connect",
+    "database_faults",
+    "ingest_error",
+    "is_connection_trouble",
+    "refused",
+    "server_message",
+    "transaction",
+    "whole_message",
+]
+
+
+# ----------
+# Finds the project's SQL: one statement a file, called by name.
+#
+# A wheel or the job's zip carries the files inside the package (``kafka_ingest/sql``); in a checkout they stand in
+# ``sql/`` at the top.
+
+
+@cache
+def _root() -> Traversable:
+    packaged = files("kafka_ingest").joinpath("sql")
+    if packaged.is_dir():
+        return packaged
+    return Path(__file__).resolve().parents[3] / "sql"
+
+
+@cache
+def sql_text(name: str) -> str:
+    """Gives the text of an SQL file.
+
+    Args:
+        name: Path below ``sql/`` without ``.sql``, such as ``queries/claim_batch``.
+
+    Raises:
+        FileNotFoundError: There is no such file: the package is not complete.
+    """
+    return _root().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
+
+
+def sql_names(folder: str) -> list[str]:
+    """Lists the SQL files of a folder in the order of their names, without ``.sql``."""
+    names = [entry.name for entry in _root().joinpath(folder).iterdir()]
+    return sorted(name.removesuffix(".sql") for name in names if name.endswith(".sql"))
+
+
+# ----------
+# Connections and transactions: the same settings everywhere, and only such as a transaction-mode pooler keeps.
+#
+# No session ``SET`` and no ``options``: a pooler ignores the second and lets the first leak into other clients
+# (PgBouncer, ``pool_mode=transaction``). Every setting is ``SET LOCAL`` in its transaction.
+
+#: A silent peer is noticed after about a minute: 30 s idle, three probes 10 s apart; the same for unanswered data.
+_NETWORK_DEFAULTS: dict[str, object] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    "client_encoding": "UTF8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """How long a transaction waits before the server ends it.
+
+    Attributes:
+        lock_timeout_seconds: For each lock. 10 s outlasts every short transaction of the ledger.
+        idle_timeout_seconds: Between two statements: a dead client's locks are free after this.
+        is_snapshot: ``REPEATABLE READ READ ONLY``: all statements see the database at one moment.
+    """
+
+    lock_timeout_seconds: float = 10
+    idle_timeout_seconds: float = 60
+    is_snapshot: bool = False
+
+
+SHORT_TRANSACTION = TransactionLimits()
+SNAPSHOT = TransactionLimits(is_snapshot=True)
+
+
+def connect(params: Mapping[str, object], *, application_name: str, read_only: bool = False) -> Connection:
+    """Opens a connection; :func:`transaction` begins and ends what runs on it.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; they win over the defaults of this module.
+        application_name: Shown in ``pg_stat_activity``.
+        read_only: A standby will do; otherwise only a read-write server is accepted.
+
+    Raises:
+        DatabaseUnavailable: No server answers, or none that is read-write.
+        ConfigError: The server refuses the role, the password or the database.
+    """
+    wanted: dict[str, Any] = {**_NETWORK_DEFAULTS, "application_name": application_name, **params}
+    if not read_only:
+        wanted["target_session_attrs"] = "read-write"
+    try:
+        connection: Connection = psycopg2.connect(**wanted)
+    except psycopg2.Error as error:
+        raise _connection_error(error, params) from None
+    return connection
+
+
+def _connection_error(error: psycopg2.Error, params: Mapping[str, object]) -> IngestError:
+    cls, next_command = connection_fault(whole_message(error))
+    conn_id = params.get("fallback_application_name")  # connections.py
+    return cls(
+        "could not connect to the target database" + (f" by the Airflow connection {conn_id}" if conn_id else ""),
+        found=without_secrets(whole_message(error), params),
+        next_command=next_command,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSetting:
+    """A setting of role, database or server that our statements depend on.
+
+    Attributes:
+        name: Name of the setting; a server that does not know it is left alone.
+        value: What every transaction sets.
+        why: What would happen with another value.
+        replaces: The one value that is replaced; ``None`` replaces any other.
+    """
+
+    name: str
+    value: str
+    why: str
+    replaces: str | None = None
+
+
+#: Set LOCAL in every transaction, where the session has another value. https://www.postgresql.org/docs/18/runtime-config-client.html
+SESSION_SETTINGS: tuple[SessionSetting, ...] = (
+    SessionSetting("TimeZone", "UTC", "times without an offset would be read and written in the role's zone"),
+    SessionSetting("DateStyle", "ISO, MDY", "psycopg2 reads ISO only"),
+    SessionSetting("IntervalStyle", "postgres", "psycopg2 reads this style only"),
+    SessionSetting("extra_float_digits", "1", "below 1 a float is written with fewer digits than it has"),
+    SessionSetting("bytea_output", "hex", "one spelling of bytes wherever the server writes them as text"),
+    SessionSetting("array_nulls", "on", "off reads NULL in an array as the text NULL"),
+    SessionSetting("quote_all_identifiers", "off", "on writes types and expressions of the catalog in another way"),
+    SessionSetting("row_security", "on", "off refuses a table whose policies let us see every row"),
+    SessionSetting("default_table_access_method", "heap", "others have no unlogged tables, or lock no rows"),
+    SessionSetting("synchronous_commit", "on", "off says COMMIT before it is durable; a crash takes it back", "off"),
+    SessionSetting("session_replication_role", "origin", "replica skips triggers and foreign keys"),
+    SessionSetting("zero_damaged_pages", "off", "on takes damaged pages for empty ones"),
+    SessionSetting("ignore_checksum_failure", "off", "on goes on with damaged pages"),
+    SessionSetting("gin_fuzzy_search_limit", "0", "a limit makes a search by a GIN index find a part of the rows only"),
+    SessionSetting("exit_on_error", "off", "on ends the session at the first row that is refused"),
+    SessionSetting("client_min_messages", "warning", "debug levels send lines for every statement"),
+    SessionSetting("statement_timeout", "0", "a large batch takes its time; lock_timeout bounds the waiting"),
+    SessionSetting("transaction_timeout", "0", "the same; PostgreSQL 17+"),
+    # A server notices so soon that the client of a long statement is gone: PostgreSQL 14+.
+    SessionSetting("client_connection_check_interval", "5s", "a dead client's statement would go on"),
+)
+
+#: Left as they are, and why: for whoever misses one above.
+SETTINGS_LEFT_ALONE: Mapping[str, str] = {
+    "standard_conforming_strings": "psycopg2 chooses its quoting when it connects and would quote wrongly after a "
+    "change (src/connection_int.c, conn_setup, 2.9); no statement of ours has a backslash in a literal",
+    "backslash_quote": "libpq doubles quotes, it never writes a backslash before one",
+    "search_path": "triggers and functions of the target are written for the role's own path; our names are qualified",
+    "default_transaction_read_only": "the administrator's switch, also of managed servers whose disk is nearly full",
+    "default_transaction_isolation": "BEGIN says it",
+    "default_transaction_deferrable": "BEGIN says it",
+    "idle_session_timeout": "it counts between transactions, where nothing can be set for a transaction; a kept "
+    "connection that was ended is opened anew, and tasks stay in their transaction",
+    "default_tablespace": "where tables go is the administrator's choice",
+    "temp_tablespaces": "where tables go is the administrator's choice",
+    "enable_* and other settings of the planner": "they change how long a statement takes, never what it does",
+    "lc_messages": "for superusers only; SQLSTATE decides wherever the server gives one",
+}
+
+#: Only where the platform can tell that a client is gone (docs: "currently available only on systems that support
+#: POLLRDHUP"; elsewhere setting it is an error) does set_for_transaction.sql set client_connection_check_interval.
+_BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"
+
+
+def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None:
+    """Begins a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
+    # psycopg2 sends no BEGIN and no COMMIT of its own: it would not show what the server answers to them.
+    if not cursor.connection.autocommit:
+        cursor.connection.autocommit = True
+    settings = [
+        *SESSION_SETTINGS,
+        SessionSetting("lock_timeout", _milliseconds(limits.lock_timeout_seconds), "as the caller says"),
+        SessionSetting(
+            "idle_in_transaction_session_timeout", _milliseconds(limits.idle_timeout_seconds), "as the caller says"
+        ),
+    ]
+    isolation = "REPEATABLE READ READ ONLY" if limits.is_snapshot else "READ COMMITTED"
+    cursor.execute(
+        _BEGIN.format(isolation=isolation) + sql_text("queries/set_for_transaction"),
+        {
+            "names": [setting.name for setting in settings],
+            "values": [setting.value for setting in settings],
+            "replaced": [setting.replaces for setting in settings],
+        },
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"
+
+
+def commit(cursor: Cursor) -> None:
+    """Commits, and believes it only when the server has answered COMMIT. Durable on return.
+
+    The one place that commits. PostgreSQL answers ROLLBACK, without an error, to the COMMIT of a transaction that has
+    failed (https://www.postgresql.org/docs/18/sql-commit.html), and psycopg2's ``commit()`` takes that for success.
+
+    Raises:
+        CommitRefused: The server did not commit.
+        CommitAnswerLost: The answer did not come: the server may have committed or not.
+        psycopg2.Error: The server refused COMMIT, as by a deferred constraint; it did not commit.
+    """
+    # Outside of a transaction PostgreSQL answers COMMIT, with a warning only.
+    if cursor.connection.info.transaction_status not in (TRANSACTION_STATUS_INTRANS, TRANSACTION_STATUS_INERROR):
+        raise CommitRefused("there is no transaction, or no connection, any more")
+    try:
+        cursor.execute("COMMIT")
+    except psycopg2.Error as error:
+        if _is_outcome_unknown(cursor.connection, error):
+            raise CommitAnswerLost(server_message(error)) from error
+        raise
+    if cursor.statusmessage != "COMMIT":
+        raise CommitRefused(f"the server answered {cursor.statusmessage} to COMMIT")
+
+
+#: The server itself says that it does not know: https://www.postgresql.org/docs/18/errcodes-appendix.html.
+_UNKNOWN_OUTCOME = (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN, errorcodes.TRANSACTION_RESOLUTION_UNKNOWN)
+
+
+def _is_outcome_unknown(connection: Connection, error: psycopg2.Error) -> bool:
+    """An ERROR on a connection that lives is the server's word that it rolled back; all else may have committed."""
+    if error.pgcode in _UNKNOWN_OUTCOME:
+        return True
+    return bool(connection.closed) or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+
+def _roll_back(cursor: Cursor) -> None:
+    if cursor.connection.info.transaction_status in (TRANSACTION_STATUS_INTRANS, TRANSACTION_STATUS_INERROR):
+        cursor.execute("ROLLBACK")
+
+
+@contextmanager
+def transaction(connection: Connection, limits: TransactionLimits = SHORT_TRANSACTION) -> Iterator[Cursor]:
+    """Runs one transaction: commits when the block ends, rolls back when it raises.
+
+    Durable on return. psycopg2's errors pass through, those of :func:`commit` too: wrap with :func:`database_faults`.
+    """
+    with connection.cursor() as cursor:
+        try:
+            begin(cursor, limits)
+            yield cursor
+            commit(cursor)
+        except BaseException:
+            _roll_back(cursor)
+            raise
+
+
+# ----------
+# Where adapters get their connections from: a new one for each use, or one that is kept for the next use.
+#
+# Opening a connection takes longer than most of what the ledger does with it, and the first statements in it as well:
+# the server reads its catalog anew. A plan has three uses one after another, so it keeps one.
+
+#: After this long without a use it is opened anew: firewalls and poolers drop idle connections without a word.
+_LONGEST_IDLE_SECONDS = 10.0
+
+
+class Sessions(Protocol):
+    """Gives connections, each to one user at a time."""
+
+    def use(self, application_name: str) -> AbstractContextManager[Connection]:
+        """Gives a connection without an open transaction; the user leaves it like that.
+
+        Raises:
+            DatabaseUnavailable: No read-write server answers.
+            ConfigError: The server refuses the role, the password or the database.
+        """
+
+
+class NewSessions:
+    """Opens a connection for each use: safe to use from several threads.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+
+    @contextmanager
+    def use(self, application_name: str) -> Iterator[Connection]:
+        """Opens a connection and closes it at the end."""
+        with closing(connect(self._params, application_name=application_name)) as connection:
+            yield connection
+
+
+class KeptSession:
+    """Keeps one connection between uses that follow each other closely; for one thread.
+
+    The connection keeps the application name of the first use. It is closed when a use fails, and with this object.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+        self._kept: Connection | None = None
+        self._idle_since = 0.0
+
+    @contextmanager
+    def use(self, application_name: str) -> Iterator[Connection]:
+        """Gives the kept connection while it is fresh, otherwise a new one."""
+        connection = self._fresh() or connect(self._params, application_name=application_name)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._kept, self._idle_since = connection, time.monotonic()
+
+    def _fresh(self) -> Connection | None:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        if time.monotonic() - self._idle_since > _LONGEST_IDLE_SECONDS or _has_ended(kept):
+            kept.close()
+            return None
+        return kept
+
+
+def _has_ended(connection: Connection) -> bool:
+    """Whether the server has said something to an idle connection: that it closes it, whatever the reason."""
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    return bool(readable)

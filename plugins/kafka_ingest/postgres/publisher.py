@@ -1,0 +1,489 @@
+"""The publish transaction: rows and offsets become visible together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.errors import AccountingMismatch, Busy, RecordsRefused
+from kafka_ingest.postgres.catalog import read_hooks
+from kafka_ingest.postgres.database import (
+    Cursor,
+    TransactionLimits,
+    begin,
+    commit,
+    connect,
+    database_faults,
+    refused,
+    server_message,
+)
+from kafka_ingest.postgres.ledger import pipeline_valid_through, target_identifiers
+from kafka_ingest.postgres.refusals import (
+    STAGING_SCHEMA,
+    concerns_one_row,
+    fenced,
+    hooks_fault,
+    is_bad_data,
+    refusal,
+    refused_by_ledger,
+    staging_fault,
+    target_fault,
+)
+from kafka_ingest.postgres.rows import (
+    Row,
+    fetch_row,
+    query_with_identifiers,
+    range_arrays,
+    rows_of,
+    run_query,
+    standing_of,
+)
+from kafka_ingest.postgres.staging_tables import staging_table
+from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, RecordCounts
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_columns
+
+# ----------
+# Deletes what a batch replaces, within the publish transaction.
+
+
+def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+    """Deletes rows and dead letters in the replaced part of every range; nothing is asked where no range has one.
+
+    psycopg2's errors pass through.
+
+    Args:
+        cursor: The publish transaction, with batch and positions locked.
+        batch: The claimed batch.
+        outcome: Whose staged records take the place.
+        with_resolved: Whether resolved dead letters and their rows are deleted, too.
+
+    Raises:
+        TargetMismatch: A trigger or rule kept rows from being deleted.
+    """
+    replacing = [r for r in batch.ranges if r.replaced_to > r.start]
+    if not replacing:
+        return Replacement()
+    parameters = {
+        "pipeline": batch.pipeline,
+        "with_resolved": with_resolved,
+        "first_offsets": FIRST_OFFSETS,
+        "task": list(outcome.winners.keys()),
+        "attempt": list(outcome.winners.values()),
+        **_spans(replacing),
+    }
+    names = _names(batch)
+    cursor.execute(query_with_identifiers("queries/delete_replaced", **names), parameters)
+    replaced = tuple(_replaced(row) for row in rows_of(cursor))
+    _require_none_left(cursor, batch, parameters)
+    return Replacement(replaced, () if with_resolved else _kept(cursor, names, parameters))
+
+
+def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any]) -> None:
+    """Stops where a trigger or rule kept rows, or put them back: they would stand twice."""
+    hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
+    if not hooks:
+        return
+    cursor.execute(
+        query_with_identifiers(
+            "queries/count_rows_left", **target_identifiers(batch.settings.target, batch.settings.metadata.identity)
+        ),
+        parameters,
+    )
+    (left,) = rows_of(cursor)
+    if left["found"]:
+        found = f"{left['found']} rows still stand, as {left['example']}"
+        raise hooks_fault(batch, hooks, expected="no row that is to be replaced", found=found)
+
+
+def _kept(cursor: Cursor, names: dict[str, sql.Composable], parameters: dict[str, Any]) -> tuple[KeptDeadLetters, ...]:
+    counted = fetch_row(cursor, "count_resolved", **parameters)
+    if not counted or not counted["resolved"]:
+        return ()
+    staged = {name: identifier for name, identifier in names.items() if name != "target"}
+    cursor.execute(query_with_identifiers("queries/discard_staged_resolved", **staged), parameters)
+    return tuple(_kept_in_partition(row) for row in rows_of(cursor))
+
+
+def _kept_in_partition(row: Row) -> KeptDeadLetters:
+    rows, dead_letters, tombstones = row["rows"], row["dead_letters"], row["tombstones"]
+    return KeptDeadLetters(
+        TopicPartition(row["topic"], row["partition"]),
+        rows=rows,
+        dead_letters=dead_letters,
+        tombstones=tombstones,
+        invisible=row["kept"] - rows - dead_letters - tombstones,
+    )
+
+
+def _replaced(row: Row) -> ReplacedPartition:
+    where = TopicPartition(row["topic"], row["partition"])
+    return ReplacedPartition(where, row["rows"], row["dead_letters"], row["missing"], tuple(row["first_missing"] or ()))
+
+
+def _spans(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    return {
+        "topic": [r.topic for r in ranges],
+        "generation": [r.generation for r in ranges],
+        "partition": [r.partition for r in ranges],
+        "replaced_from": [r.start for r in ranges],
+        "replaced_to": [r.replaced_to for r in ranges],
+    }
+
+
+def _names(batch: Batch) -> dict[str, sql.Composable]:
+    stem, settings = staging_name(batch.batch_id, batch.claim), batch.settings
+    metadata, target = settings.metadata, settings.target
+    return {
+        "target": sql.Identifier(target.schema, target.table),
+        "topic_column": sql.Identifier(metadata.topic),
+        "generation_column": sql.Identifier(metadata.generation),
+        "partition_column": sql.Identifier(metadata.partition),
+        "offset_column": sql.Identifier(metadata.offset),
+        "staged_rows": staging_table(stem, "rows"),
+        "staged_dead_letters": staging_table(stem, "dead_letters"),
+        "staged_counted": staging_table(stem, "counted"),
+    }
+
+
+# ----------
+# Inserts staged rows into the target, within the publish transaction.
+#
+# Two things can go wrong that staging cannot know. INSERT refuses a record (no partition takes it, an index entry would
+# be too large, a CHECK over a column that only the target fills): the records are looked for and named, so that they
+# can become dead letters. Or a trigger or rule drops, moves, doubles or alters rows without a word: tables that have
+# one are compared with staging before COMMIT.
+
+#: Each refused record costs some twenty small INSERTs. As many are more than a few bad records: a person must look.
+MOST_REFUSED = 1_000
+
+#: Places that a block of the staging table can have at most: a block of 32 KB, the largest, takes 1,168 rows
+#: (MaxHeapTuplesPerPage in htup_details.h, PostgreSQL 18).
+_PLACES_IN_BLOCK = 2_048
+
+
+class StagedRows:
+    """The winners' staged rows of one batch, and the publish transaction that moves them.
+
+    Args:
+        cursor: The transaction, with batch and positions locked.
+        batch: The claimed batch.
+        outcome: Who the winners are.
+    """
+
+    def __init__(self, cursor: Cursor, batch: Batch, outcome: BatchOutcome) -> None:
+        self._cursor = cursor
+        self._batch = batch
+        self._winners = {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
+        self._staging = staging_table(staging_name(batch.batch_id, batch.claim), "rows")
+        columns = [sql.Identifier(column.name) for column in written_columns(batch.settings)]
+        self._names: dict[str, sql.Composable] = {
+            "staging": self._staging,
+            **target_identifiers(batch.settings.target, batch.settings.metadata.identity),
+            "columns": sql.SQL(", ").join(columns),
+            "batch_column": sql.Identifier(batch.settings.metadata.batch_id),
+        }
+
+    def insert(self) -> int:
+        """Inserts the rows; gives the number that stands in the target.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target stands in the way.
+            StagingLost: The staging table is gone.
+        """
+        try:
+            inserted = self._attempt("publish_rows")
+            if isinstance(inserted, psycopg2.Error):
+                raise self._refused(inserted) from None
+            return self._standing(inserted)
+        except psycopg2.Error as error:
+            # The server's detail can quote a row: it must not follow as the cause.
+            raise target_fault(error, self._batch) from None
+
+    def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
+        """Runs an INSERT in a savepoint; gives its count, or the error, it undone, where some row may be the cause."""
+        statement = query_with_identifiers(f"queries/{query}", **self._names)
+        self._cursor.execute("SAVEPOINT rows")
+        try:
+            self._cursor.execute(statement, {**self._winners, **parameters})
+        except psycopg2.Error as error:
+            if not concerns_one_row(error):
+                raise
+            self._cursor.execute("ROLLBACK TO SAVEPOINT rows")
+            self._cursor.execute("RELEASE SAVEPOINT rows")
+            return error
+        inserted = int(self._cursor.rowcount)
+        self._cursor.execute("RELEASE SAVEPOINT rows")
+        return inserted
+
+    def _refused(self, error: psycopg2.Error) -> Exception:
+        """Looks for every refused record; nothing that this inserts is committed."""
+        found: list[RefusedRecord] = []
+        for place, fault in self._refused_places():
+            record = self._record_at(place)
+            if record is None:  # a statement without rows is refused, too: no row is the cause
+                return target_fault(error, self._batch)
+            topic, partition, offset = record
+            if not is_bad_data(fault):
+                return target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
+            found.append(RefusedRecord(topic, partition, offset, *refusal(fault, may_quote=False)))
+            if len(found) > MOST_REFUSED:
+                return target_fault(error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
+        if not found:  # it passes now: something else than the records decides
+            return target_fault(error, self._batch)
+        batch = self._batch
+        return RecordsRefused.naming(
+            found, target=str(batch.settings.target), pipeline=batch.pipeline, batch_id=batch.batch_id
+        )
+
+    def _refused_places(self) -> Iterator[tuple[int, psycopg2.Error]]:
+        """Halves the staging table's file down to single rows; stretches that are taken stay inserted."""
+        row = fetch_row(self._cursor, "staging_blocks", staging=self._staging.as_string(self._cursor.connection))
+        stretches = [(0, (row or {"blocks": 0})["blocks"] * _PLACES_IN_BLOCK)]
+        while stretches:
+            first, last = stretches.pop()
+            answer = self._attempt("publish_rows_between", first=_ctid(first), last=_ctid(last))
+            if not isinstance(answer, psycopg2.Error):
+                continue
+            if last - first == 1:
+                yield first, answer
+            else:
+                middle = (first + last) // 2
+                stretches += [(middle, last), (first, middle)]
+
+    def _record_at(self, place: int) -> tuple[str, int, int] | None:
+        statement = query_with_identifiers("queries/staged_record_at", **self._names)
+        self._cursor.execute(statement, {"place": _ctid(place)})
+        return next(iter(self._cursor.fetchall()), None)
+
+    def _standing(self, inserted: int) -> int:
+        """Gives the number of rows in the target; compares them with staging where something can have altered them.
+
+        INSERT holds the target's lock by now: nobody adds a trigger or rule any more.
+        """
+        hooks = [hook for hook in read_hooks(self._cursor, self._batch.settings.target) if hook.on_insert]
+        if not hooks:
+            return inserted
+        query: dict[str, Any] = {**self._winners, **range_arrays(self._batch.ranges)}
+        query |= {"batch_id": self._batch.batch_id, "first_offsets": FIRST_OFFSETS}
+        self._cursor.execute(query_with_identifiers("queries/run_deferred_triggers"))
+        self._cursor.execute(query_with_identifiers("queries/compare_published", **self._names), query)
+        (compared,) = rows_of(self._cursor)
+        if compared["staged"] == compared["sound"] == compared["standing"]:
+            return int(compared["standing"])
+        first = ", ".join(compared["first_wrong"] or ())
+        found = f"{compared['standing']} rows, {compared['sound']} of them as staged; the first others: {first}"
+        raise hooks_fault(self._batch, hooks, expected=f"{compared['staged']} rows as they were staged", found=found)
+
+
+def _ctid(place: int) -> str:
+    block, item = divmod(place, _PLACES_IN_BLOCK)
+    return f"({block},{item})"
+
+
+# ----------
+# Publishes a batch in PostgreSQL: port ``Publisher``. One connection, one transaction, READ COMMITTED.
+#
+# Locks: batch row, then positions by (topic, partition), then what INSERT takes. The pipeline row is not locked: a plan
+# that holds it must also take the batch row to supersede, and that is what decides between the two.
+
+#: Positions are locked for moments only; the target may be locked by a VACUUM FULL or ALTER TABLE for longer.
+_PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
+
+
+class PostgresPublisher:
+    """Opens publications into one database.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        limits: Time-outs of the transaction.
+    """
+
+    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = _PUBLISH_LIMITS) -> None:
+        self._params = params
+        self._limits = limits
+
+    @contextmanager
+    def begin(self, batch: Batch) -> Iterator[PostgresPublication]:
+        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
+        # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
+        with closing(connect(self._params, application_name="kafka_ingest publish")) as connection:
+            with database_faults("begin to publish", pipeline=batch.pipeline, batch_id=batch.batch_id):
+                cursor = connection.cursor()
+                begin(cursor, self._limits)
+            yield PostgresPublication(cursor, batch)
+
+
+class PostgresPublication:
+    """The transaction that makes one batch visible; see the port for the order of the methods."""
+
+    def __init__(self, cursor: Cursor, batch: Batch) -> None:
+        self._cursor = cursor
+        self._batch = batch
+        self._place = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
+
+    def lock_batch(self) -> BatchStanding:
+        """Locks the batch row without waiting.
+
+        Raises:
+            Busy: Another session has it locked.
+            Fenced: The ledger has no such batch, as after a restore of the database.
+        """
+        with database_faults("lock the batch", **self._place):
+            try:
+                row = fetch_row(self._cursor, "lock_batch_nowait", batch_id=self._batch.batch_id)
+            except psycopg2.errors.LockNotAvailable as error:
+                raise Busy(
+                    "another session has the batch locked",
+                    expected="a batch row that nobody else is claiming, superseding or publishing",
+                    found=server_message(error),
+                    next_command="none: a retry finds the batch committed or loads it again",
+                    **self._place,
+                ) from error
+        if row is None:
+            raise fenced(self._batch, "no such batch in the ledger")
+        return standing_of(row)
+
+    def advance_positions(self, outcome: BatchOutcome) -> int:
+        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+        ranges = range_arrays([p.range for p in outcome.partitions])
+        del ranges["leader_epoch"]
+        with database_faults("advance the positions", **self._place):
+            run_query(self._cursor, "lock_positions", pipeline=self._batch.pipeline, **ranges)
+            return run_query(
+                self._cursor,
+                "advance_positions",
+                **self._place,
+                **ranges,
+                end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
+                valid_through=[p.valid_through for p in outcome.partitions],
+            )
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        """Deletes what the batch replaces: rows and dead letters below ``loaded_to`` in its ranges, by identity.
+
+        Raises:
+            TargetMismatch: A constraint or trigger of the target refused the deletion, or the table no longer fits.
+            StagingLost: A staging table is gone.
+        """
+        try:
+            return replace_loaded(self._cursor, self._batch, outcome, with_resolved=with_resolved)
+        except psycopg2.Error as error:
+            raise target_fault(error, self._batch) from None
+
+    def insert_rows(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' staged rows into the target; gives their number, as they stand there.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them, or the table
+                no longer fits.
+            StagingLost: The staging table is gone.
+        """
+        return StagedRows(self._cursor, self._batch, outcome).insert()
+
+    def insert_dead_letters(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' dead letters into the ledger; gives their number.
+
+        Raises:
+            AccountingMismatch: The ledger holds a dead letter of one of these records already, or refuses one.
+            StagingLost: The staging table is gone.
+        """
+        statement = query_with_identifiers("queries/publish_dead_letters", staging=self._staging("dead_letters"))
+        try:
+            self._cursor.execute(statement, {**_winners(outcome), **self._place})
+        except psycopg2.IntegrityError as error:
+            raise refused_by_ledger(
+                error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
+            ) from None
+        except psycopg2.Error as error:
+            raise staging_fault(error, self._batch) or refused(
+                error, "publish the dead letters", **self._place
+            ) from error
+        return int(self._cursor.rowcount)
+
+    def record_outcome(self, outcome: BatchOutcome) -> None:
+        """Stores counts per range, and makes the batch ``committed`` with its counts and ``valid_through``.
+
+        Raises:
+            Fenced: The batch is not planned, or its claim is not ours.
+            AccountingMismatch: The ranges in the ledger are not those of the outcome, or a constraint refused counts
+                that do not add up or a range that does not continue its chain.
+        """
+        with database_faults("record the outcome", **self._place):
+            try:
+                self._record_ranges(outcome)
+                self._record_batch(outcome)
+            except psycopg2.IntegrityError as error:
+                raise refused_by_ledger(
+                    error, self._batch, what="outcome", expected="counts that add up, and ranges that form a chain"
+                ) from error
+            run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
+
+    def commit(self) -> None:
+        """Commits; durable on return.
+
+        Raises:
+            CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
+            CommitDidNotHappen: The server answered something else than COMMIT: nothing was committed.
+            TargetMismatch: A deferred constraint of the target refused the batch; nothing was committed.
+        """
+        try:
+            commit(self._cursor)
+        except psycopg2.Error as error:
+            raise target_fault(error, self._batch) from None
+
+    def _record_ranges(self, outcome: BatchOutcome) -> None:
+        parts = outcome.partitions
+        recorded = run_query(
+            self._cursor,
+            "record_range_outcomes",
+            batch_id=self._batch.batch_id,
+            topic=[p.range.topic for p in parts],
+            generation=[p.range.generation for p in parts],
+            partition=[p.range.partition for p in parts],
+            **_count_arrays([p.counts for p in parts]),
+            record_time_min=[p.record_time_min for p in parts],
+            record_time_max=[p.record_time_max for p in parts],
+        )
+        if recorded != len(self._batch.ranges):
+            raise AccountingMismatch(
+                "the outcome does not cover the batch's ranges; nothing was published",
+                expected=f"{len(self._batch.ranges)} ranges",
+                found=f"{recorded} ranges",
+                next_command="see docs/runbook.md, section AccountingMismatch",
+                **self._place,
+            )
+
+    def _record_batch(self, outcome: BatchOutcome) -> None:
+        committed = run_query(
+            self._cursor,
+            "commit_batch",
+            batch_id=self._batch.batch_id,
+            claim=self._batch.claim,
+            **{name: values[0] for name, values in _count_arrays([outcome.counts]).items()},
+            record_time_min=min((p.record_time_min for p in outcome.partitions if p.record_time_min), default=None),
+            record_time_max=max((p.record_time_max for p in outcome.partitions if p.record_time_max), default=None),
+            valid_through=pipeline_valid_through(self._cursor, self._batch.pipeline),
+        )
+        if committed != 1:
+            raise fenced(self._batch, "another state or claim")
+
+    def _staging(self, kind: str) -> sql.Identifier:
+        return sql.Identifier(STAGING_SCHEMA, f"{staging_name(self._batch.batch_id, self._batch.claim)}_{kind}")
+
+
+def _winners(outcome: BatchOutcome) -> dict[str, Any]:
+    return {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
+
+
+def _count_arrays(counts: list[RecordCounts]) -> dict[str, list[int]]:
+    names = ("rows", "dead_letters", "tombstones", "filtered", "invisible")
+    return {name: [getattr(count, name) for count in counts] for name in names}

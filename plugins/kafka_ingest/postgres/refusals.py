@@ -1,0 +1,188 @@
+"""What it means when PostgreSQL refuses a row or a statement of a publish."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import psycopg2
+from psycopg2 import errorcodes
+
+from kafka_ingest.errors import AccountingMismatch, Fenced, IngestError, StagingLost, TargetMismatch
+from kafka_ingest.postgres.catalog import TargetHook
+from kafka_ingest.postgres.database import ingest_error, server_message, whole_message
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.staging import CheckConstraint, DeadLetterReason, quoted_table
+
+# ----------
+# What PostgreSQL's refusal of a statement says about the row that it refused.
+#
+# SQLSTATE classes: https://www.postgresql.org/docs/18/errcodes-appendix.html. Nothing here quotes the server's detail
+# or context, which can hold the row.
+
+#: 22 data exception, 23 integrity constraint violation, 54 program limit exceeded (a tsvector, a row or an index entry
+#: that is too large).
+_CLASSES_OF_BAD_DATA = ("22", "23", "54")
+_NEVER_BAD_DATA = {
+    # Only a wrong encoding of COPY itself says these, never a record.
+    errorcodes.BAD_COPY_FILE_FORMAT,
+    errorcodes.INVALID_BINARY_REPRESENTATION,
+    # Other rows decide these: the record may be right, and a person must choose.
+    errorcodes.FOREIGN_KEY_VIOLATION,
+    errorcodes.UNIQUE_VIOLATION,
+    errorcodes.EXCLUSION_VIOLATION,
+}
+#: P0 PL/pgSQL error (RAISE), 38 external routine exception, 39 external routine invocation exception.
+_CLASSES_OF_FUNCTIONS = ("P0", "38", "39")
+#: The first line of the context names the function, and its arguments' types only (plpgsql_exec_error_callback in
+#: pl_exec.c, PostgreSQL 18).
+_FUNCTION = re.compile(r"PL/pgSQL (function \S+\([^)]*\))")
+
+
+def is_bad_data(error: psycopg2.Error) -> bool:
+    """Whether the row's own values are the fault: the record becomes a dead letter."""
+    code = error.pgcode or ""
+    return code.startswith(_CLASSES_OF_BAD_DATA) and code not in _NEVER_BAD_DATA
+
+
+def was_raised(error: psycopg2.Error) -> bool:
+    """Whether a function of a CHECK, a generated column or a trigger raised it: some record did, nobody knows why."""
+    return (error.pgcode or "").startswith(_CLASSES_OF_FUNCTIONS)
+
+
+def concerns_one_row(error: psycopg2.Error) -> bool:
+    """Whether looking for the row that causes it makes sense: a constraint, a limit, a value, or a raising function."""
+    return was_raised(error) or (error.pgcode or "").startswith(_CLASSES_OF_BAD_DATA)
+
+
+def refusal(
+    error: psycopg2.Error, checks: Sequence[CheckConstraint] = (), *, may_quote: bool = True
+) -> tuple[DeadLetterReason, str]:
+    """Gives the reason and the detail of a row that PostgreSQL refused on its own.
+
+    Args:
+        error: What it said.
+        checks: CHECKs whose expressions are known; of others only the name is told.
+        may_quote: Whether the detail may quote a value of the record, as a dead letter's does; a message's must not.
+    """
+    if error.pgcode == errorcodes.NOT_NULL_VIOLATION and error.diag.column_name:
+        return DeadLetterReason.NOT_NULL_VIOLATION, not_null_detail(error.diag.column_name)
+    if error.pgcode == errorcodes.CHECK_VIOLATION and error.diag.constraint_name:
+        known = {check.name: check for check in checks}
+        name = error.diag.constraint_name
+        return DeadLetterReason.CHECK_VIOLATION, check_detail(known.get(name, CheckConstraint(name, "")))
+    message = whole_message(error) if may_quote else server_message(error)
+    return DeadLetterReason.REFUSED_BY_DATABASE, f"{message} (SQLSTATE {error.pgcode})"
+
+
+def not_null_detail(column: str) -> str:
+    """Says that a column must not be NULL."""
+    return f"column {column} of the target is NOT NULL"
+
+
+def check_detail(check: CheckConstraint) -> str:
+    """Says that a CHECK is false."""
+    return f"CHECK {check.name} of the target is false" + (f": {check.expression}" if check.expression else "")
+
+
+def raised_by(error: psycopg2.Error) -> str:
+    """Names the function that raised an error, as far as the server tells, without its message: that can quote rows."""
+    found = _FUNCTION.search(error.diag.context or "")
+    return f"{found[1] if found else 'a function'} raised SQLSTATE {error.pgcode}"
+
+
+# ----------
+# What it means when PostgreSQL refuses a statement of a publish.
+#
+# Messages name the constraint and never the row: the server's detail can quote the record.
+
+STAGING_SCHEMA = "kafka_ingest_staging"
+
+
+def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
+    """Gives the error for a staging table that is gone, or for a sick database; ``None`` for anything else."""
+    if error.pgcode == errorcodes.UNDEFINED_TABLE and STAGING_SCHEMA in server_message(error):
+        return StagingLost(
+            "the staging table of this attempt is gone",
+            found=server_message(error),
+            next_command="none: a retry stages the batch again",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )
+    return ingest_error(error, "publish the staged records", pipeline=batch.pipeline, batch_id=batch.batch_id)
+
+
+def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> IngestError:
+    """Gives the error for a statement that writes the target, or for a COMMIT that it refused.
+
+    What is neither missing staging nor a sick database was said by the target: a constraint (class 23), a trigger
+    (any class), or a table that was altered since the batch was planned (class 42).
+
+    Args:
+        error: What psycopg2 raised.
+        batch: The claimed batch.
+        place: The record that it is about, where known.
+    """
+    found = _refusal(error)
+    return staging_fault(error, batch) or TargetMismatch(
+        f"the target {batch.settings.target} refused the batch; nothing was published",
+        expected="a table that takes every staged row",
+        found=f"{place}: {found}" if place else found,
+        next_command=_cure(error, batch),
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, found: str) -> TargetMismatch:
+    """Gives the error for rows that a trigger or rule kept from being what was written."""
+    return TargetMismatch(
+        f"triggers or rules of {batch.settings.target} drop, keep, move or alter rows; nothing was published",
+        expected=f"{expected}, found by topic, generation, partition, offset and batch id",
+        found=f"{found}; it has {', '.join(map(str, hooks))}",
+        next_command="let them leave rows and metadata columns alone, or drop them, then clear load_batch;"
+        " records that are not wanted are left out by the producer or a view",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str, expected: str) -> AccountingMismatch:
+    """Gives the error for rows that a constraint of the ledger refused; the constraints are named for their rules."""
+    return AccountingMismatch(
+        f"the ledger refused the {what}; nothing was published",
+        expected=expected,
+        found=_refusal(error),
+        next_command="see docs/runbook.md, section AccountingMismatch",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def fenced(batch: Batch, found: str) -> Fenced:
+    """Gives the error for an attempt that lost its batch."""
+    return Fenced(
+        "this attempt no longer owns the batch and changes nothing",
+        expected=f"state planned, claim {batch.claim}",
+        found=found,
+        next_command="none: the newer attempt or plan does the work",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def _cure(error: psycopg2.Error, batch: Batch) -> str:
+    # 55000 "does not have a replica identity and publishes deletes" (execReplication.c, PostgreSQL 18).
+    if error.pgcode == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE and "replica identity" in server_message(error):
+        table = quoted_table(batch.settings.target)
+        return f"ALTER TABLE {table} REPLICA IDENTITY FULL; (a partition has its own), then clear load_batch"
+    hint = "" if was_raised(error) else " ".join((error.diag.message_hint or "").split())
+    advice = "change the constraint or trigger, or the pipeline file, then clear load_batch"
+    return f"{advice}; the server's hint: {hint}" if hint else advice
+
+
+def _refusal(error: psycopg2.Error) -> str:
+    if was_raised(error):
+        return raised_by(error)
+    message, constraint = server_message(error), error.diag.constraint_name
+    return f"constraint {constraint}: {message}" if constraint and constraint not in message else message

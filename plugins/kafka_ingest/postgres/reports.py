@@ -1,0 +1,224 @@
+"""What the commands show of ledger and target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.postgres.database import (
+    SNAPSHOT,
+    Cursor,
+    KeptSession,
+    connect,
+    database_faults,
+    sql_text,
+    transaction,
+)
+from kafka_ingest.postgres.ledger import target_identifiers, target_is_gone
+from kafka_ingest.postgres.migrations import require_current_ledger
+from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, pipeline_of, query_with_identifiers, rows_of
+from kafka_ingest.protocol.audit import FIRST_OFFSETS, AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
+from kafka_ingest.protocol.ledger_view import PipelineRecord
+from kafka_ingest.settings import TargetSettings
+
+# ----------
+# Read-only questions to the ledger, for people and scripts. A standby answers them too.
+
+#: One row as column name to value: numbers, text, ``datetime`` with UTC, ``bytes``, lists, ``None``.
+ReportRow = dict[str, Any]
+
+
+class PostgresReports:
+    """Lists what the ledger holds. Every method is one read-only transaction.
+
+    Each raises ``DatabaseUnavailable`` when no server answers, and ``LedgerOutdated`` when the schema is not the one
+    of this package.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+
+    def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
+        """Gives one row for each pipeline, in the order of the names."""
+        return self._rows("report_status", {"pipelines": list(pipelines)})
+
+    def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
+        """Gives the newest batches, the newest first."""
+        return self._rows("list_batches", {"pipeline": pipeline, "limit": limit})
+
+    def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
+        """Gives dead letters, those of the newest batch first, with their original bytes."""
+        return self._rows("list_dead_letters", {"pipeline": pipeline, "batch_id": batch_id, "limit": limit})
+
+    def _rows(self, query: str, parameters: Mapping[str, object]) -> list[ReportRow]:
+        with (
+            closing(connect(self._params, application_name="kafka_ingest report", read_only=True)) as connection,
+            database_faults("read the ledger"),
+            transaction(connection, SNAPSHOT) as cursor,
+        ):
+            require_current_ledger(cursor)
+            cursor.execute(sql_text(f"queries/{query}"), parameters)
+            columns = [column.name for column in cursor.description or ()]
+            return [dict(zip(columns, map(_plain, row), strict=True)) for row in cursor.fetchall()]
+
+
+def _plain(value: Any) -> Any:
+    """Turns the driver's buffers into bytes."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+# ----------
+# Ledger and target for an audit of the whole table: port ``WrittenTable``, one short snapshot a method.
+
+#: Batches a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
+_BATCHES = 100
+
+
+class PostgresWrittenTable:
+    """The table that a pipeline is bound to, and the batches that have published into it.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        pipeline: Name of the pipeline.
+    """
+
+    def __init__(self, params: Mapping[str, object], pipeline: str) -> None:
+        self._sessions = KeptSession(params)
+        self._pipeline = pipeline
+
+    def scope(self) -> AuditScope:
+        """Says what there is; nothing before the first plan."""
+        with self._snapshot() as cursor:
+            require_current_ledger(cursor)
+            found = fetch_row(cursor, "table_audit_scope", pipeline=self._pipeline)
+            if found is None:
+                return AuditScope(0, 0, 0, 0, 0)
+            given_up_at = _given_up_at(cursor, self._bound(cursor))
+            emptied = fetch_rows(cursor, "select_emptied", pipeline=self._pipeline, given_up_at=given_up_at)
+            roll_backs = [(row["newest_before"], _written(row, "a roll-back")) for row in emptied]
+            return AuditScope(**found, roll_backs=roll_backs)
+
+    def writers(self, before: int) -> Sequence[WrittenBatch]:
+        """Gives some batches below an ordinal that have published into the table, the newest first."""
+        with self._snapshot() as cursor:
+            bound = self._bound(cursor)
+            rows = fetch_rows(
+                cursor,
+                "select_published",
+                pipeline=self._pipeline,
+                schema=bound.target_schema,
+                table=bound.target_table,
+                before=before,
+                batches=_BATCHES,
+                given_up_at=_given_up_at(cursor, bound),
+            )
+        return [
+            WrittenBatch(ordinal, [_written(row, f"batch {row['batch_id']}") for row in ranges])
+            for ordinal, ranges in groupby(rows, key=itemgetter("ordinal"))
+        ]
+
+    def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
+        """Counts rows in pieces; see the port.
+
+        Raises:
+            TargetMismatch: The table, or a column that identifies rows, is not there.
+        """
+        with self._snapshot() as cursor:
+            since = fetch_rows(
+                cursor,
+                "select_written_since",
+                pipeline=self._pipeline,
+                newest=scope.newest,
+                newest_change=scope.newest_change,
+            )
+            bound = self._bound(cursor)
+            counted = [found for run in _runs(pieces) for found in self._count_run(cursor, bound, run)]
+        return Count(counted, [_piece(row) for row in since])
+
+    def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
+        """Gives the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        with self._snapshot() as cursor:
+            [row] = self._in_target(
+                cursor,
+                self._bound(cursor),
+                "name_offsets",
+                **piece.place._asdict(),
+                range_start=piece.start,
+                range_end=piece.end,
+                first_offsets=FIRST_OFFSETS,
+            )
+            return row["doubled"], row["absent"]
+
+    def _count_run(self, cursor: Cursor, bound: PipelineRecord, run: Sequence[Piece]) -> Iterator[Counted]:
+        rows = self._in_target(
+            cursor,
+            bound,
+            "count_rows_of_run",
+            **run[0].place._asdict(),
+            range_start=run[0].start,
+            range_end=run[-1].end,
+            starts=[piece.start for piece in run],
+        )
+        counted = {row["place"]: Counted(row["rows"], row["identities"]) for row in rows}
+        return (counted.get(place, Counted(0, 0)) for place in range(1, len(run) + 1))
+
+    def _in_target(self, cursor: Cursor, bound: PipelineRecord, name: str, **parameters: object) -> list[Row]:
+        target = TargetSettings(bound.target_schema, bound.target_table)
+        statement: sql.Composed = query_with_identifiers(
+            f"queries/{name}", **target_identifiers(target, bound.identity)
+        )
+        try:
+            cursor.execute(statement, {"pipeline": self._pipeline, **parameters})
+        except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
+            raise target_is_gone(error, target, self._pipeline) from error
+        return rows_of(cursor)
+
+    def _bound(self, cursor: Cursor) -> PipelineRecord:
+        row = fetch_row(cursor, "select_pipeline", pipeline=self._pipeline)
+        assert row is not None  # noqa: S101 - pipelines are never deleted, and scope() has found it
+        return pipeline_of(row)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Cursor]:
+        with (
+            self._sessions.use("kafka_ingest audit") as connection,
+            database_faults("count the rows of the table", pipeline=self._pipeline),
+            transaction(connection, SNAPSHOT) as cursor,
+        ):
+            yield cursor
+
+
+def _given_up_at(cursor: Cursor, bound: PipelineRecord) -> object:
+    rows = fetch_rows(cursor, "given_up_at", schema=bound.target_schema, table=bound.target_table)
+    return next(row["given_up_at"] for row in rows if row["pipeline"] == bound.pipeline)
+
+
+def _written(row: Row, by: str) -> Written:
+    piece = _piece(row)
+    return Written(piece.place, piece.start, piece.end, row.get("rows", 0), by, row.get("is_given_up", False))
+
+
+def _piece(row: Row) -> Piece:
+    return Piece(Place(row["topic"], row["generation"], row["partition"]), row["range_start"], row["range_end"])
+
+
+def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Gives pieces that follow each other together: an index is searched once for them."""
+    runs: list[list[Piece]] = []
+    for piece in pieces:
+        if runs and (runs[-1][-1].place, runs[-1][-1].end) == (piece.place, piece.start):
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return runs

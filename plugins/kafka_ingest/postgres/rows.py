@@ -1,0 +1,452 @@
+"""Rows of the ledger as values, and values as parameters of a statement."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
+from datetime import datetime
+from types import NoneType
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+from psycopg2 import sql
+
+from kafka_ingest.errors import VersionSkew
+from kafka_ingest.postgres.database import Cursor, sql_text
+from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange
+from kafka_ingest.protocol.ledger_view import (
+    PipelineRecord,
+    PositionChange,
+    PositionMove,
+    PositionPoint,
+    RecordedChange,
+    SettingChange,
+)
+from kafka_ingest.protocol.log import LogObservation
+from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
+
+# ----------
+# Writes frozen settings as canonical JSON and reads them back, exactly.
+#
+# Canonical: keys sorted, no spaces, UTF-8; the hash of it tells whether a planned batch still fits its pipeline file.
+
+_Value = TypeVar("_Value", BatchSettings, FirstRun)
+
+
+def settings_to_json(settings: BatchSettings) -> str:
+    """Gives the settings as canonical JSON."""
+    return _to_json(settings)
+
+
+def settings_from_json(text: str) -> BatchSettings:
+    """Reads settings that :func:`settings_to_json` wrote; the order of keys does not matter.
+
+    Raises:
+        VersionSkew: Another version of this package wrote them, in a way that this one cannot read.
+    """
+    return _from_json(text, BatchSettings)
+
+
+def settings_hash(settings: BatchSettings) -> str:
+    """Gives the SHA-256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(settings_to_json(settings).encode()).hexdigest()
+
+
+def first_run_to_json(first_run: FirstRun) -> str:
+    """Gives the choice of the first run as canonical JSON."""
+    return _to_json(first_run)
+
+
+def first_run_from_json(text: str) -> FirstRun:
+    """Reads what :func:`first_run_to_json` wrote.
+
+    Raises:
+        VersionSkew: Another version of this package wrote it, in a way that this one cannot read.
+    """
+    return _from_json(text, FirstRun)
+
+
+def _to_json(value: BatchSettings | FirstRun) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _from_json(text: str, kind: type[_Value]) -> _Value:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise VersionSkew(
+            f"stored {kind.__name__} cannot be read by this package version",
+            expected="what this version writes",
+            found=str(error),
+            next_command="use one package version for Airflow and the Spark job, then plan again",
+        ) from error
+
+
+# ----------
+# Turns rows of the ledger into values, and values into parameters.
+
+Row = dict[str, Any]
+
+
+def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
+    """Runs ``sql/queries/<name>.sql``; gives the number of rows that it touched or returned.
+
+    A list becomes an array, whose type the statement names (``%(offsets)s::bigint[]``).
+    """
+    values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
+    cursor.execute(sql_text(f"queries/{name}"), values)
+    return int(cursor.rowcount)
+
+
+def _array(elements: list[Any]) -> str:
+    """Gives an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
+
+    psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
+    the thousands of partitions that a plan stores it took three times as long.
+    """
+    written = {element: _ELEMENTS[type(element)](element) for element in set(elements)}  # few differ in most columns
+    return "{" + ",".join([written[element] for element in elements]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+#: How an element of an array is written, by its type; another type is an error.
+_ELEMENTS: Mapping[type, Callable[[Any], str]] = {
+    NoneType: lambda _: "NULL",
+    bool: str,
+    int: str,
+    str: _quoted,
+    datetime: lambda time: f'"{time.isoformat()}"',
+}
+
+
+def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
+    """Runs ``sql/queries/<name>.sql``; gives its rows by column name."""
+    run_query(cursor, name, **parameters)
+    return rows_of(cursor)
+
+
+def fetch_row(cursor: Cursor, name: str, **parameters: object) -> Row | None:
+    """Runs ``sql/queries/<name>.sql``; gives its first row, or ``None``."""
+    rows = fetch_rows(cursor, name, **parameters)
+    return rows[0] if rows else None
+
+
+def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
+    """Gives the rows that the last statement returned, by column name."""
+    names = [column.name for column in cursor.description or ()]
+    rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
+    """Gives the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
+    return sql.SQL(sql_text(name)).format(**identifiers)
+
+
+def is_batch_id(text: str) -> bool:
+    """Whether a text can be a batch id at all, so that PostgreSQL need not refuse it."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def request_parameters(request: Request) -> dict[str, object]:
+    """Gives the columns that identify a request."""
+    return {
+        "dag_id": request.dag_id,
+        "run_id": request.run_id,
+        "task_group": request.task_group,
+        "map_index": request.map_index,
+        "request_number": request.number,
+    }
+
+
+def announcer(request: Request) -> str:
+    """Gives the identity of a request as ``batch.announced_by`` stores it: a JSON array."""
+    return json.dumps(request.identity, ensure_ascii=False)
+
+
+def request_of(row: Row) -> Request:
+    """Reads the request of a batch."""
+    return Request(
+        dag_id=row["dag_id"],
+        run_id=row["run_id"],
+        task_group=row["task_group"],
+        map_index=row["map_index"],
+        number=row["request_number"],
+        parameters=row["parameters"],
+        clear_number=row["clear_number"],
+    )
+
+
+def range_of(row: Row) -> OffsetRange:
+    """Reads a range."""
+    return OffsetRange(
+        topic=row["topic"],
+        partition=row["partition"],
+        generation=row["generation"],
+        topic_id=row["topic_id"],
+        line=row["line"],
+        start=row["range_start"],
+        end=row["range_end"],
+        committed_before=row["committed_before"],
+        loaded_to=row["loaded_to"],
+        leader_epoch=row["leader_epoch"],
+        reaches_high_watermark=row["reaches_high_watermark"],
+    )
+
+
+def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    """Gives the columns of ranges as arrays, one element a range."""
+    return {
+        "topic": [r.topic for r in ranges],
+        "partition": [r.partition for r in ranges],
+        "generation": [r.generation for r in ranges],
+        "topic_id": [r.topic_id for r in ranges],
+        "line": [r.line for r in ranges],
+        "range_start": [r.start for r in ranges],
+        "range_end": [r.end for r in ranges],
+        "committed_before": [r.committed_before for r in ranges],
+        "committed_after": [r.committed_after for r in ranges],
+        "loaded_to": [r.loaded_to for r in ranges],
+        "leader_epoch": [r.leader_epoch for r in ranges],
+        "reaches_high_watermark": [r.reaches_high_watermark for r in ranges],
+    }
+
+
+_POSITION_COLUMNS = (
+    "topic",
+    "partition",
+    "generation",
+    "topic_id",
+    "cluster_id",
+    "committed_offset",
+    "loaded_to",
+    "line",
+    "leader_epoch",
+    "valid_through",
+)
+
+
+def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
+    """Gives the columns of positions as arrays, one element a position."""
+    return {name: [getattr(position, name) for position in positions] for name in _POSITION_COLUMNS}
+
+
+def position_of(row: Row) -> Position:
+    """Reads a position."""
+    return Position(**row)
+
+
+_OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))
+
+
+def observation_arrays(observations: Sequence[LogObservation]) -> dict[str, list[Any]]:
+    """Gives the columns of observations as arrays, one element a partition."""
+    return {name: [getattr(observation, name) for observation in observations] for name in _OBSERVATION_COLUMNS}
+
+
+def observation_of(row: Row) -> LogObservation:
+    """Reads an observation."""
+    return LogObservation(**row)
+
+
+def pipeline_of(row: Row) -> PipelineRecord:
+    """Reads what binds a pipeline."""
+    return PipelineRecord(
+        pipeline=row["pipeline"],
+        target_schema=row["target_schema"],
+        target_table=row["target_table"],
+        cluster_id=row["cluster_id"],
+        isolation_level=IsolationLevel(row["isolation_level"]),
+        first_run=first_run_from_json(row["first_run"]),
+        identity=IdentityColumns(
+            row["topic_column"], row["generation_column"], row["partition_column"], row["offset_column"]
+        ),
+    )
+
+
+def identity_parameters(identity: IdentityColumns) -> dict[str, object]:
+    """Gives the columns of ``pipeline`` that name what identifies a row of the target."""
+    return {
+        "topic_column": identity.topic,
+        "generation_column": identity.generation,
+        "partition_column": identity.partition,
+        "offset_column": identity.offset,
+    }
+
+
+def hold_of(row: Row) -> Hold:
+    """Reads a hold."""
+    return Hold(
+        batch_id=row["batch_id"],
+        request=request_of(row),
+        hold_until=row["hold_until"],
+        step=row["step"],
+        staged_records=row["staged_records"],
+        staged_offsets=row["staged_offsets"],
+        total_offsets=row["total_offsets"],
+    )
+
+
+def standing_of(row: Row) -> BatchStanding:
+    """Reads state and claim."""
+    return BatchStanding(BatchState(row["state"]), row["claim"])
+
+
+def load_batches(cursor: Cursor, batch_ids: Iterable[str]) -> list[Batch]:
+    """Reads batches with their ranges, in the order in which they were recorded."""
+    wanted = sorted(set(batch_ids))
+    if not wanted:
+        return []
+    ranges: dict[str, list[OffsetRange]] = {batch_id: [] for batch_id in wanted}
+    for row in fetch_rows(cursor, "select_ranges", batch_ids=wanted):
+        ranges[row["batch_id"]].append(range_of(row))
+    rows = fetch_rows(cursor, "select_batches", batch_ids=wanted)
+    return [_batch_of(row, tuple(ranges[row["batch_id"]])) for row in rows]
+
+
+def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
+    """Reads one batch; ``None`` when there is none."""
+    batches = load_batches(cursor, [batch_id] if batch_id else [])
+    return batches[0] if batches else None
+
+
+def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:
+    return Batch(
+        batch_id=row["batch_id"],
+        pipeline=row["pipeline"],
+        request=request_of(row),
+        kind=BatchKind(row["kind"]),
+        state=BatchState(row["state"]),
+        claim=row["claim"],
+        settings=settings_from_json(row["settings"]),
+        settings_hash=row["settings_hash"],
+        protocol_version=row["protocol_version"],
+        cluster_id=row["cluster_id"],
+        ranges=ranges,
+        planned_at=row["planned_at"],
+        committed_at=row["committed_at"],
+        counts=_counts_of(row),
+        record_time_min=row["record_time_min"],
+        record_time_max=row["record_time_max"],
+        valid_through=row["valid_through"],
+        announced_at=row["announced_at"],
+        left_out=tuple(row["left_out"]),
+        warnings=tuple(row["warnings"]),
+    )
+
+
+def _counts_of(row: Mapping[str, Any]) -> RecordCounts | None:
+    if row["rows"] is None:
+        return None
+    return RecordCounts(row["rows"], row["dead_letters"], row["tombstones"], row["filtered"], row["invisible"])
+
+
+# ----------
+# Turns position changes into columns of ``position_change``, and its rows back into position changes.
+
+_POINT_COLUMNS = ("offset", "generation", "line", "topic_id", "cluster_id")
+
+
+def place_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
+    """Gives the partitions of positions as arrays."""
+    return {"topic": [p.topic for p in positions], "partition": [p.partition for p in positions]}
+
+
+def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
+    """Gives what positions must still be for a change to be made, as arrays."""
+    return {
+        "from_offset": [p.committed_offset for p in positions],
+        "from_generation": [p.generation for p in positions],
+        "from_line": [p.line for p in positions],
+        "from_topic_id": [p.topic_id for p in positions],
+    }
+
+
+def change_arrays(change: NewChange) -> dict[str, list[Any]]:
+    """Gives the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
+    changes: Sequence[PositionChange | None] = change.plan.positions or [None]
+    topic = change.plan.retired_topic or change.plan.topic_read_again
+    arrays: dict[str, list[Any]] = {
+        "topic": [c.topic if c else topic for c in changes],
+        "partition": [c.partition if c else None for c in changes],
+        "details": [json.dumps(_details(change, c), ensure_ascii=False) for c in changes],
+    }
+    return {**arrays, **_point_arrays(changes)}
+
+
+def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
+    """Gives the rows of positions that a plan moves as arrays: one element a partition."""
+    changes = [move.change for move in moves]
+    return {
+        "topic": [c.topic for c in changes],
+        "partition": [c.partition for c in changes],
+        "details": [json.dumps({"given_up": list(c.given_up)} if c.given_up else {}) for c in changes],
+        **_point_arrays(changes),
+    }
+
+
+def _point_arrays(changes: Sequence[PositionChange | None]) -> dict[str, list[Any]]:
+    arrays = {}
+    for name in _POINT_COLUMNS:
+        arrays[f"from_{name}"] = [getattr(c.before, name) if c and c.before else None for c in changes]
+        arrays[f"to_{name}"] = [getattr(c.after, name) if c and c.after else None for c in changes]
+    return arrays
+
+
+def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChange:
+    """Reads what a request has recorded; at least one row. One of a roll-back has no arguments."""
+    first = rows[0]
+    details = first["details"]
+    return RecordedChange(
+        pipeline=request.pipeline,
+        request_id=request.request_id,
+        kind=first["kind"],
+        arguments=details.get("arguments", ""),
+        who=first["who"],
+        why=first["why"],
+        at=first["at"],
+        positions=tuple(_position_change(row) for row in rows if row["partition"] is not None),
+        settings=tuple(SettingChange(*setting) for setting in details.get("settings", ())),
+        superseded=details.get("superseded"),
+    )
+
+
+def _details(change: NewChange, position: PositionChange | None) -> dict[str, Any]:
+    details: dict[str, Any] = {"arguments": change.request.arguments}
+    if change.plan.settings:
+        details["settings"] = [astuple(setting) for setting in change.plan.settings]
+    if change.supersedes:
+        details["superseded"] = change.supersedes
+    if position and position.given_up:
+        details["given_up"] = list(position.given_up)
+    return details
+
+
+def _position_change(row: Row) -> PositionChange:
+    given_up = row["details"].get("given_up")
+    return PositionChange(
+        topic=row["topic"],
+        partition=row["partition"],
+        before=_point(row, "from"),
+        after=_point(row, "to"),
+        given_up=(given_up[0], given_up[1]) if given_up else None,
+    )
+
+
+def _point(row: Row, side: str) -> PositionPoint | None:
+    if row[f"{side}_offset"] is None:
+        return None
+    return PositionPoint(*(row[f"{side}_{name}"] for name in _POINT_COLUMNS))

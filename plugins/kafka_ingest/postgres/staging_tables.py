@@ -1,0 +1,255 @@
+"""Staging tables: make, fill, drop; find and delete those that killed attempts left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.catalog import CatalogColumn, CatalogTable, read_table
+from kafka_ingest.postgres.database import (
+    Connection,
+    TransactionLimits,
+    connect,
+    database_faults,
+    server_message,
+    sql_text,
+    transaction,
+)
+from kafka_ingest.postgres.migrations import require_current_ledger
+from kafka_ingest.postgres.rows import fetch_row, fetch_rows, run_query
+from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.housekeeping import StagingTable
+from kafka_ingest.protocol.staging import StageProgress, staging_name, written_columns
+from kafka_ingest.settings import TargetSettings
+
+# ----------
+# Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards.
+
+_LOG = logging.getLogger(__name__)
+
+STAGING_SCHEMA = "kafka_ingest_staging"
+
+#: A running or hanging attempt still uses its tables: housekeeping drops them later. 2 s outlast a COPY's start.
+DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
+#: In use, or the property of another role: it stays.
+STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}
+
+
+def staging_table(stem: str, part: str) -> sql.Identifier:
+    """Names a staging table.
+
+    Args:
+        stem: As :func:`kafka_ingest.protocol.staging.staging_name` gives it.
+        part: ``rows``, ``dead_letters``, ``counted`` or ``progress``.
+    """
+    return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
+
+
+class PostgresStaging:
+    """The port ``Staging`` on PostgreSQL.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = params
+
+    def create(self, batch: Batch) -> None:
+        """Creates the tables of the batch's claim, after dropping those of older claims as far as nobody uses them.
+
+        Tables that exist keep what is in them. Durable on return, until the server crashes: they are unlogged.
+
+        Raises:
+            TargetMismatch: The target is gone.
+            DatabaseUnavailable: The server cannot be reached.
+        """
+        stem, target = staging_name(batch.batch_id, batch.claim), batch.settings.target
+        with closing(self._connect()) as connection, _faults(f"create staging tables for {target}", batch):
+            _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
+            with transaction(connection) as cursor:
+                table = _target(cursor, target)
+                for part in ("dead_letters", "progress", *_counted(batch)):
+                    _execute(cursor, f"create_staging_{part}", **{part: staging_table(stem, part)})
+                _create_rows(cursor, stem, batch, table)
+
+    def progress(self, batch: Batch) -> StageProgress:
+        """Sums what the tasks of the batch's claim have staged so far; zero while there are no tables."""
+        stem = staging_name(batch.batch_id, batch.claim)
+        with closing(self._connect()) as connection, _faults("read the progress of staging", batch):
+            try:
+                with transaction(connection) as cursor:
+                    _execute(cursor, "staging_progress", progress=staging_table(stem, "progress"))
+                    return StageProgress(*cursor.fetchall()[0])
+            except psycopg2.Error as error:
+                if error.pgcode != errorcodes.UNDEFINED_TABLE:
+                    raise
+                return StageProgress()
+
+    def places(self, batch: Batch) -> Sequence[str]:
+        """Names the records at which tasks of the batch's claim were when they last said so, and have not ended."""
+        stem = staging_name(batch.batch_id, batch.claim)
+        faults = _faults("read where staging is", batch)
+        with closing(self._connect()) as connection, faults, transaction(connection) as cursor:
+            _execute(cursor, "staging_places", progress=staging_table(stem, "progress"))
+            rows = cursor.fetchall()
+        return [f"{topic}[{partition}] offsets [{first}, {end})" for topic, partition, first, end in rows]
+
+    def drop(self, batch: Batch) -> None:
+        """Drops the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
+        with closing(self._connect()) as connection, _faults("drop staging tables", batch):
+            _drop_tables(connection, batch, up_to_claim=batch.claim)
+
+    def _connect(self) -> Any:
+        return connect(self._params, application_name="kafka_ingest staging")
+
+
+def _faults(doing: str, batch: Batch) -> Any:
+    return database_faults(doing, pipeline=batch.pipeline, batch_id=batch.batch_id)
+
+
+def _counted(batch: Batch) -> Sequence[str]:
+    """Names the table of counted offsets where it is needed: to tell them from lost ones when rows are replaced."""
+    return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
+
+
+def _execute(cursor: Any, query: str, **names: sql.Composable) -> None:
+    cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
+
+
+def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
+    table = read_table(cursor, target)
+    if table is None:
+        raise TargetMismatch(
+            f"the table {target} is gone since the batch was planned",
+            expected="the table",
+            found="no such table",
+            next_command="clear plan_batch: it creates the table, or says what must be there",
+        )
+    return table
+
+
+def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> None:
+    rows, target = staging_table(stem, "rows"), batch.settings.target
+    _execute(
+        cursor,
+        "create_staging_rows",
+        rows=rows,
+        target=sql.Identifier(target.schema, target.table),
+        constraints=sql.SQL("EXCLUDING CONSTRAINTS" if table.changes_rows else "INCLUDING CONSTRAINTS"),
+    )
+    written = {column.name for column in written_columns(batch.settings)}
+    without_value = table.columns_without_value(written)
+    for name in sorted(without_value):
+        _execute(cursor, "drop_staging_column", rows=rows, column=sql.Identifier(name))
+    for column in table.columns:
+        if column.name not in without_value and (table.changes_rows or _is_freed(column, written)):
+            _execute(cursor, "free_staging_column", rows=rows, column=sql.Identifier(column.name))
+
+
+def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:
+    return column.name not in written and not column.is_generated
+
+
+def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:
+    pattern = f"^{staging_name(batch.batch_id, 0).removesuffix('0')}([0-9]+)_"
+    with transaction(connection) as cursor:
+        cursor.execute(sql_text("queries/staging_tables_of_batch"), {"pattern": pattern, "claim": up_to_claim})
+        names = [name for (name,) in cursor.fetchall()]
+    for name in names:
+        if reason := drop_staging_table(connection, name):
+            _LOG.warning("Staging table %s.%s stays until housekeeping drops it: %s", STAGING_SCHEMA, name, reason)
+
+
+def drop_staging_table(connection: Connection, name: str, limits: TransactionLimits = DROP_LIMITS) -> str:
+    """Drops one staging table in a transaction of its own; a missing one is no fault.
+
+    Returns:
+        Why it stays: it is in use, or another role's. Empty when it is gone.
+    """
+    try:
+        with transaction(connection, limits) as cursor:
+            _execute(cursor, "drop_staging_table", staging_table=sql.Identifier(STAGING_SCHEMA, name))
+    except psycopg2.Error as error:
+        if error.pgcode not in STAYS:
+            raise
+        return server_message(error)
+    return ""
+
+
+# ----------
+# The port ``Housekeeper`` on PostgreSQL.
+
+
+class PostgresHousekeeper:
+    """Tidies one database.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+        drop_limits: How long a table that is in use, or an index that is being vacuumed, is waited for.
+    """
+
+    def __init__(self, params: Mapping[str, object], drop_limits: TransactionLimits = DROP_LIMITS) -> None:
+        self._params = params
+        self._drop_limits = drop_limits
+
+    def staging_tables(self) -> Sequence[StagingTable]:
+        """Lists the staging tables with what the ledger says of their batches, seen at one moment."""
+        with self._connection("list staging tables") as connection, transaction(connection) as cursor:
+            require_current_ledger(cursor)
+            return [
+                StagingTable(
+                    name=row["name"],
+                    batch_id=row["batch_id"],
+                    claim=row["claim"],
+                    batch_state=BatchState(row["batch_state"]) if row["batch_state"] else None,
+                    batch_claim=row["batch_claim"],
+                )
+                for row in fetch_rows(cursor, "list_staging_tables")
+            ]
+
+    def drop_staging_table(self, name: str) -> str:
+        """Drops a table, or gives the reason why it stays."""
+        with self._connection("drop a staging table") as connection:
+            return drop_staging_table(connection, name, self._drop_limits)
+
+    def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
+        """Deletes ranges, or in a dry run takes the deletion back; gives their number."""
+        with self._connection("delete ranges of superseded batches") as connection:
+            with transaction(connection) as cursor:
+                cursor.execute("SAVEPOINT nothing_deleted")
+                count = run_query(cursor, "delete_superseded_ranges", older_than_days=older_than_days)
+                if is_dry_run:
+                    cursor.execute("ROLLBACK TO SAVEPOINT nothing_deleted")
+            return count
+
+    def brin_indexes(self) -> Sequence[str]:
+        """Lists the BRIN indexes of the pipelines' targets and of their partitions, quoted, with their schemas."""
+        with self._connection("list BRIN indexes") as connection, transaction(connection) as cursor:
+            return [row["index_name"] for row in fetch_rows(cursor, "list_brin_indexes")]
+
+    def summarize(self, index: str) -> int | str:
+        """Summarises what is not yet; gives the number of page ranges, or the reason why it was left."""
+        with self._connection("summarise a BRIN index") as connection:
+            try:
+                with transaction(connection, self._drop_limits) as cursor:
+                    row = fetch_row(cursor, "summarize_brin_index", index=index)
+            except psycopg2.Error as error:
+                if error.pgcode not in STAYS:
+                    raise
+                return server_message(error)
+            return row["page_ranges"] if row and row["page_ranges"] is not None else "the index is gone"
+
+    @contextmanager
+    def _connection(self, doing: str) -> Iterator[Connection]:
+        with (
+            closing(connect(self._params, application_name="kafka_ingest housekeeping")) as connection,
+            database_faults(doing),
+        ):
+            yield connection

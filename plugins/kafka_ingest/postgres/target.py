@@ -1,0 +1,454 @@
+"""The target table: what it must be like, and how it is made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, sql
+
+from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.errors import TargetMismatch, change_command
+from kafka_ingest.postgres.catalog import (
+    KIND_NAMES,
+    TABLE_KINDS,
+    CatalogColumn,
+    CatalogTable,
+    LoadedRows,
+    Rights,
+    read_loaded_rows,
+    read_table,
+)
+from kafka_ingest.postgres.database import NewSessions, Sessions, database_faults, sql_text, transaction
+from kafka_ingest.protocol.staging import (
+    TargetColumn,
+    TargetShape,
+    quoted,
+    quoted_table,
+    rename_column,
+    written_columns,
+)
+from kafka_ingest.settings import BatchSettings, TargetSettings
+
+# ----------
+# Compares an existing target table with what the pipeline writes. Pure: every difference is a value.
+
+#: Columns that staging adds to the target's own.
+STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_TEXTS = ("text", "character varying")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One difference: where it is, what was expected, what is there, and the statement that removes it."""
+
+    subject: str
+    expected: str
+    found: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: expected {self.expected}; found {self.found}; {self.fix}"
+
+
+def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()) -> tuple[Mismatch, ...]:
+    """Gives every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
+    return (*table_mismatches(settings, table, loaded), *_staging_right_mismatches(table))
+
+
+def table_mismatches(
+    settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()
+) -> tuple[Mismatch, ...]:
+    """Gives the reasons that lie in the table and the role's rights on it, not in those on staging and database.
+
+    Args:
+        settings: What the pipeline writes.
+        table: The table.
+        loaded: Who has loaded rows that a missing column identified.
+    """
+    if table.kind not in TABLE_KINDS:
+        kind = KIND_NAMES.get(table.kind, f"a relation of kind {table.kind}")
+        advice = "name the table itself under target.table, or drop the relation"
+        return (Mismatch(str(settings.target), "a table or a partitioned table", kind, advice),)
+    return (
+        *_table_mismatches(settings, table),
+        *_column_mismatches(settings, table, loaded),
+        *_other_column_mismatches(settings, table),
+        *_unique_key_mismatches(settings, table),
+        *_table_right_mismatches(settings, table),
+        *_sequence_right_mismatches(settings, table),
+    )
+
+
+def missing_table(settings: BatchSettings, loaded: Sequence[LoadedRows] = ()) -> Mismatch:
+    """Gives the mismatch of a table that is not there, with the statement that creates it where nothing is lost.
+
+    Args:
+        settings: What the pipeline writes.
+        loaded: Who has loaded rows into it.
+    """
+    if loaded:
+        return _lost_table(settings.target, loaded)
+    columns = ", ".join(
+        f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
+        for column in written_columns(settings)
+    )
+    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
+    return Mismatch(str(settings.target), "a table", "no such table", fix)
+
+
+def _lost_table(target: TargetSettings, loaded: Sequence[LoadedRows]) -> Mismatch:
+    expected = f"the table into which rows were loaded by {'; '.join(map(str, loaded))}"
+    resets = "; ".join(change_command(rows.pipeline, "reset --to earliest") for rows in loaded)
+    fix = (
+        f"rename or restore it, as it was; or load what Kafka still holds into a new one: {resets}; "
+        "or name another table in the pipeline file and change-target"
+    )
+    return Mismatch(str(target), expected, "no such table", fix)
+
+
+def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    """Yields what does not keep the pipeline from loading, but makes reloads slow, fail, or change other tables."""
+    metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
+    if not has_index_for_replacing(settings, table):
+        fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
+        expected = "an index that finds an offset range"
+        yield Mismatch(str(settings.target), expected, "none, so a reload reads the whole table", fix)
+    for rule in (hook for hook in table.hooks if hook.is_instead and hook.on_delete):
+        found = "a rule ON DELETE DO INSTEAD, so a reload fails"
+        yield Mismatch(str(rule), "DELETE that deletes", found, f"DROP RULE {quoted(rule.name)} ON {rule.relation};")
+    if not table.rights.delete:
+        fix = f"GRANT DELETE ON {name} TO {quoted(role)};"
+        yield Mismatch(f"role {role}", f"DELETE on {name}", "not granted, so a reload fails", fix)
+    for part, publication in table.undeletable_parts:
+        found = f"publication {publication} publishes deletes, and there is none: a reload or roll-back fails"
+        yield Mismatch(part, "a replica identity", found, f"ALTER TABLE {part} REPLICA IDENTITY FULL;")
+    for key in table.dependents:
+        found = f"ON DELETE {key.action}: a reload or roll-back changes rows of {key.relation}"
+        fix = f"ALTER TABLE {key.relation} DROP CONSTRAINT {quoted(key.name)}; or make it DEFERRABLE INITIALLY DEFERRED"
+        yield Mismatch(f"foreign key {key.name}", "no action on DELETE", found, f"{fix} without an action")
+
+
+def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
+    """Whether some index finds the rows of an offset range: its key holds partition and offset."""
+    wanted = {settings.metadata.partition, settings.metadata.offset}
+    return any(wanted <= set(index.columns) for index in table.indexes)
+
+
+def can_hold(found: str, written: str) -> bool:
+    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
+
+    Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
+    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end without a word.
+    """
+    if found == written:
+        return True
+    try:
+        column, value = parse_column_type(found), parse_column_type(written)
+    except ValueError:
+        return False
+    return column.is_array == value.is_array and _element_can_hold(column.element, value.element)
+
+
+def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadata: bool) -> bool:
+    """Whether the column keeps every value that it does not refuse; what it refuses becomes a dead letter.
+
+    A domain holds what its type holds. An enum and citext hold text as it is. Not for the columns that rows are found
+    by: citext takes two topics for one, an enum cannot be compared with text.
+    """
+    if column.text_like and not is_metadata:
+        value = parse_column_type(written.type)
+        return value.name in _TEXTS and not value.is_array
+    return can_hold(column.domain_over or column.type, written.type)
+
+
+def _element_can_hold(column: ColumnType, value: ColumnType) -> bool:
+    if column.name in _INTEGERS and value.name in _INTEGERS:
+        return _INTEGERS.index(column.name) >= _INTEGERS.index(value.name)
+    if column.name == value.name == "numeric":
+        return _numeric_can_hold(column, value)
+    if column.name in _TEXTS and value.name in _TEXTS:
+        return column.length is None or (value.length is not None and column.length >= value.length)
+    return column == value
+
+
+def _numeric_can_hold(column: ColumnType, value: ColumnType) -> bool:
+    if column.precision is None or column.scale is None:
+        return True
+    if value.precision is None or value.scale is None:
+        return False
+    return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale
+
+
+def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    if table.persistence != "p":
+        fix = f"ALTER TABLE {quoted_table(settings.target)} SET LOGGED;"
+        yield Mismatch(str(settings.target), "a logged table", "an unlogged table, which a crash empties", fix)
+    for name in table.unlogged_parts:
+        fix = f"ALTER TABLE {name} SET LOGGED;"
+        yield Mismatch(f"partition {name}", "a logged table", "an unlogged table, which a crash empties", fix)
+    for rule in (hook for hook in table.hooks if hook.is_instead and hook.on_insert):
+        fix = f"DROP RULE {quoted(rule.name)} ON {rule.relation};"
+        yield Mismatch(str(rule), "no rule that takes the place of INSERT", "a rule ON INSERT DO INSTEAD", fix)
+    reserved = sorted(STAGING_COLUMNS & {column.name for column in table.columns})
+    for name in reserved:
+        fix = rename_column(settings.target, name, f"{name}_")
+        yield Mismatch(f"column {name}", "no column of this name, staging uses it", "it is there", fix)
+
+
+def _column_mismatches(
+    settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows]
+) -> Iterator[Mismatch]:
+    alter = f"ALTER TABLE {quoted_table(settings.target)}"
+    metadata = set(unique_key_columns(settings)) | {settings.metadata.batch_id}
+    for written in written_columns(settings):
+        column = table.column(written.name)
+        if column is None:
+            fix = f"{alter} ADD COLUMN {quoted(written.name)} {written.type};"
+            if loaded and written.name in unique_key_columns(settings):
+                rename = f"{alter} RENAME COLUMN ... TO {quoted(written.name)};"
+                fix = f"name it as it was: {rename} never ADD COLUMN, loaded rows are found by it ({loaded[0]})"
+            yield Mismatch(f"column {written.name}", written.type, "no such column", fix)
+            continue
+        yield from _written_column_mismatches(alter, written, column, is_metadata=written.name in metadata)
+
+
+def _written_column_mismatches(
+    alter: str, written: TargetColumn, column: CatalogColumn, *, is_metadata: bool
+) -> Iterator[Mismatch]:
+    subject, name = f"column {written.name}", quoted(written.name)
+    if not _column_can_hold(column, written, is_metadata=is_metadata):
+        domain = f"{column.type}, a domain over {column.domain_over}" if column.domain_over else column.type
+        fix = f"{alter} ALTER COLUMN {name} TYPE {written.type} USING {name}::{written.type};"
+        yield Mismatch(subject, written.type, domain, fix)
+    if column.is_generated:
+        fix = f"{alter} ALTER COLUMN {name} DROP EXPRESSION;"
+        yield Mismatch(subject, "a column that can be written", "a generated column", fix)
+    if column.identity == "a":
+        fix = f"{alter} ALTER COLUMN {name} SET GENERATED BY DEFAULT;"
+        yield Mismatch(subject, "a column that can be written", "GENERATED ALWAYS AS IDENTITY", fix)
+
+
+def _other_column_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    written = {column.name for column in written_columns(settings)}
+    for column in table.columns:
+        if column.name not in written and not column.is_filled_by_postgres:
+            fix = f"ALTER TABLE {quoted_table(settings.target)} ALTER COLUMN {quoted(column.name)} DROP NOT NULL;"
+            expected = "NULL allowed, or a default: the pipeline does not fill it"
+            yield Mismatch(f"column {column.name}", expected, f"{column.type} NOT NULL without a default", fix)
+
+
+def unique_key_columns(settings: BatchSettings) -> tuple[str, str, str, str]:
+    """Gives the columns of a record's identity in the order of the unique key."""
+    metadata = settings.metadata
+    return (metadata.topic, metadata.generation, metadata.partition, metadata.offset)
+
+
+def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    key = unique_key_columns(settings)
+    is_there = any(
+        index.is_unique and index.key_count == len(key) and set(index.columns) == set(key) for index in table.indexes
+    )
+    if settings.target.unique_key and not is_there:
+        names = ", ".join(quoted(name) for name in key)
+        fix = f"ALTER TABLE {quoted_table(settings.target)} ADD UNIQUE ({names});"
+        yield Mismatch("unique key", f"a unique index on ({names})", "none", fix)
+
+
+def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
+    schema = quoted(settings.target.schema)
+    written = {column.name for column in written_columns(settings)}
+    insert = rights.insert or all(column.can_insert for column in table.columns if column.name in written)
+    yield from _not_granted(
+        rights,
+        (rights.use_schema, "USAGE", f"SCHEMA {schema}"),
+        (rights.select, "SELECT", name),
+        (insert, "INSERT", name),
+    )
+    if rights.row_security_applies:
+        found = (
+            "row-level security applies to it and can hide rows that must be replaced, or refuse new ones: "
+            "no permissive policy says true for SELECT, INSERT and DELETE, or a restrictive one says something else"
+        )
+        fix = f"CREATE POLICY kafka_ingest ON {name} TO {role} USING (true);"
+        yield Mismatch(f"role {rights.role}", "every row visible", found, fix)
+
+
+def _sequence_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    written = {column.name for column in written_columns(settings)}
+    for column, sequence in table.forbidden_sequences:
+        if column not in written:
+            yield from _not_granted(table.rights, (False, "USAGE", f"SEQUENCE {sequence}"))
+
+
+def _staging_right_mismatches(table: CatalogTable) -> Iterator[Mismatch]:
+    rights = table.rights
+    yield from _not_granted(
+        rights,
+        (rights.make_temporary_tables, "TEMPORARY", f"DATABASE {quoted(rights.database)}"),
+        (rights.use_staging_schema, "USAGE, CREATE", "SCHEMA kafka_ingest_staging"),
+    )
+
+
+def _not_granted(rights: Rights, *wanted: tuple[bool, str, str]) -> Iterator[Mismatch]:
+    for is_granted, right, thing in wanted:
+        if not is_granted:
+            fix = f"GRANT {right} ON {thing} TO {quoted(rights.role)};"
+            yield Mismatch(f"role {rights.role}", f"{right} on {thing}", "not granted", fix)
+
+
+# ----------
+# The target table: created where the pipeline says so, and checked against the settings before anything is loaded.
+
+_LOG = logging.getLogger(__name__)
+
+#: What a concurrent CREATE can end in; the table is then there, and is checked like any other.
+_CREATED_BY_ANOTHER = {
+    errorcodes.DUPLICATE_SCHEMA,
+    errorcodes.DUPLICATE_TABLE,
+    errorcodes.DUPLICATE_OBJECT,
+    errorcodes.UNIQUE_VIOLATION,
+}
+
+
+class PostgresTarget:
+    """The port ``Target`` on PostgreSQL.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``.
+        sessions: Gives its connections; by default a new one for every call.
+    """
+
+    def __init__(self, params: Mapping[str, object], *, sessions: Sessions | None = None) -> None:
+        self._sessions = sessions or NewSessions(params)
+
+    def prepare(self, settings: BatchSettings) -> None:
+        """Creates the table where the settings say so and nothing was loaded into it yet, and checks it.
+
+        Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
+        identity with ``unique_key``. Running it twice, or two at once, gives the same table. An existing table is
+        never altered.
+
+        Raises:
+            TargetMismatch: Every mismatch at once, each with the statement that removes it.
+            DatabaseUnavailable: The server cannot be reached.
+            ConfigError: The role may not create the schema or the table.
+        """
+        target = settings.target
+        with (
+            self._sessions.use("kafka_ingest prepare target") as connection,
+            database_faults(f"prepare the table {target}"),
+        ):
+            table, loaded = _read(connection, settings)
+            if table is None and target.create_table and not loaded:
+                _create(connection, settings)
+                table, loaded = _read(connection, settings)
+        _warn(settings, _require_match(settings, table, loaded))
+
+    def shape(self, settings: BatchSettings) -> TargetShape:
+        """Describes the target as staging must know it.
+
+        Columns carry the types that the pipeline writes, which the table's types can hold, and the table's own NOT
+        NULLs. CHECKs name everything outside ``pg_catalog`` with its schema.
+
+        Raises:
+            TargetMismatch: The table does not fit the settings (any more).
+        """
+        target = settings.target
+        with self._sessions.use("kafka_ingest read target") as connection, database_faults(f"read the table {target}"):
+            table, loaded = _read(connection, settings)
+        return _shape(settings, _require_match(settings, table, loaded))
+
+
+def _read(connection: Any, settings: BatchSettings) -> tuple[CatalogTable | None, tuple[LoadedRows, ...]]:
+    with transaction(connection) as cursor:
+        table = read_table(cursor, settings.target)
+        return table, read_loaded_rows(cursor, settings, table)
+
+
+def _create(connection: Any, settings: BatchSettings) -> None:
+    try:
+        with transaction(connection) as cursor:
+            cursor.execute(sql_text("queries/lock_table_creation"))
+            _create_schema(cursor, settings.target.schema)
+            cursor.execute(_create_table_statement(settings))
+            if not settings.target.unique_key:
+                cursor.execute(_create_index_statement(settings))
+    except psycopg2.Error as error:
+        if error.pgcode not in _CREATED_BY_ANOTHER:
+            raise
+        _LOG.info("Table %s was created by another session meanwhile", settings.target)
+    else:
+        _LOG.info("Created table %s", settings.target)
+
+
+def _create_schema(cursor: Any, schema: str) -> None:
+    cursor.execute(sql_text("queries/schema_exists"), {"schema": schema})
+    if not cursor.fetchone()[0]:
+        cursor.execute(sql.SQL(sql_text("queries/create_target_schema")).format(schema=sql.Identifier(schema)))
+
+
+def _create_table_statement(settings: BatchSettings) -> sql.Composed:
+    definitions = [_definition(column) for column in written_columns(settings)]
+    if settings.target.unique_key:
+        key = sql.SQL(", ").join(map(sql.Identifier, unique_key_columns(settings)))
+        definitions.append(sql.SQL("PRIMARY KEY ({key})").format(key=key))
+    return sql.SQL(sql_text("queries/create_target_table")).format(
+        table=sql.Identifier(settings.target.schema, settings.target.table),
+        columns=sql.SQL(",\n    ").join(definitions),
+    )
+
+
+def _definition(column: TargetColumn) -> sql.Composed:
+    # The type is one of a closed list in its canonical spelling, never text of the pipeline file.
+    type_ = sql.SQL(parse_column_type(column.type).sql)
+    null = sql.SQL(" NOT NULL" if column.is_not_null else "")
+    return sql.SQL("{name} {type}{null}").format(name=sql.Identifier(column.name), type=type_, null=null)
+
+
+def _create_index_statement(settings: BatchSettings) -> sql.Composed:
+    return sql.SQL(sql_text("queries/create_target_range_index")).format(
+        table=sql.Identifier(settings.target.schema, settings.target.table),
+        partition=sql.Identifier(settings.metadata.partition),
+        offset=sql.Identifier(settings.metadata.offset),
+    )
+
+
+def _require_match(settings: BatchSettings, table: CatalogTable | None, loaded: tuple[LoadedRows, ...]) -> CatalogTable:
+    missing = missing_table(settings, loaded)
+    if table is None and loaded:
+        raise TargetMismatch(
+            f"the table {settings.target} is gone, and what was loaded into it",
+            expected=missing.expected,
+            found=missing.found,
+            next_command=missing.fix,
+        )
+    found = mismatches(settings, table, loaded) if table else (missing,)
+    if table is None or found:
+        raise TargetMismatch(
+            f"the table {settings.target} does not fit the pipeline",
+            expected="the columns, types and rights that the pipeline needs",
+            found="".join(f"\n    {mismatch}" for mismatch in found),
+            next_command="run the statements above or correct the pipeline file, then run the task again",
+        )
+    return table
+
+
+def _warn(settings: BatchSettings, table: CatalogTable) -> None:
+    for weakness in weaknesses(settings, table):
+        _LOG.warning("Target table: %s", weakness)
+
+
+def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
+    """Leaves out what staging must not judge: what only the target fills, and everything that a trigger may change."""
+    written = written_columns(settings)
+    not_null = {column.name for column in table.columns if column.is_not_null and not table.changes_rows}
+    unknown = table.columns_without_value({column.name for column in written})
+    checks = () if table.changes_rows else tuple(c for c in table.checks if not unknown.intersection(c.columns))
+    return TargetShape(tuple(TargetColumn(c.name, c.type, c.name in not_null) for c in written), checks)

@@ -1,0 +1,312 @@
+"""Preflight of Kafka: topics, rights, retention against the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import confluent_kafka
+
+from kafka_ingest.kafka.log import ConfigAnswer, KafkaAdmin, KafkaLog
+from kafka_ingest.preflight.facts import CheckResult, ClusterFacts, FetchLimits, TopicFacts, Verdict
+from kafka_ingest.protocol.log import TopicState
+from kafka_ingest.protocol.log_faults import grant_read
+from kafka_ingest.settings import PipelineSettings, ScheduleSettings, TopicIdentity
+
+# ----------
+# Judges cluster and topics: what could lose records before they are read, or keep them from being read.
+#
+# Settings: https://kafka.apache.org/42/configuration/topic-configs/. Retention deletes whole segments, so a record
+# lives at least ``retention.ms``.
+
+#: One interval until the next run, one for a run that fails, one for a person to act.
+RETENTION_INTERVALS = 3
+#: Protocol overhead of an answer beside its records (CONFIGURATION.md of librdkafka 2.16, receive.message.max.bytes).
+RESPONSE_OVERHEAD_BYTES = 512
+
+_HOUR, _DAY = 3600, 86_400
+
+
+def cluster_result(cluster: ClusterFacts) -> CheckResult:
+    """Says which cluster answers, and the versions that can be known.
+
+    Kafka's protocol tells no version of a broker; what follows from topic ids is said with each topic.
+    """
+    found = (
+        f"cluster {cluster.cluster_id} at {cluster.bootstrap}, brokers: {cluster.brokers}; "
+        f"client: librdkafka {cluster.client_version}; version of the brokers: unknown, Kafka does not tell"
+    )
+    return CheckResult("kafka", Verdict.PASS, found)
+
+
+def topic_results(
+    settings: PipelineSettings, topics: Sequence[TopicFacts], limits: FetchLimits, interval_seconds: float | None
+) -> Iterator[CheckResult]:
+    """Judges every topic: a line for each concern, or one line that says that there is none.
+
+    Args:
+        settings: The pipeline.
+        topics: Its topics that exist.
+        limits: What its clients take in one answer.
+        interval_seconds: Longest time between two scheduled runs; ``None`` without a schedule.
+    """
+    yield from _missing_topics(settings, topics)
+    for topic in topics:
+        concerns = [
+            *_partition_concerns(settings, topic),
+            *_setting_concerns(topic, limits, interval_seconds),
+        ]
+        yield from concerns or [CheckResult(_name(topic), Verdict.PASS, _summary(topic))]
+
+
+def _missing_topics(settings: PipelineSettings, topics: Sequence[TopicFacts]) -> Iterator[CheckResult]:
+    selection = settings.plan.topics
+    there = {topic.topic for topic in topics}
+    for name in selection.names:
+        if name not in there:
+            fix = "create the topic, or correct kafka.topics in the pipeline file"
+            yield CheckResult(f"topic {name}", Verdict.FAIL, "no such topic, or not visible to this client", fix)
+    if selection.pattern is not None and not there:
+        fix = "create a topic, or correct kafka.pattern in the pipeline file"
+        yield CheckResult("topics", Verdict.FAIL, f"no topic matches {selection.pattern}", fix)
+
+
+def _partition_concerns(settings: PipelineSettings, topic: TopicFacts) -> Iterator[CheckResult]:
+    if topic.may_read is False:
+        fix = grant_read(topic.topic, settings.batch.kafka_connection)
+        yield CheckResult(
+            f"{_name(topic)}: rights", Verdict.FAIL, "the right READ is missing: no record can be read", fix
+        )
+    if topic.unreadable:
+        fix = "bring their brokers back; on_partition_fault: leave_out loads the others meanwhile"
+        yield CheckResult(f"{_name(topic)}: leaders", Verdict.FAIL, "; ".join(topic.unreadable), fix)
+    if not topic.has_topic_id and settings.batch.topic_identity is TopicIdentity.TOPIC_ID:
+        found = "no topic id: the brokers are older than 2.8, and a re-created topic could not be told from this one"
+        fix = "upgrade the brokers, or set topic_identity: none in the pipeline file"
+        yield CheckResult(f"{_name(topic)}: topic id", Verdict.FAIL, found, fix)
+    if topic.replication_factor < 2:
+        found = f"replication factor {topic.replication_factor}: a lost disk loses records that were not read yet"
+        fix = "three replicas, on a cluster of at least three brokers: kafka-reassign-partitions.sh"
+        yield CheckResult(f"{_name(topic)}: replication factor", Verdict.WARN, found, fix)
+
+
+def _setting_concerns(topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None) -> Iterator[CheckResult]:
+    if topic.refusal:
+        found = f"its settings could not be read: {topic.refusal}"
+        yield CheckResult(_name(topic), Verdict.WARN, found, "grant DESCRIBE_CONFIGS on it to the connection's user")
+        return
+    yield from _durability_concerns(topic)
+    yield from _retention_concerns(topic, interval_seconds)
+    yield from _size_concerns(topic, limits)
+
+
+def _durability_concerns(topic: TopicFacts) -> Iterator[CheckResult]:
+    in_sync, replicas = topic.number("min.insync.replicas"), topic.replication_factor
+    check = f"{_name(topic)}: min.insync.replicas"
+    if in_sync is not None and in_sync > replicas:
+        found = f"{in_sync}, more than the {replicas} replicas: no producer with acks=all can write"
+        yield CheckResult(check, Verdict.WARN, found, _alter(topic, "min.insync.replicas", max(1, replicas - 1)))
+    elif in_sync == 1 and replicas > 1:
+        found = "1: an acknowledged record may be on one broker alone, and is lost with it"
+        yield CheckResult(check, Verdict.WARN, found, _alter(topic, "min.insync.replicas", 2))
+    if topic.settings.get("unclean.leader.election.enable") == "true":
+        found = "true: an election may cut off the log's end, and with it records that were read or wait to be read"
+        fix = _alter(topic, "unclean.leader.election.enable", "false")
+        yield CheckResult(f"{_name(topic)}: unclean.leader.election.enable", Verdict.WARN, found, fix)
+
+
+def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
+    policy = topic.settings.get("cleanup.policy", "delete")
+    if "compact" in policy:
+        found = (
+            f"{policy}: records with a newer one of the same key may be gone before they are read; a reload stops there"
+        )
+        fix = _alter(topic, "cleanup.policy", "delete") + ", where every record counts"
+        yield CheckResult(f"{_name(topic)}: cleanup.policy", Verdict.WARN, found, fix)
+    if "delete" not in policy:
+        return
+    yield from _short_retention(topic, interval_seconds)
+    by_size = topic.number("retention.bytes")
+    if by_size is not None and by_size >= 0:
+        found = f"{by_size:,} bytes a partition: how long records live depends on the traffic"
+        fix = _alter(topic, "retention.bytes", -1) + ", or make sure that it holds three intervals of the busiest day"
+        yield CheckResult(f"{_name(topic)}: retention.bytes", Verdict.WARN, found, fix)
+
+
+def _short_retention(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
+    retention_ms = topic.number("retention.ms")
+    if retention_ms is None or retention_ms < 0 or interval_seconds is None:
+        return
+    wanted_ms = round(RETENTION_INTERVALS * interval_seconds * 1000)
+    if retention_ms >= wanted_ms:
+        return
+    # Shorter than one interval: every run finds that a part of its records is gone.
+    verdict = Verdict.FAIL if retention_ms < interval_seconds * 1000 else Verdict.WARN
+    found = (
+        f"{spelled(retention_ms / 1000)}, shorter than {RETENTION_INTERVALS} schedule intervals "
+        f"(the longest: {spelled(interval_seconds)})"
+    )
+    fix = _alter(topic, "retention.ms", wanted_ms) + ", or a schedule that runs more often"
+    yield CheckResult(f"{_name(topic)}: retention.ms", verdict, found, fix)
+
+
+def _size_concerns(topic: TopicFacts, limits: FetchLimits) -> Iterator[CheckResult]:
+    largest = topic.number("max.message.bytes")
+    if largest is None or largest <= limits.fetch_bytes:
+        return
+    needed = largest + RESPONSE_OVERHEAD_BYTES
+    check = f"{_name(topic)}: max.message.bytes"
+    if needed > limits.response_bytes:
+        found = (
+            f"{largest:,}: a record batch of that size does not fit into an answer of {limits.response_bytes:,} bytes"
+        )
+        fix = f"receive.message.max.bytes: {needed} in the extra of the Kafka connection"
+        yield CheckResult(check, Verdict.FAIL, found, fix)
+        return
+    # A batch larger than what was asked for comes whole (KIP-74), so that a client makes progress.
+    found = (
+        f"{largest:,}: a task asks for {limits.fetch_bytes:,} bytes at once, and must hold a larger record batch whole"
+    )
+    fix = "memory for it on the Spark workers, or a smaller max.message.bytes"
+    yield CheckResult(check, Verdict.WARN, found, fix)
+
+
+def spelled(seconds: float) -> str:
+    """Gives a duration in the largest unit that it reaches."""
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds:.4g} s"
+
+
+def _summary(topic: TopicFacts) -> str:
+    parts = [f"partitions: {topic.partitions}", f"replication factor: {topic.replication_factor}"]
+    names = ("min.insync.replicas", "cleanup.policy", "retention.ms", "max.message.bytes")
+    parts += [f"{name}: {topic.settings[name]}" for name in names if name in topic.settings]
+    return ", ".join(parts)
+
+
+def _name(topic: TopicFacts) -> str:
+    return f"topic {topic.topic}"
+
+
+def _alter(topic: TopicFacts, name: str, value: object) -> str:
+    where = f"--entity-type topics --entity-name {topic.topic}"
+    return f"kafka-configs.sh --bootstrap-server BROKER --alter {where} --add-config {name}={value}"
+
+
+# ----------
+# How far apart the runs of a schedule are.
+
+#: Any moment will do, and the same one always gives the same answer.
+_FROM = datetime(2025, 1, 1, tzinfo=UTC)
+#: A year and a month hold every weekday, month's end and season; two runs at least, however rare they are.
+_UNTIL = _FROM + timedelta(days=396)
+#: More than a day of a run every minute, so that a night without runs is seen, in a few tenths of a second.
+_MOST_RUNS = 2_000
+#: Airflow's own preset, which croniter does not know (airflow/utils/dates.py, 3.3).
+_PRESETS = {"@quarterly": "0 0 1 */3 *"}
+
+
+def longest_interval_seconds(schedule: ScheduleSettings) -> float | None:
+    """Gives the longest time between two runs; ``None`` for a pipeline that only runs by hand.
+
+    It is taken from a year's runs, 2,000 at most, in UTC: a change of the clock can add an hour.
+    """
+    if schedule.schedule is None:
+        return None
+    moments = _runs(_PRESETS.get(schedule.schedule, schedule.schedule))
+    return max((later - earlier).total_seconds() for earlier, later in pairwise(moments))
+
+
+def _runs(cron: str) -> list[datetime]:
+    # Airflow brings croniter; it has no type information.
+    from croniter import croniter  # type: ignore[import-untyped]
+
+    runs = croniter(cron, _FROM, ret_type=datetime)
+    moments: list[datetime] = [runs.get_next(), runs.get_next()]
+    while moments[-1] < _UNTIL and len(moments) < _MOST_RUNS:
+        moments.append(runs.get_next())
+    return moments
+
+
+# ----------
+# What preflight asks of Kafka: the cluster, the pipeline's topics with their replicas and settings, fetch limits.
+
+#: librdkafka's own defaults (CONFIGURATION.md, 2.16); the second follows the first where only the first is set higher.
+_FETCH_BYTES = 52_428_800
+_RESPONSE_BYTES = 100_000_000
+
+
+class KafkaPreflight:
+    """The port ``KafkaProbe`` on a real cluster.
+
+    Args:
+        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        admin: Asks for cluster, replicas and settings.
+        log: Asks for topic ids, leaders and offsets, as a plan does.
+    """
+
+    def __init__(self, config: Mapping[str, str], admin: KafkaAdmin, log: KafkaLog) -> None:
+        self._config = config
+        self._admin = admin
+        self._log = log
+
+    def cluster(self) -> ClusterFacts:
+        """Describes the cluster; see the port."""
+        found = self._admin.cluster()
+        return ClusterFacts(
+            cluster_id=str(found.cluster_id),
+            bootstrap=self._config["bootstrap.servers"],
+            brokers=len(found.nodes),
+            client_version=str(confluent_kafka.libversion()[0]),
+        )
+
+    def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
+        """Describes the pipeline's topics; see the port."""
+        states = self._log.snapshot(settings.plan.topics, settings.batch.isolation_level).topics
+        described = self._admin.describe(states)
+        configs = self._admin.describe_configs(described)
+        return [
+            _facts(
+                states[name], min(len(partition.replicas) for partition in described[name].partitions), configs[name]
+            )
+            for name in sorted(described)
+        ]
+
+    def limits(self) -> FetchLimits:
+        """Gives the client's limits; see the port."""
+        fetch = int(self._config.get("fetch.max.bytes", _FETCH_BYTES))
+        least = max(_RESPONSE_BYTES, fetch + RESPONSE_OVERHEAD_BYTES)
+        return FetchLimits(fetch, int(self._config.get("receive.message.max.bytes", least)))
+
+
+@contextmanager
+def kafka_preflight(config: Mapping[str, str], *, timeout_seconds: float) -> Iterator[KafkaPreflight]:
+    """Opens the port, and closes its clients at the end."""
+    admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
+    try:
+        with KafkaLog(config, timeout_seconds=timeout_seconds) as log:
+            yield KafkaPreflight(config, admin, log)
+    finally:
+        admin.close()
+
+
+def _facts(state: TopicState, replication_factor: int, config: ConfigAnswer) -> TopicFacts:
+    unreadable = tuple(
+        f"partition {partition.partition}: {partition.fault or 'no leader'}"
+        for _, partition in sorted(state.partitions.items())
+        if partition.end_offset is None
+    )
+    return TopicFacts(
+        topic=state.topic,
+        has_topic_id=state.topic_id is not None,
+        partitions=len(state.partitions),
+        unreadable=unreadable,
+        replication_factor=replication_factor,
+        settings={} if isinstance(config, str) else config,
+        refusal=config if isinstance(config, str) else "",
+        may_read=state.may_read,
+    )

@@ -1,0 +1,158 @@
+"""Preflight of Spark: master, authentication, packages of the executors."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+
+from kafka_ingest.connections import ConnectionValues, spark_master_of
+from kafka_ingest.errors import ConfigError
+from kafka_ingest.preflight.facts import CheckResult, MasterFacts, Verdict
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.archive import job_folder
+from kafka_ingest.spark.packages import OLDEST_PACKAGES, OLDEST_PYTHON, InterpreterFacts, read_report, this_interpreter
+from kafka_ingest.spark.submission import (
+    is_authenticated,
+    package_report_submission,
+    run_job,
+    spark_submit_command,
+)
+
+# ----------
+# Judges Spark: whether its master can be reached, and the packages of the interpreters that tasks run on.
+
+_PACKAGES = "python packages"
+
+
+def master_result(master: MasterFacts) -> CheckResult:
+    """Judges whether the master can be reached."""
+    if not master.unreachable:
+        found = f"{master.master} accepts connections" if master.reachable else f"{master.master}: on this machine"
+        return CheckResult("spark", Verdict.PASS, found)
+    # Of several masters one leads and the others stand by: one that is down is a warning.
+    verdict = Verdict.WARN if master.reachable else Verdict.FAIL
+    fix = "start it, or correct host and port of the Spark connection; this machine must reach it"
+    return CheckResult("spark", verdict, f"{master.master}: {'; '.join(master.unreachable)}", fix)
+
+
+def authentication_results(master: MasterFacts) -> Iterator[CheckResult]:
+    """Warn of a Spark that serves the passwords which tasks carry to everybody who reaches its ports."""
+    if not master.is_authenticated:
+        found = f"{master.master}: spark.authenticate is off: who reaches a load's ports can read its passwords"
+        fix = 'the cluster\'s secret in the extra of the Spark connection: {"spark.authenticate.secret": "..."}'
+        yield CheckResult("spark secret", Verdict.WARN, found, f"{fix}; docs/deploying.md, Where secrets lie")
+
+
+def not_looked_at(pipeline: str) -> CheckResult:
+    """Says that only a job could tell the packages of the executors."""
+    fix = f"python -m kafka_ingest preflight {pipeline} --spark"
+    return CheckResult(_PACKAGES, Verdict.WARN, "not looked at: it takes a job on the cluster", fix)
+
+
+def package_results(driver: InterpreterFacts, interpreters: Iterable[InterpreterFacts]) -> Iterator[CheckResult]:
+    """Judges every interpreter that tasks run on, against what a load imports and against the driver's Python."""
+    for interpreter in sorted(set(interpreters), key=lambda facts: (facts.host, facts.python)):
+        faults = [*_python_faults(driver, interpreter), *_package_faults(interpreter)]
+        versions = ", ".join(f"{name} {version}" for name, version in interpreter.versions)
+        what = f"{interpreter.host}: Python {interpreter.python}"
+        if not faults:
+            yield CheckResult(_PACKAGES, Verdict.PASS, f"{what}, {versions}")
+            continue
+        fix = "install them into the Python that tasks run on (spark.pyspark.python); docs/deploying.md, Which packages"
+        yield CheckResult(_PACKAGES, Verdict.FAIL, f"{what}: {'; '.join(faults)}", fix)
+
+
+def _python_faults(driver: InterpreterFacts, interpreter: InterpreterFacts) -> Iterator[str]:
+    if _numbers(interpreter.python) < _numbers(OLDEST_PYTHON):
+        yield f"Python {OLDEST_PYTHON} or newer is needed"
+    # PySpark refuses a worker whose minor version differs from the driver's (PYTHON_VERSION_MISMATCH).
+    if _numbers(interpreter.python)[:2] != _numbers(driver.python)[:2]:
+        yield f"the driver has Python {driver.python}, and minor versions must be equal"
+
+
+def _package_faults(interpreter: InterpreterFacts) -> Iterator[str]:
+    yield from (f"{name} cannot be imported ({reason})" for name, reason in interpreter.faults)
+    for name, version in interpreter.versions:
+        oldest = OLDEST_PACKAGES[name]
+        if _numbers(version) < _numbers(oldest):
+            yield f"{name} {version} is older than {oldest}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Gives the leading numbers of a version: 2.9.13 is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+# ----------
+# What preflight asks of Spark: whether its master can be reached, and a small job for the executors' packages.
+
+_CONNECT_SECONDS = 5.0
+
+
+class SparkPreflight:
+    """The port ``SparkProbe`` on a local or a standalone master.
+
+    Args:
+        settings: The pipeline, which says how its job is run.
+        connection: The Spark connection.
+    """
+
+    def __init__(self, settings: PipelineSettings, connection: ConnectionValues) -> None:
+        self._settings = settings
+        self._connection = connection
+
+    def master(self) -> MasterFacts:
+        """Looks for the master; see the port."""
+        master = spark_master_of(self._connection)
+        authenticated = is_authenticated(self._settings.job, self._connection)
+        if master.startswith("local"):
+            is_this_python = "spark.pyspark.python" not in dict(self._settings.job.conf)
+            return MasterFacts(master, is_this_python=is_this_python, is_authenticated=authenticated)
+        # Several masters, of which one leads: spark://one:7077,two:7077.
+        answers = {address: _refusal(address) for address in master.removeprefix("spark://").split(",")}
+        return MasterFacts(
+            master,
+            unreachable=tuple(f"{address}: {refusal}" for address, refusal in answers.items() if refusal),
+            reachable=tuple(address for address, refusal in answers.items() if not refusal),
+            is_this_python=False,
+            is_authenticated=authenticated,
+        )
+
+    def this_interpreter(self) -> InterpreterFacts:
+        """Describes the interpreter that asks; see the port."""
+        return this_interpreter()
+
+    def executors(self) -> Sequence[InterpreterFacts]:
+        """Runs the job; see the port.
+
+        Raises:
+            ConfigError: spark-submit is missing, or the job failed or got no cores within five minutes.
+        """
+        with job_folder() as folder:
+            report_file = folder / "report.json"
+            submission = package_report_submission(self._settings, self._connection, report_file)
+            last_words = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
+            report = read_report(report_file)
+        if report is None:
+            raise ConfigError(
+                "the job that looks at the packages of Spark's executors failed",
+                expected="an answer of every executor",
+                found=last_words,
+                next_command="see the logs of Spark's master and workers; docs/deploying.md, section Which packages",
+            )
+        return report
+
+
+def _refusal(address: str) -> str:
+    """Gives why an address refuses a TCP connection; empty when it accepts one."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
+            return ""
+    except ValueError:
+        return "expected HOST:PORT"
+    except OSError as error:
+        return str(error)

@@ -1,0 +1,483 @@
+"""Step *audit*: check the invariants, announce the batch, mirror its offsets; count the whole table."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from kafka_ingest.errors import AccountingMismatch, BatchNotCommitted, IngestError
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
+from kafka_ingest.protocol.ports import GroupMirror, Ledger, Violation
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.settings import PipelineSettings
+
+# ----------
+# Auditing the whole table: which batch wrote each offset last, and how many rows it must have left there.
+#
+# Writers come newest first, so what an earlier one left is what no later one wrote: the offsets that are taken merge
+# into few intervals, however many ranges there are. A range is known by its counts, not by its records. Where a later
+# writer has replaced a part of it, the rows of the rest lie between two bounds, which are equal where every record
+# became a row.
+
+#: The invariant that looks into the target itself, as sql/invariants names it.
+TARGET_INVARIANT = "target_rows"
+#: How many offsets one statement looks at: half of what a run loads by default, about a second's work.
+OFFSETS_A_STATEMENT = 1_000_000
+#: How many pieces one statement gets; a piece is some hundred bytes of its text.
+PIECES_A_STATEMENT = 2_000
+#: How many offsets a message names: enough to look at them.
+FIRST_OFFSETS = 5
+
+
+class Place(NamedTuple):
+    """A partition in one generation of its topic."""
+
+    topic: str
+    generation: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one batch, or one roll-back, left in ``[start, end)`` when it was done.
+
+    Attributes:
+        place: The partition.
+        start: First offset.
+        end: First offset beyond it.
+        rows: Rows that it left there: 0 of a roll-back.
+        by: Who, for a message.
+        is_given_up: Whether its rows may be gone altogether: before a reset to the log start or a change of table.
+    """
+
+    place: Place
+    start: int
+    end: int
+    rows: int
+    by: str
+    is_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets ``[start, end)`` that are counted together."""
+
+    place: Place
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Rows of the table in a piece, and how many offsets have one; equal where no row stands twice."""
+
+    rows: int
+    identities: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one statement found, and what was written since the audit began, both at one moment."""
+
+    counted: Sequence[Counted]
+    written_since: Sequence[Piece]
+
+
+class Taken:
+    """Offsets that later writers have written, as few intervals of each partition."""
+
+    def __init__(self) -> None:
+        self._starts: dict[Place, list[int]] = {}
+        self._ends: dict[Place, list[int]] = {}
+
+    def take(self, place: Place, start: int, end: int) -> list[Piece]:
+        """Takes ``[start, end)``; gives the parts of it that were free, in order."""
+        starts, ends = self._starts.setdefault(place, []), self._ends.setdefault(place, [])
+        first, beyond = bisect_left(ends, start), bisect_right(starts, end)
+        free, at = [], start
+        for taken_start, taken_end in zip(starts[first:beyond], ends[first:beyond], strict=True):
+            if at < taken_start:
+                free.append(Piece(place, at, min(taken_start, end)))
+            at = max(at, taken_end)
+        if at < end:
+            free.append(Piece(place, at, end))
+        merged = (min([start, *starts[first:beyond]]), max([end, *ends[first:beyond]]))
+        starts[first:beyond], ends[first:beyond] = [merged[0]], [merged[1]]
+        return free
+
+    def overlaps(self, piece: Piece) -> bool:
+        """Whether something of the piece is taken."""
+        ends = self._ends.get(piece.place, [])
+        at = bisect_right(ends, piece.start)
+        return at < len(ends) and self._starts[piece.place][at] < piece.end
+
+
+@dataclass(slots=True)
+class Segment:
+    """What is left of a :class:`Written`: the pieces that nobody wrote later, and what was found in them."""
+
+    written: Written
+    pieces: Sequence[Piece]
+    rows: int = 0
+    identities: int = 0
+    is_written_since: bool = False
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of rows that may be there."""
+        written, left = self.written, sum(piece.end - piece.start for piece in self.pieces)
+        without_row = written.end - written.start - written.rows
+        return 0 if written.is_given_up else max(0, left - without_row), min(left, written.rows)
+
+    @property
+    def doubled(self) -> int:
+        """Rows beyond the first of their offset."""
+        return self.rows - self.identities
+
+    @property
+    def missing(self) -> int:
+        """Rows that must be there and are not; 0 where somebody wrote meanwhile."""
+        return 0 if self.is_written_since else max(0, self.bounds[0] - self.identities)
+
+    @property
+    def beyond(self) -> int:
+        """Offsets with a row that nobody has loaded."""
+        return 0 if self.is_written_since else max(0, self.identities - self.bounds[1])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has what it must have."""
+        return not (self.doubled or self.missing or self.beyond)
+
+
+def cut(segments: Iterable[Segment], offsets: int = OFFSETS_A_STATEMENT) -> Iterator[list[tuple[Segment, Piece]]]:
+    """Cuts segments into statements: each of so many offsets and so many pieces at most, in the order of the table."""
+    pieces = [(segment, piece) for segment in segments for piece in segment.pieces]
+    statement: list[tuple[Segment, Piece]] = []
+    room = offsets
+    for segment, piece in sorted(pieces, key=lambda pair: (pair[1].place, pair[1].start)):
+        start = piece.start
+        while start < piece.end:
+            end = min(piece.end, start + room)
+            statement.append((segment, Piece(piece.place, start, end)))
+            room, start = room - (end - start), end
+            if not room or len(statement) == PIECES_A_STATEMENT:
+                yield statement
+                statement, room = [], offsets
+    if statement:
+        yield statement
+
+
+@dataclass(frozen=True, slots=True)
+class AuditScope:
+    """What an audit of the whole table begins with.
+
+    Attributes:
+        newest: Ordinal of the newest batch that has published; 0 when there is none.
+        newest_change: Number of the newest position change.
+        ranges: How many ranges were published into it.
+        offsets: How many offsets they have.
+        elsewhere: How many ranges were published into tables that the pipeline was bound to at other times.
+        roll_backs: Spans that roll-backs have emptied, the newest first, each with the ordinal of the newest batch
+            that was recorded before it.
+    """
+
+    newest: int
+    newest_change: int
+    ranges: int
+    offsets: int
+    elsewhere: int
+    roll_backs: Sequence[tuple[int, Written]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """A batch that has published, with what it left in each of its ranges."""
+
+    ordinal: int
+    ranges: Sequence[Written]
+
+
+class WrittenTable(Protocol):
+    """Ledger and target as an audit of all of it asks them, each method one short read-only transaction."""
+
+    def scope(self) -> AuditScope:
+        """Says what there is."""
+
+    def writers(self, before: int) -> Sequence[WrittenBatch]:
+        """Gives some batches below an ordinal that have published into the table, the newest first; none at the end."""
+
+    def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
+        """Counts rows in pieces, which are in the order of the table and do not overlap.
+
+        Raises:
+            TargetMismatch: The table, or a column that identifies rows, is not there.
+        """
+
+    def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
+        """Gives the first offsets that stand twice, and the first that have neither row nor dead letter."""
+
+
+@dataclass(slots=True)
+class TableAudit:
+    """What an audit of the whole table has looked at and found so far.
+
+    Attributes:
+        scope: What there was when it began.
+        ranges: Ranges that were looked at.
+        offsets: Offsets that were counted, or that a later batch has replaced.
+        rows: Rows that were counted.
+        within_bounds: Ranges of which a later batch has replaced a part, whose rows are known only within bounds.
+        given_up: Ranges whose rows may be gone: only rows that stand twice were looked for.
+        written_since: Ranges that somebody wrote meanwhile.
+        missing: Rows that are missing.
+        doubled: Rows that stand a second time.
+        beyond: Offsets with a row that nobody has loaded.
+        faulty: Ranges with one of these.
+        violations: The first of them.
+    """
+
+    scope: AuditScope
+    ranges: int = 0
+    offsets: int = 0
+    rows: int = 0
+    within_bounds: int = 0
+    given_up: int = 0
+    written_since: int = 0
+    missing: int = 0
+    doubled: int = 0
+    beyond: int = 0
+    faulty: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, segment: Segment) -> None:
+        """Adds what was found in one segment."""
+        if not segment.pieces:
+            return
+        least, greatest = segment.bounds
+        self.rows += segment.rows
+        self.within_bounds += least != greatest and not segment.written.is_given_up
+        self.given_up += segment.written.is_given_up
+        self.written_since += segment.is_written_since
+        self.missing += segment.missing
+        self.doubled += segment.doubled
+        self.beyond += segment.beyond
+        self.faulty += not segment.is_whole
+
+
+# ----------
+# Step *mirror*: copy the position to a Kafka consumer group, where lag tools look.
+#
+# A copy and no more: the position is in the ledger, nothing ever reads the group, and a failure is a warning.
+
+_log = logging.getLogger(__name__)
+
+
+def group_of(pipeline: str) -> str:
+    """Gives the name of a pipeline's consumer group."""
+    return f"kafka_ingest.{pipeline}"
+
+
+def mirror_group(
+    settings: PipelineSettings, request: Request, ledger: Ledger, open_mirror: Callable[[], GroupMirror]
+) -> bool:
+    """Copies the committed offsets of all topics that are not retired.
+
+    They are those of this moment, not of the run's own batch: another may have moved the position since. Runs that end
+    at the same time may store theirs in any order; the next run mends it.
+
+    Args:
+        settings: The pipeline; without ``mirror_group`` nothing happens.
+        request: Who asks.
+        ledger: The ledger.
+        open_mirror: Gives access to the groups; an unusable connection is a warning, too.
+
+    Returns:
+        Whether the group now has the position.
+    """
+    if not settings.watch.mirror_group:
+        return False
+    try:
+        view = ledger.plan_view(settings.pipeline, request, settings.batch.target)
+        open_mirror().store(group_of(settings.pipeline), _offsets(view))
+    except IngestError as error:
+        _log.warning("The position was not copied to consumer group %s: %s", group_of(settings.pipeline), error)
+        return False
+    return True
+
+
+def _offsets(view: PlanView) -> Mapping[TopicPartition, int]:
+    retired = retired_topics(view)
+    return {p.topic_partition: p.committed_offset for p in view.positions if p.topic not in retired}
+
+
+# ----------
+# Step *audit*: check the invariants, and choose the committed batches that are to be announced.
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The audited batch and every batch that this request announces: its own first, then those of dead runs."""
+
+    batch: Batch
+    announced: tuple[Batch, ...]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether any of the batches loaded something; an empty batch changes nothing for a consumer."""
+        return any(batch.ranges for batch in self.announced)
+
+
+def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
+    """Check every invariant of the pipeline, and choose the batches that this request announces.
+
+    Nothing is stored: whoever has announced them says so by :func:`record_announcement`, and not before, since a run
+    that dies in between must leave them to the next one. So announcing is at least once; consumers tell by batch id.
+
+    Args:
+        batch_id: The request's batch.
+        request: Who asks.
+        ledger: The ledger.
+
+    Raises:
+        BatchNotCommitted: There is nothing to audit.
+        AccountingMismatch: Lists the invariants that do not hold.
+    """
+    batch = ledger.batch(batch_id)
+    if batch is None or batch.state is not BatchState.COMMITTED:
+        raise BatchNotCommitted(
+            "the batch to audit is not committed",
+            expected="state committed",
+            found=f"state {batch.state.value}" if batch else "no such batch in the ledger",
+            next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
+            batch_id=batch_id,
+        )
+    require_invariants(batch.pipeline, ledger.violations(batch.pipeline))
+    others = [b for b in ledger.unannounced(batch.pipeline, request) if b.batch_id != batch_id]
+    return AuditReport(batch, (batch, *others))
+
+
+def record_announcement(report: AuditReport, ledger: Ledger) -> None:
+    """Store that the batches of a report were announced: consumers know of them, or there is nothing to know.
+
+    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit looks at it.
+    """
+    ledger.mark_announced([b.batch_id for b in report.announced], report.batch.request)
+
+
+def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:
+    """Stops when an invariant returned rows.
+
+    Raises:
+        AccountingMismatch: Lists them, the first ten rows at most.
+    """
+    if violations:
+        raise AccountingMismatch(
+            "invariants of the ledger do not hold",
+            expected="no rows from any query in sql/invariants",
+            found="".join(f"\n    {v.invariant}: {v.row}" for v in violations[:10]),
+            next_command="see docs/runbook.md, section AccountingMismatch",
+            pipeline=pipeline,
+        )
+
+
+# ----------
+# Step *audit --all*: count every published range against the table.
+#
+# In steps: each looks at some batches, the newest first, and each of its statements at a bounded number of offsets, in
+# a transaction of its own. So it holds nothing for long, needs little memory, and can be stopped at any moment. Loads
+# go on beside it: what they write meanwhile is not compared.
+
+#: So many violations are listed; the others are only counted. Chosen as for the invariants of the ledger.
+_LISTED = 100
+#: So many are listed with their first offsets: each is a statement.
+_NAMED = 10
+
+
+def audit_table(table: WrittenTable, tell: Callable[[TableAudit], None]) -> TableAudit:
+    """Counts the rows of every published range.
+
+    Args:
+        table: Ledger and target.
+        tell: Gets the audit so far after every statement.
+
+    Raises:
+        TargetMismatch: The table, or a column that identifies rows, is not there.
+        RetryLater: PostgreSQL cannot be reached.
+    """
+    audit = TableAudit(scope := table.scope())
+    taken, roll_backs, before = Taken(), deque(scope.roll_backs), scope.newest + 1
+    while before > 1 and (batches := table.writers(before)):  # ordinals count from 1
+        segments: list[Segment] = []
+        for batch in batches:
+            while roll_backs and roll_backs[0][0] >= batch.ordinal:
+                undone = roll_backs.popleft()[1]
+                segments.append(Segment(undone, taken.take(undone.place, undone.start, undone.end)))
+            segments += _left(batch, taken, audit)
+        _count(segments, audit, table, tell)
+        before = batches[-1].ordinal
+    return audit
+
+
+def _left(batch: WrittenBatch, taken: Taken, audit: TableAudit) -> Iterator[Segment]:
+    for written in batch.ranges:
+        pieces = taken.take(written.place, written.start, written.end)
+        audit.ranges += 1
+        audit.offsets += written.end - written.start - sum(piece.end - piece.start for piece in pieces)
+        yield Segment(written, pieces)
+
+
+def _count(segments: list[Segment], audit: TableAudit, table: WrittenTable, tell: Callable[[TableAudit], None]) -> None:
+    for statement in cut(segments):
+        found = table.count([piece for _, piece in statement], audit.scope)
+        since = Taken()
+        for piece in found.written_since:
+            since.take(piece.place, piece.start, piece.end)
+        for (segment, piece), counted in zip(statement, found.counted, strict=True):
+            segment.rows += counted.rows
+            segment.identities += counted.identities
+            segment.is_written_since |= since.overlaps(piece)
+        audit.offsets += sum(piece.end - piece.start for _, piece in statement)
+        tell(audit)
+    for segment in segments:
+        audit.add(segment)
+        if not segment.is_whole and len(audit.violations) < _LISTED:
+            audit.violations.append(_violation(segment, table, is_named=len(audit.violations) < _NAMED))
+
+
+def _violation(segment: Segment, table: WrittenTable, *, is_named: bool) -> Violation:
+    place, (least, greatest) = segment.written.place, segment.bounds
+    where = f"topic {place.topic}, generation {place.generation}, partition {place.partition}"
+    spans = ", ".join(f"[{piece.start}, {piece.end})" for piece in segment.pieces[:FIRST_OFFSETS])
+    expected = f"{least}" if least == greatest else f"{least} to {greatest}"
+    row = f"{where}, offsets {spans} of {segment.written.by}: {expected} rows, found {segment.rows}"
+    numbers = {"missing": segment.missing, "doubled": segment.doubled, "loaded by nobody": segment.beyond}
+    row += "".join(f", {number} {what}" for what, number in numbers.items() if number)
+    return Violation(TARGET_INVARIANT, row + (_first_offsets(segment, table) if is_named else ""))
+
+
+def _first_offsets(segment: Segment, table: WrittenTable) -> str:
+    doubled: list[int] = []
+    absent: list[int] = []
+    for piece in _bounded(segment):
+        more_doubled, more_absent = table.name(piece)
+        doubled += more_doubled
+        absent += more_absent
+        if len(doubled) >= min(segment.doubled, FIRST_OFFSETS) and len(absent) >= min(segment.missing, FIRST_OFFSETS):
+            break
+    text = f"; doubled: {_numbers(doubled)}" if segment.doubled else ""
+    return text + (f"; without a row or dead letter: {_numbers(absent)}" if segment.missing else "")
+
+
+def _bounded(segment: Segment) -> Iterator[Piece]:
+    for statement in cut([segment]):
+        yield from (piece for _, piece in statement)
+
+
+def _numbers(offsets: list[int]) -> str:
+    return ", ".join(map(str, offsets[:FIRST_OFFSETS]))

@@ -1,0 +1,318 @@
+"""What the ledger says of a pipeline, and what one write asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from kafka_ingest.errors import change_command
+from kafka_ingest.protocol.batch import Batch, BatchKind, Hold, Request
+from kafka_ingest.protocol.log import LogObservation, LogSnapshot
+from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition
+from kafka_ingest.settings import BatchSettings, FirstRun, HoldSettings, IdentityColumns, IsolationLevel
+
+# ----------
+# What a plan reads from the ledger.
+
+_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRecord:
+    """What binds a pipeline since its first plan; only a position change alters it."""
+
+    pipeline: str
+    target_schema: str
+    target_table: str
+    cluster_id: str
+    isolation_level: IsolationLevel
+    first_run: FirstRun
+    identity: IdentityColumns
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTopic:
+    """A topic that some pipeline loads into the target table. One pipeline per (target, cluster, topic)."""
+
+    pipeline: str
+    cluster_id: str
+    topic: str
+    is_retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """The ledger as one short transaction saw it.
+
+    Attributes:
+        now: The database's clock, UTC.
+        pipeline: ``None`` before the first plan.
+        positions: Positions of the pipeline, ordered by (topic, partition).
+        served: Topics served into the pipeline's target table, by this pipeline or by others.
+        outstanding: The pipeline's planned batch, if there is one.
+        hold: The hold of ``outstanding``.
+        own: The newest batch of the asking run, whatever its number and state.
+        observations: What earlier plans saw of the log, ordered by (topic, partition).
+    """
+
+    now: datetime
+    pipeline: PipelineRecord | None
+    positions: tuple[Position, ...]
+    served: tuple[ServedTopic, ...]
+    outstanding: Batch | None
+    hold: Hold | None
+    own: Batch | None
+    observations: tuple[LogObservation, ...] = ()
+
+    def still_stands(self, later: PlanView) -> bool:
+        """Whether a plan made from this view may be recorded when the ledger looks like ``later``.
+
+        Clock, hold, observations and the claim of an outstanding batch move without changing what a plan may do:
+        superseding is safe at any moment because publishing is fenced.
+        """
+        return self._decisive() == later._decisive()
+
+    def _decisive(self) -> PlanView:
+        outstanding = replace(self.outstanding, claim=0) if self.outstanding else None
+        own = replace(self.own, claim=0) if self.own else None
+        return replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own, observations=())
+
+
+# ----------
+# Position changes as values: what one would do, and what the ledger recorded.
+#
+# A change is everything that moves positions, or what binds a pipeline, without a batch. Spans are half-open,
+# ``[start, end)``.
+
+
+@dataclass(frozen=True, slots=True)
+class PositionPoint:
+    """Where a position stands: the part of it that a change records."""
+
+    offset: int
+    generation: int
+    line: int
+    topic_id: str | None
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionChange:
+    """What a change does to the position of one partition.
+
+    Attributes:
+        topic: Topic name.
+        partition: Partition number.
+        before: Where the position stood; ``None`` when there was none.
+        after: Where it stands; ``None`` when there is none any more, as in a new log with fewer partitions.
+        given_up: Offsets ``(start, end)`` that will not be read because of the change, in the log of ``after``.
+    """
+
+    topic: str
+    partition: int
+    before: PositionPoint | None
+    after: PositionPoint | None
+    given_up: tuple[int, int] | None = None
+
+    @property
+    def read_again(self) -> tuple[int, int] | None:
+        """Offsets ``(start, end)`` that were committed and are to be read again."""
+        if self.before is None or self.after is None or self.before.generation != self.after.generation:
+            return None
+        start, end = self.after.offset, self.before.offset
+        return (start, end) if start < end else None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """What a change does to one of the things that bind a pipeline."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionMove:
+    """A position before and after a change, as a plan of the change has it."""
+
+    before: Position | None
+    after: Position | None
+    given_up: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        position = self.before or self.after
+        assert position is not None  # noqa: S101 - a move without both is never made
+        return position.topic_partition
+
+    @property
+    def change(self) -> PositionChange:
+        """The part of it that is recorded."""
+        place = self.place
+        return PositionChange(place.topic, place.partition, _point(self.before), _point(self.after), self.given_up)
+
+
+def _point(position: Position | None) -> PositionPoint | None:
+    if position is None:
+        return None
+    return PositionPoint(
+        position.committed_offset, position.generation, position.line, position.topic_id, position.cluster_id
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What a change would do; nothing at all when everything is there already.
+
+    Attributes:
+        moves: Positions that change, ordered by (topic, partition).
+        binding: What binds the pipeline after the change; ``None`` when that stays.
+        retired_topic: Topic that is retired.
+        topic_read_again: Topic that is retired no more.
+        settings: ``binding`` and the topics for people: what they change.
+        faults: What prevents the change, all at once.
+    """
+
+    moves: tuple[PositionMove, ...] = ()
+    binding: PipelineRecord | None = None
+    retired_topic: str | None = None
+    topic_read_again: str | None = None
+    settings: tuple[SettingChange, ...] = ()
+    faults: tuple[PartitionFault, ...] = ()
+
+    @property
+    def positions(self) -> tuple[PositionChange, ...]:
+        """The part of the moves that is recorded."""
+        return tuple(move.change for move in self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedChange:
+    """A change as the ledger holds it.
+
+    ``superseded`` is the batch that it took out of the way; ``arguments`` are the request's.
+    """
+
+    pipeline: str
+    request_id: str
+    kind: str
+    arguments: str
+    who: str
+    why: str
+    at: datetime
+    positions: tuple[PositionChange, ...] = ()
+    settings: tuple[SettingChange, ...] = ()
+    superseded: str | None = None
+
+
+def moved(position: Position, to: int) -> PositionMove:
+    """Moves a position to another offset of the same log.
+
+    The leader epoch belongs to the offset that was read last, so a new offset has none: with an old one Kafka would
+    take the log for truncated (KIP-320).
+    """
+    before = position.committed_offset
+    if to == before:
+        return PositionMove(position, replace(position, leader_epoch=None))
+    if to > before:
+        forwards = replace(position, committed_offset=to, loaded_to=max(position.loaded_to, to), leader_epoch=None)
+        return PositionMove(position, forwards, given_up=(before, to))
+    return PositionMove(position, replace(position, committed_offset=to, line=position.line + 1, leader_epoch=None))
+
+
+# ----------
+# What a plan asks the ledger to record, in one transaction.
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """What one transaction records for a request.
+
+    Attributes:
+        pipeline: Pipeline name.
+        request: Who asks.
+        kind: Kind of run.
+        settings: Settings to freeze.
+        settings_hash: Hash of ``settings``.
+        first_run: The pipeline's choice, stored with the first plan.
+        hold: Time-outs of the hold.
+        cluster_id: Kafka's cluster id at the plan.
+        ranges: The frozen ranges; none makes a batch that is committed at once.
+        new_topics: Topics that this plan begins to serve.
+        new_positions: Positions of partitions that had none, recorded with the plan.
+        valid_through: New ``valid_through`` of partitions with nothing to read: complete up to the high watermark.
+        planned_at: When Kafka was asked (UTC); the batch's ``planned_at``.
+        supersedes: The outstanding batch that this plan replaces.
+        left_out: Partitions left out because of a fault, one text each.
+        warnings: What the plan warns of, one text a partition.
+        adopted: Positions that take over the broker's topic id, recorded as position changes before ``skips``.
+        skips: Positions that go forwards by the pipeline's lag policy, recorded as position changes.
+        observations: What the plan saw of the log, for later plans to compare with.
+    """
+
+    pipeline: str
+    request: Request
+    kind: BatchKind
+    settings: BatchSettings
+    settings_hash: str
+    first_run: FirstRun
+    hold: HoldSettings
+    cluster_id: str
+    ranges: tuple[OffsetRange, ...]
+    new_topics: tuple[str, ...]
+    new_positions: tuple[Position, ...]
+    valid_through: Mapping[TopicPartition, datetime]
+    planned_at: datetime
+    supersedes: str | None = None
+    left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    adopted: tuple[PositionMove, ...] = ()
+    skips: tuple[PositionMove, ...] = ()
+    observations: tuple[LogObservation, ...] = ()
+
+
+# ----------
+# Retired topics: not read, not missed, and no bound of the time up to which the pipeline is complete.
+#
+# One that exists all the same is told by every plan: it may be retired by mistake, or created anew under a pattern.
+
+
+def retired_topics(view: PlanView) -> frozenset[str]:
+    """Gives the topics that the pipeline has retired.
+
+    Topics that it served on a former cluster or into a former table are marked in the same way, so that nobody loads
+    them there again; they are retired only there.
+    """
+    record = view.pipeline
+    if record is None:
+        return frozenset()
+    return frozenset(
+        s.topic
+        for s in view.served
+        if s.is_retired and s.pipeline == record.pipeline and s.cluster_id == record.cluster_id
+    )
+
+
+def without_retired(view: PlanView, snapshot: LogSnapshot) -> LogSnapshot:
+    """Leaves retired topics out, whether the pipeline file still selects them or not."""
+    retired = retired_topics(view)
+    return replace(snapshot, topics={name: state for name, state in snapshot.topics.items() if name not in retired})
+
+
+def unread_topics(view: PlanView, snapshot: LogSnapshot) -> Iterator[str]:
+    """Yields a text for each retired topic that the pipeline file selects and that has partitions.
+
+    Args:
+        view: The ledger.
+        snapshot: The log, with retired topics.
+    """
+    for topic in sorted(retired_topics(view)):
+        if topic in snapshot.topics and snapshot.topics[topic].partitions:
+            again = change_command(view.pipeline.pipeline if view.pipeline else "", f"read-topic-again {topic}")
+            yield (
+                f"topic {topic} exists and is not read, because it is retired: take it out of the pipeline file's "
+                f"selection, or let it be read again: {again}"
+            )

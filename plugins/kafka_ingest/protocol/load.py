@@ -1,0 +1,417 @@
+"""Step *load*: claim the batch, keep its hold alive, stage it, publish it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from types import TracebackType
+from typing import Self
+
+from kafka_ingest.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
+from kafka_ingest.protocol.accounting import account_for
+from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
+from kafka_ingest.protocol.log_faults import require_same_log
+from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
+from kafka_ingest.protocol.publish import publish_batch
+from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask, cut_into_tasks, tasks_with_refused
+from kafka_ingest.settings import PROTOCOL_VERSION, HoldSettings
+
+__all__ = ["LoadPorts", "LoadProgress", "hold_given_back", "load_batch"]
+
+
+# ----------
+# The sign of life of a load: extends the hold, stores and reports progress, and notices a newer claim.
+
+_log = logging.getLogger(__name__)
+
+#: How often progress is reported: a person who watches a task log should see movement every few seconds.
+_REPORT_INTERVAL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far a load is.
+
+    Attributes:
+        step: ``stage`` or ``publish``.
+        records: Records staged so far.
+        offsets: Offsets passed so far.
+        total_offsets: Offsets of the batch.
+        records_per_second: Average since records began to arrive; Spark's start does not count.
+    """
+
+    step: str
+    records: int
+    offsets: int
+    total_offsets: int
+    records_per_second: float
+
+
+class Heartbeat:
+    """A thread beside the load. Use as a context manager; ``is_fenced`` tells that the attempt lost its batch.
+
+    A heartbeat that cannot be stored is only logged: the hold then passes, another plan may supersede the batch, and
+    fencing keeps this attempt from publishing.
+
+    Args:
+        batch: The claimed batch.
+        ledger: Where the hold is extended.
+        staging: Tells progress.
+        clock: For the rate.
+        hold: Interval and length of the hold.
+        report: Called every few seconds.
+        on_fenced: Called once, from the thread, when a newer claim or plan owns the batch.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        ledger: Ledger,
+        staging: Staging,
+        clock: Clock,
+        hold: HoldSettings,
+        report: Callable[[LoadProgress], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._batch = batch
+        self._ledger = ledger
+        self._staging = staging
+        self._clock = clock
+        self._hold = hold
+        self._report = report
+        self._on_fenced = on_fenced
+        self._step = "stage"
+        self._empty_until = clock.now()
+        self._beaten_at = self._empty_until
+        self._progress = StageProgress()
+        self._stop = threading.Event()
+        self._fenced = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a newer claim or plan owns the batch."""
+        return self._fenced.is_set()
+
+    def enter_step(self, step: str, progress: StageProgress) -> None:
+        """Name the step that is reported and stored from now on, and what was staged when it began."""
+        self._step, self._progress = step, progress
+
+    def _run(self) -> None:
+        interval = min(_REPORT_INTERVAL_SECONDS, float(self._hold.heartbeat_interval_seconds))
+        while not self._stop.wait(interval):
+            try:
+                self._beat()
+            except IngestError as error:
+                _log.warning("heartbeat not stored, trying again: %s", error)
+
+    def _beat(self) -> None:
+        if self._step == "stage":
+            progress = self._staging.progress(self._batch)
+            # The next step, which may have begun meanwhile, has brought the final numbers.
+            self._progress = progress if self._step == "stage" else self._progress
+        self._report(self._load_progress())
+        since = (self._clock.now() - self._beaten_at).total_seconds()
+        if since < self._hold.heartbeat_interval_seconds - _REPORT_INTERVAL_SECONDS / 2:
+            return
+        standing = self._ledger.heartbeat(
+            self._batch.batch_id,
+            self._batch.claim,
+            step=self._step,
+            progress=self._progress,
+            hold_seconds=self._hold.heartbeat_timeout_seconds,
+        )
+        self._beaten_at = self._clock.now()
+        owns = standing.claim == self._batch.claim and standing.state in (BatchState.PLANNED, BatchState.COMMITTED)
+        if not owns and not self._fenced.is_set():
+            self._fenced.set()
+            self._on_fenced()
+
+    def _load_progress(self) -> LoadProgress:
+        if not self._progress.records:
+            self._empty_until = self._clock.now()
+        seconds = max((self._clock.now() - self._empty_until).total_seconds(), 0.001)
+        return LoadProgress(
+            step=self._step,
+            records=self._progress.records,
+            offsets=self._progress.offsets,
+            total_offsets=self._batch.span_offsets,
+            records_per_second=self._progress.records / seconds,
+        )
+
+
+# ----------
+# Step *load*: claim a planned batch, stage it, publish it.
+#
+# Any number of attempts of one batch may run at the same time: each takes the next claim, and only the newest
+# can publish.
+
+#: How often a fenced attempt looks whether the newer claim is done.
+_FENCED_POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPorts:
+    """What loading needs from the world."""
+
+    ledger: Ledger
+    log: Log
+    staging: Staging
+    runner: TaskRunner
+    publisher: Publisher
+    clock: Clock
+
+
+def load_batch(
+    batch_id: str,
+    ports: LoadPorts,
+    *,
+    hold: HoldSettings,
+    report: Callable[[LoadProgress], None],
+    on_published: Callable[[LoadPhases], None] = lambda _: None,
+) -> Batch:
+    """Loads a batch, and gives it back committed. Running it again changes nothing.
+
+    Durable on return: rows, dead letters, counts and positions, in one transaction, by this attempt or by a newer one.
+
+    Args:
+        batch_id: A planned or committed batch.
+        ports: The world.
+        hold: How long a claim holds the pipeline without a sign of life.
+        report: Called every few seconds with the progress.
+        on_published: Called with where the time went, when this attempt has come through its publish.
+
+    Raises:
+        Fenced: The batch was superseded or rolled back.
+        RetryLater: Another attempt may succeed.
+        StopAndCall: No attempt can succeed until somebody acts.
+    """
+    batch = ports.ledger.claim(batch_id, hold.heartbeat_timeout_seconds)
+    if batch.state is BatchState.COMMITTED:
+        _log.info("batch %s is committed already: nothing to do", batch_id)
+        return batch
+    try:
+        _require_protocol(batch)
+        phases = _stage_and_publish(batch, ports, hold, report)
+    except Fenced as fenced:
+        # The newer claim may wait for the very cores that this one holds.
+        ports.runner.release()
+        return _await_newer_claim(batch, ports, hold, fenced)
+    except Exception:
+        _release_hold(batch, batch.claim, ports.ledger)
+        raise
+    on_published(phases)
+    _drop_staging(batch, ports.staging)
+    return _committed(batch, ports.ledger)
+
+
+@contextmanager
+def hold_given_back(batch: Batch, ledger: Ledger) -> Iterator[None]:
+    """Give back the hold of a batch when the job that was to load it fails: the next run need not wait for it.
+
+    A job gives it back by itself, unless it never started or was killed. Where another attempt of the same batch lives,
+    its next heartbeat takes the hold again; until then another plan may supersede it, which costs work and no record.
+
+    Args:
+        batch: The planned batch; its claim is that of the plan, the job's is the next one.
+        ledger: The ledger.
+    """
+    try:
+        yield
+    except Busy:
+        raise  # another attempt publishes: the hold is its own
+    except (Exception, KeyboardInterrupt):
+        for claim in (batch.claim, batch.claim + 1):
+            _release_hold(batch, claim, ledger)
+        raise
+
+
+def _release_hold(batch: Batch, claim: int, ledger: Ledger) -> None:
+    try:
+        ledger.release_hold(batch.batch_id, claim)
+    except IngestError as error:
+        # What went wrong before is what matters; the hold passes by itself.
+        _log.warning("the hold of batch %s stays until its time-out: %s", batch.batch_id, error)
+
+
+def _stage_and_publish(
+    batch: Batch, ports: LoadPorts, hold: HoldSettings, report: Callable[[LoadProgress], None]
+) -> LoadPhases:
+    ports.staging.create(batch)
+    times = [ports.clock.now()]
+    with Heartbeat(
+        batch,
+        ledger=ports.ledger,
+        staging=ports.staging,
+        clock=ports.clock,
+        hold=hold,
+        report=report,
+        on_fenced=ports.runner.cancel,
+    ) as heartbeat:
+        # Asking Spark for its parallelism starts it, which takes seconds: the heartbeat is there already.
+        attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
+        times.append(ports.clock.now())
+        results = attempt.stage(attempt.tasks)
+        times.append(ports.clock.now())
+        try:
+            attempt.publish(results)
+        except RecordsRefused as refusal:
+            results = attempt.stage_without(refusal, results)
+            attempt.publish(results)
+    return _phases([*times, ports.clock.now()], results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One claim of a batch, and the tasks that it is cut into."""
+
+    batch: Batch
+    ports: LoadPorts
+    tasks: Sequence[StageTask]
+    heartbeat: Heartbeat
+
+    def stage(self, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        self.heartbeat.enter_step("stage", StageProgress())
+        try:
+            return self.ports.runner.run(self.batch, tasks)
+        except Exception as error:
+            # Cancelled tasks fail in whatever way the runner ends them; what matters then is why they were cancelled.
+            if self.heartbeat.is_fenced:
+                raise _fenced(self.batch) from error
+            raise
+
+    def publish(self, results: Sequence[StageResult]) -> None:
+        outcome = account_for(self.batch, self.tasks, results)
+        self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
+        require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
+        publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
+
+    def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
+        """Stages the tasks again that have read refused records, which become dead letters now.
+
+        A dead letter keeps the record's bytes, and only reading it again gives them. Once: all of them are named.
+        """
+        again = tasks_with_refused(self.tasks, refusal.records)
+        _log.warning(
+            "the target refuses %d records that staging had taken: they become dead letters, and %d of %d tasks are"
+            " staged again; the first is %s",
+            len(refusal.records),
+            len(again),
+            len(self.tasks),
+            refusal.records[0],
+        )
+        staged = {result.task_index: result for result in (*results, *self.stage(again))}
+        return [staged[task.task_index] for task in self.tasks]
+
+
+def _phases(times: Sequence[datetime], results: Sequence[StageResult]) -> LoadPhases:
+    session, stage, publish = ((end - start).total_seconds() for start, end in pairwise(times))
+    return LoadPhases(session, stage, publish, sum((result.seconds for result in results), TaskSeconds()))
+
+
+def _fenced(batch: Batch) -> Fenced:
+    return Fenced(
+        "a newer claim or plan took the batch while it was staged",
+        expected=f"claim {batch.claim} to be the newest",
+        found="a newer one",
+        next_command="none: the newer attempt does the work",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fenced: Fenced) -> Batch:
+    """Wait while the newer claim lives and gets on: committed is success for whoever asks; else retry.
+
+    It need not get on for as long as a plan may wait to be started: Spark may have to find it cores.
+    """
+    _log.info("%s", fenced)
+    seen, seen_at = None, ports.clock.now()
+    reached, reached_at = None, seen_at
+    while True:
+        current = ports.ledger.batch(batch.batch_id)
+        if current is None or current.state in (BatchState.SUPERSEDED, BatchState.ROLLED_BACK):
+            raise fenced
+        if current.state is BatchState.COMMITTED:
+            return current
+        newer = ports.ledger.hold(batch.batch_id)
+        if newer != seen:
+            seen, seen_at = newer, ports.clock.now()
+        # The hold is watched, not compared with a clock: clocks of two machines may differ by more than the time-out.
+        if (ports.clock.now() - seen_at).total_seconds() > hold.heartbeat_timeout_seconds:
+            raise RetryLater(
+                "the newer claim of this batch gives no sign of life",
+                expected=f"a heartbeat within {hold.heartbeat_timeout_seconds} seconds",
+                found="none",
+                next_command="none: a retry takes the next claim",
+                pipeline=batch.pipeline,
+                batch_id=batch.batch_id,
+            )
+        progress = (newer.step, newer.staged_records, newer.staged_offsets) if newer else None
+        if progress != reached:
+            reached, reached_at = progress, ports.clock.now()
+        if (ports.clock.now() - reached_at).total_seconds() > hold.start_timeout_seconds:
+            raise _stuck(batch, newer, hold)
+        ports.clock.sleep(_FENCED_POLL_SECONDS)
+
+
+def _stuck(batch: Batch, newer: Hold | None, hold: HoldSettings) -> RetryLater:
+    at = f"step {newer.step}, {newer.staged_offsets:,} of {newer.total_offsets:,} offsets" if newer else "no hold"
+    return RetryLater(
+        "the newer claim of this batch lives and does not get on",
+        expected=f"progress within {hold.start_timeout_seconds} seconds (hold.start_timeout_seconds)",
+        found=at,
+        next_command="end the other attempt of this run; a retry takes the next claim",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def _drop_staging(batch: Batch, staging: Staging) -> None:
+    try:
+        staging.drop(batch)
+    except IngestError as error:
+        # The batch is committed: tables that stay are for housekeeping, not a reason to fail.
+        _log.warning("staging tables of batch %s stay for housekeeping: %s", batch.batch_id, error)
+
+
+def _committed(batch: Batch, ledger: Ledger) -> Batch:
+    current = ledger.batch(batch.batch_id)
+    if current is None or current.state is not BatchState.COMMITTED:
+        raise RetryLater(
+            "the batch is not committed although it was published",
+            expected="state committed",
+            found=f"state {current.state.value}" if current else "no such batch",
+            next_command="none: a retry finds out",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )
+    return current
+
+
+def _require_protocol(batch: Batch) -> None:
+    if batch.protocol_version != PROTOCOL_VERSION:
+        raise VersionSkew(
+            "the batch was planned under another protocol version than this job follows",
+            expected=f"protocol version {PROTOCOL_VERSION}",
+            found=f"protocol version {batch.protocol_version}",
+            next_command="install the same version of kafka-ingest where Airflow and Spark run, then clear plan_batch",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )

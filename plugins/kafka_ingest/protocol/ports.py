@@ -1,0 +1,283 @@
+"""Ports: what the steps need from the world. Adapters implement them; fakes in ``tests/fakes`` pass the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from kafka_ingest.protocol.accounting import Replacement
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, Hold, Request
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
+from kafka_ingest.protocol.ledger_view import NewPlan, PlanView, RecordedChange
+from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress, StageResult, StageTask
+from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
+
+
+class Clock(Protocol):
+    """Time of the process that asks. Holds use the database's clock instead."""
+
+    def now(self) -> datetime:
+        """Gives the time, UTC, with a time zone."""
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+
+class Log(Protocol):
+    """Kafka as the planner and the publisher ask it. Reads metadata only; changes nothing."""
+
+    def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
+        """Describes the selected topics and the offsets of all their partitions.
+
+        A named topic that does not exist is missing from the snapshot, it is never created. Partition faults are
+        values (``PartitionState.has_leader``, ``fault``), not errors.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+            ConfigError: The broker refused the settings (authentication, authorization).
+        """
+
+    def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
+        """Gives for each partition the first offset whose record time is at or after ``time_ms``, and that time.
+
+        The first by offset, not by time: records are rarely in the order of their times. Records without a time are
+        passed over. Where there is none it gives the high watermark without a time.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+        """
+
+    def identity(self, topics: Iterable[str]) -> LogIdentity:
+        """Asks again for cluster id and topic ids.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+        """
+
+
+class GroupMirror(Protocol):
+    """Kafka consumer groups, to which positions are copied for lag tools. Written only, never read."""
+
+    def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets the group's offsets of these partitions; others of the group stay. Doing it twice is harmless.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+            ConfigError: Kafka refuses: no right to the group, a consumer is a member of it, a partition is gone.
+        """
+
+
+class RunStates(Protocol):
+    """What the scheduler knows about other runs."""
+
+    def is_finished(self, request: Request) -> bool:
+        """Whether the run of ``request`` has ended; ``False`` where that cannot be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStanding:
+    """State and claim of a batch row."""
+
+    state: BatchState
+    claim: int
+
+
+class Ledger(Protocol):
+    """The ledger, one transaction a method. All times are the database's.
+
+    Every method raises ``DatabaseUnavailable`` when the server cannot be reached, ``LockTimeout`` when a lock is not
+    granted in time, and ``LedgerOutdated`` when the schema is not the one of this package.
+    """
+
+    def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
+        """Reads what a plan needs, in one read-only transaction."""
+
+    def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
+        """Gives, by partition, the lowest offset of any committed range with records at or after a time.
+
+        Only of the partition's generation; a partition without such a range is missing.
+        """
+
+    def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
+        """Records a plan, if the ledger still stands as it was ``seen``.
+
+        Locks pipeline, then batch, then positions. The batch is ``planned``, or ``committed`` when it has no ranges.
+
+        Raises:
+            LedgerMoved: Something decisive has changed since ``seen``; nothing was written.
+        """
+
+    def batch(self, batch_id: str) -> Batch | None:
+        """Reads one batch."""
+
+    def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
+        """Takes the next claim of a planned batch and holds the pipeline for the time-out.
+
+        A committed batch is given back as it is, without a new claim.
+
+        Raises:
+            Fenced: The batch is superseded or rolled back.
+            Busy: Another session has the batch locked, as an attempt that publishes it.
+        """
+
+    def heartbeat(
+        self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
+    ) -> BatchStanding:
+        """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
+
+    def release_hold(self, batch_id: str, claim: int) -> None:
+        """Ends the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
+
+    def settle(self, batch_id: str) -> BatchStanding:
+        """Reads a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
+
+        This decides a COMMIT whose answer was lost: a plain read could still see ``planned`` while it is under way.
+
+        Raises:
+            CommitStateUnknown: The row could not be locked in time.
+        """
+
+    def hold(self, batch_id: str) -> Hold | None:
+        """Reads the hold of a batch."""
+
+    def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
+        """Gives committed batches that nobody has announced, and those that ``request`` has announced before."""
+
+    def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
+        """Stores that ``request`` announces these batches."""
+
+    def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
+        """Counts the dead letters of a batch by reason, the most frequent first."""
+
+    def violations(self, pipeline: str) -> Sequence[Violation]:
+        """Runs every invariant (``sql/invariants``) for a pipeline; empty when all hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One row that an invariant query returned."""
+
+    invariant: str
+    row: str
+
+
+class PositionLedger(Protocol):
+    """The ledger as position changes need it, one transaction a method; it raises what :class:`Ledger` raises."""
+
+    def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
+        """Reads what a change needs, in one read-only transaction.
+
+        Args:
+            request: Who asks; the pipeline is looked up by :attr:`ChangeRequest.known_name`.
+            target: The table in the pipeline file: topics that are served into it are read.
+        """
+
+    def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
+        """Makes a change, if the ledger still stands as it was ``seen``: all of it in one transaction, or nothing.
+
+        Locks pipeline, then batch, then positions by (topic, partition).
+
+        Raises:
+            LedgerMoved: Something decisive has changed since ``seen``; nothing was written.
+        """
+
+
+class Target(Protocol):
+    """The target table."""
+
+    def prepare(self, settings: BatchSettings) -> None:
+        """Creates the table where the settings say so, and checks it against the settings.
+
+        Raises:
+            TargetMismatch: Lists every mismatch at once.
+        """
+
+
+class Staging(Protocol):
+    """Staging tables of one attempt."""
+
+    def create(self, batch: Batch) -> None:
+        """Creates the tables of ``batch`` and its claim; running it twice is harmless."""
+
+    def progress(self, batch: Batch) -> StageProgress:
+        """Sums what running and finished tasks have staged so far."""
+
+    def drop(self, batch: Batch) -> None:
+        """Drops the tables with a short lock time-out; what stays is left to housekeeping."""
+
+
+class TaskRunner(Protocol):
+    """Runs staging tasks: on Spark, or in the driver's own process."""
+
+    def parallelism(self) -> int:
+        """How many tasks can run at once."""
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        """Stages all tasks and gives exactly one result, of the winning attempt, for each.
+
+        Raises:
+            IngestError: The fault of the first task that failed for good.
+        """
+
+    def cancel(self) -> None:
+        """Stops running tasks as soon as possible; called from another thread when the attempt is fenced."""
+
+    def release(self) -> None:
+        """Give back what the runner holds of a cluster; nothing runs with it afterwards. Safe to call again."""
+
+
+class Publication(Protocol):
+    """The one transaction that makes a batch visible. Statements in the order of the methods."""
+
+    def lock_batch(self) -> BatchStanding:
+        """Locks the batch row without waiting.
+
+        Raises:
+            Busy: Another session has it locked.
+        """
+
+    def advance_positions(self, outcome: BatchOutcome) -> int:
+        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+
+    def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
+        """Deletes rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
+
+        Resolved dead letters and their rows stay unless ``with_resolved``; staged records in whose place they stay are
+        not published.
+
+        Raises:
+            TargetMismatch: The target refused it.
+        """
+
+    def insert_rows(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' staged rows into the target; gives their number, as they stand there.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
+        """
+
+    def insert_dead_letters(self, outcome: BatchOutcome) -> int:
+        """Moves the winners' dead letters into the ledger; gives their number."""
+
+    def record_outcome(self, outcome: BatchOutcome) -> None:
+        """Stores counts per partition, and makes the batch ``committed`` with its counts and ``valid_through``."""
+
+    def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
+        """
+
+
+class Publisher(Protocol):
+    """Opens publications."""
+
+    def begin(self, batch: Batch) -> AbstractContextManager[Publication]:
+        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""

@@ -1,0 +1,114 @@
+"""Step *publish*: make a staged batch visible in ONE transaction: rows, dead letters, counts and positions together.
+
+Every check comes before COMMIT, so whatever fails leaves the database as it was.
+"""
+
+from __future__ import annotations
+
+from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
+from kafka_ingest.protocol.accounting import require_nothing_lost
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, run_options_of
+from kafka_ingest.protocol.ports import BatchStanding, Ledger, Publication, Publisher
+
+
+def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, ledger: Ledger) -> None:
+    """Publishes a claimed batch. Running it again after it was committed changes nothing.
+
+    Durable on return: everything, or (where another attempt had committed before) everything of that attempt.
+
+    Args:
+        batch: The claimed batch.
+        outcome: What was staged, accounted for.
+        publisher: Opens the transaction.
+        ledger: Decides a COMMIT whose answer was lost.
+
+    Raises:
+        Fenced: A newer claim or plan owns the batch.
+        Busy: Another session has the batch row locked.
+        AccountingMismatch: Positions or counts differ from what was planned and staged.
+        StagingLost: Staged rows are missing.
+        TargetMismatch: A constraint of the target refused the batch.
+        ReloadWouldLose: What would be replaced is no longer in the log.
+        CommitStateUnknown: The outcome of COMMIT cannot be learnt yet.
+    """
+    try:
+        with publisher.begin(batch) as publication:
+            if not _owns(publication.lock_batch(), batch):
+                return
+            _write(batch, outcome, publication)
+            publication.commit()
+    except CommitStateUnknown:
+        _settle(batch, ledger)
+
+
+def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> None:
+    moved = publication.advance_positions(outcome)
+    if moved != len(outcome.partitions):
+        raise _mismatch(batch, "positions that still stand as planned", len(outcome.partitions), moved)
+    options = run_options_of(batch.request)
+    replacement = publication.replace(outcome, with_resolved=options.replace_resolved)
+    counts, (kept_rows, kept_dead_letters) = outcome.counts, replacement.staged_but_kept
+    _require_staged(batch, "rows", counts.rows - kept_rows, publication.insert_rows(outcome))
+    dead_letters = counts.dead_letters - kept_dead_letters
+    _require_staged(batch, "dead letters", dead_letters, publication.insert_dead_letters(outcome))
+    # Last: after a crash that emptied staging nothing is staged again, and the log has lost nothing.
+    if not options.reload_what_is_left:
+        require_nothing_lost(batch, replacement.replaced)
+    publication.record_outcome(replacement.outcome_of(outcome))
+
+
+def _owns(standing: BatchStanding, batch: Batch) -> bool:
+    """Whether this claim may publish; ``False`` when the batch is committed already.
+
+    Raises:
+        Fenced: It may not.
+    """
+    if standing.state is BatchState.COMMITTED:
+        return False
+    if standing.state is BatchState.PLANNED and standing.claim == batch.claim:
+        return True
+    raise Fenced(
+        "this attempt no longer owns the batch and changes nothing",
+        expected=f"state planned, claim {batch.claim}",
+        found=f"state {standing.state.value}, claim {standing.claim}",
+        next_command="none: the newer attempt or plan does the work",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def _settle(batch: Batch, ledger: Ledger) -> None:
+    if _owns(ledger.settle(batch.batch_id), batch):
+        raise CommitDidNotHappen(
+            "the connection broke during COMMIT and nothing was committed",
+            expected="state committed",
+            found="state planned",
+            next_command="none: a retry loads the same batch again",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )
+
+
+def _require_staged(batch: Batch, what: str, expected: int, found: int) -> None:
+    if found < expected:
+        raise StagingLost(
+            f"staged {what} are missing: a crash of PostgreSQL empties unlogged tables",
+            expected=f"{expected} {what}",
+            found=str(found),
+            next_command="none: a retry stages the batch again",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        )
+    if found > expected:
+        raise _mismatch(batch, what, expected, found)
+
+
+def _mismatch(batch: Batch, what: str, expected: int, found: int) -> AccountingMismatch:
+    return AccountingMismatch(
+        f"the number of {what} is not the one that the batch accounts for; nothing was published",
+        expected=str(expected),
+        found=str(found),
+        next_command="see docs/runbook.md, section AccountingMismatch",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )

@@ -1,0 +1,1 @@
+"""Submitting the job to Spark: command, archive, installation, packages."""

@@ -1,0 +1,516 @@
+"""One submission of the job: its command line, its environment, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kafka_ingest.connections import (
+    ConnectionValues,
+    kafka_settings_of,
+    postgres_params_of,
+    spark_master_of,
+    spark_secret_of,
+)
+from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, IngestError, RetryLater, error_from_record
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, TaskSeconds
+from kafka_ingest.protocol.ports import Ledger
+from kafka_ingest.settings import HoldSettings, JobSettings, PipelineSettings
+from kafka_ingest.spark.archive import entry_script, job_archive
+from kafka_ingest.spark.installation import default_properties, jvm_conf, launcher_options, spark_submit
+
+# ----------
+# What the Spark job gets from its submitter, secrets included: a file that the driver reads and deletes at once.
+#
+# Arguments and Spark properties stand on the command line and in Spark's UI. Variables are inherited by the JVM, by its
+# Python workers and by whatever they start, can be read in ``/proc/pid/environ`` as long as any of them lives, and hold
+# 128 KB at most (execve(2)). So the environment holds no more than the paths of the file and of the outcome.
+
+JOB_FILE_VARIABLE = "KAFKA_INGEST_JOB_FILE"
+SPARK_SECRET_FILE_VARIABLE = "KAFKA_INGEST_SPARK_SECRET_FILE"  # noqa: S105 (a name)
+OUTCOME_VARIABLE = "KAFKA_INGEST_OUTCOME_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnvironment:
+    """Connections and settings of one submission.
+
+    Attributes:
+        kafka: librdkafka configuration, complete, with secrets.
+        postgres: libpq parameters, with secrets.
+        job: How the job is run.
+        hold: Time-outs of the hold.
+    """
+
+    kafka: Mapping[str, str] = field(repr=False)
+    postgres: Mapping[str, str] = field(repr=False)
+    job: JobSettings
+    hold: HoldSettings
+
+
+def hand_over(environment: JobEnvironment, outcome_file: Path) -> dict[str, str]:
+    """Write the job's file, mode 0600, beside its outcome file; give the variables that tell the job of both.
+
+    Args:
+        environment: What the job is to get.
+        outcome_file: A path in a folder that only this user can enter (``spark/archive.py``).
+    """
+    job_file = _secret_file(outcome_file.parent, "settings_", msgspec.json.encode(environment))
+    return {JOB_FILE_VARIABLE: job_file, OUTCOME_VARIABLE: str(outcome_file)}
+
+
+def take_environment(variables: Mapping[str, str]) -> tuple[JobEnvironment, Path]:
+    """Read what :func:`hand_over` wrote, and delete it: it can be taken once.
+
+    Raises:
+        ConfigError: There is no such file, or it holds something else; the message does not repeat it.
+    """
+    job_file, outcome_file = variables.get(JOB_FILE_VARIABLE, ""), variables.get(OUTCOME_VARIABLE, "")
+    if not job_file or not outcome_file:
+        raise ConfigError(
+            f"The job was started without {JOB_FILE_VARIABLE} and {OUTCOME_VARIABLE}",
+            next_command="start it by its DAG, or: python -m kafka_ingest run PIPELINE",
+        )
+    try:
+        return msgspec.json.decode(_taken(Path(job_file)), type=JobEnvironment), Path(outcome_file)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{JOB_FILE_VARIABLE} cannot be read",
+            expected="what the package of the same version wrote",
+            found=str(error),
+            next_command="install the same version of kafka-ingest where DAGs run and where jobs are submitted",
+        ) from None
+
+
+def hand_over_spark_secret(secret: str, folder: Path) -> dict[str, str]:
+    """Write the secret that a Spark cluster asks for, as above; give the variable that tells the driver of it."""
+    return {SPARK_SECRET_FILE_VARIABLE: _secret_file(folder, "spark_", secret.encode())} if secret else {}
+
+
+def take_spark_secret(variables: Mapping[str, str]) -> str:
+    """Read what :func:`hand_over_spark_secret` wrote, and delete it; empty where the cluster asks for none.
+
+    Raises:
+        ConfigError: The file is not there.
+    """
+    path = variables.get(SPARK_SECRET_FILE_VARIABLE, "")
+    return _taken(Path(path)).decode() if path else ""
+
+
+def _secret_file(folder: Path, prefix: str, content: bytes) -> str:
+    handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    return name
+
+
+def _taken(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        path.unlink()
+    except OSError as error:
+        raise ConfigError(
+            "The job cannot take the settings that its submitter wrote for it",
+            expected="a file that nobody has read before",
+            found=str(error),
+            next_command="start it by its DAG, or: python -m kafka_ingest run PIPELINE",
+        ) from None
+    return content
+
+
+# ----------
+# The file through which the Spark job tells its submitter what came of the batch.
+#
+# spark-submit hands back an exit code and a log; neither can carry a typed error. The file holds ``{"batch":
+# summary}``, with ``"phases"`` where the job itself has published, or ``{"error": record}``. It appears whole or not at
+# all, and is a message, not the truth: the ledger is.
+
+
+def write_batch(path: Path, summary: Mapping[str, Any], phases: LoadPhases | None = None) -> None:
+    """Writes what ``core.summary.batch_summary`` gives for a committed batch, and where the time went."""
+    _write_whole(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
+
+
+def write_error(path: Path, error: IngestError) -> None:
+    """Writes an error that this package recognises."""
+    _write_whole(path, {"error": error.to_record()})
+
+
+def read_phases(path: Path) -> LoadPhases | None:
+    """Gives where the job's time went; ``None`` when it did not publish, or ended before it could say so."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    phases = document.get("phases")
+    return LoadPhases(**{**phases, "tasks": TaskSeconds(**phases["tasks"])}) if phases else None
+
+
+def read_outcome(path: Path) -> dict[str, Any] | None:
+    """Gives the batch's summary; ``None`` when the job ended without a word (killed, or an unexpected error).
+
+    Raises:
+        IngestError: The job's own error, in its class.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if not document:
+        return None
+    if "error" in document:
+        raise error_from_record(document["error"])
+    summary: dict[str, Any] = document["batch"]
+    return summary
+
+
+def require_unlocked(batch: Batch, ledger: Ledger) -> None:
+    """Looks before a job is started, which would only wait for its claim, whether an attempt publishes the batch now.
+
+    Raises:
+        Busy: The batch is locked: it is asked for again without using up a retry.
+    """
+    try:
+        ledger.settle(batch.batch_id)
+    except CommitStateUnknown as locked:
+        raise Busy(
+            "another attempt is publishing this batch",
+            expected=locked.expected,
+            found=locked.found,
+            next_command="none: it is asked for again, and finds the batch committed or loads it",
+            pipeline=batch.pipeline,
+            batch_id=batch.batch_id,
+        ) from locked
+
+
+def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: str) -> Batch:
+    """Gives the batch committed, once its job has ended; the ledger decides, not the job's exit code.
+
+    Args:
+        batch: The batch that the job was submitted for.
+        ledger: The ledger. It is asked with a lock: a COMMIT of a job that was killed may still be under way.
+        outcome_file: What the job was told to write.
+        last_words: How the job ended, for a job that left no outcome.
+
+    Raises:
+        IngestError: The job's own error.
+        Busy: Another session has the batch locked: an attempt, or this job's COMMIT, that has not ended yet.
+        RetryLater: The batch is not committed, and the job left no error.
+    """
+    require_unlocked(batch, ledger)
+    if ledger.settle(batch.batch_id).state is BatchState.COMMITTED and (committed := ledger.batch(batch.batch_id)):
+        return committed
+    read_outcome(outcome_file)
+    raise RetryLater(
+        "the job ended without having committed the batch, and left no error",
+        expected="the batch committed, or an error written by the job",
+        found=last_words,
+        next_command="the same run again: it loads the same batch; the lines above this message are the job's log",
+        pipeline=batch.pipeline,
+        batch_id=batch.batch_id,
+    )
+
+
+def _write_whole(path: Path, document: Mapping[str, Any]) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    Path(name).replace(path)
+
+
+# ----------
+# How the Spark job of a batch is submitted: the same for the operator and for the command line.
+
+_LOOPBACK = "127.0.0.1"
+#: A pipeline's own ``conf`` wins over these, and over the options of the JVMs (``spark_startup``).
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The task log belongs to the job's own lines.
+    "spark.log.level": "WARN",
+    # Spark's default, said here because it decides how often a lost executor is survived; local masters try once.
+    "spark.task.maxFailures": "4",
+    "spark.python.worker.reuse": "true",
+    # Where spark.cores.max is set, wait for most of the executors: their number decides how the ranges are split.
+    "spark.scheduler.minRegisteredResourcesRatio": "0.8",
+}
+AUTHENTICATE = "spark.authenticate"
+_LOCAL_CONF = {
+    # A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    # Tasks carry passwords, and Spark keeps tasks as blocks, which it serves to everybody on the machine who finds the
+    # port. With this it asks for a secret, which it makes itself (``SecurityManager.initializeAuth``, Spark 4.2).
+    # Nothing is encrypted: the blocks never leave the machine, and ``SPARK_LOCAL_DIRS`` is a folder of this user's own.
+    AUTHENTICATE: "true",
+}
+#: On a cluster that asks for its secret, the same blocks cross the network and may lie on the workers' disks.
+_ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.io.encryption.enabled": "true"}
+_LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
+#: What Airflow's own settings, connections and variables begin with in its environment. The job has no use for them.
+_AIRFLOWS_VARIABLES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
+#: Workers that start sooner; the module has to be there before Spark hands out the job's code.
+_LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobConnections:
+    """The three connections of a pipeline."""
+
+    kafka: ConnectionValues
+    postgres: ConnectionValues
+    spark: ConnectionValues
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmission:
+    """Everything that spark-submit needs. It holds no secrets, but the paths of files that do.
+
+    Attributes:
+        master: Spark master.
+        application: The entry script.
+        py_files: The zip with the job's code.
+        application_args: Arguments of the entry script.
+        conf: Spark properties.
+        env_vars: Variables for spark-submit's process, on top of its environment.
+        name: Name of the Spark application.
+        driver_memory: Heap of the driver.
+        executor_memory: Heap of each executor.
+        executor_cores: Cores of each executor; ``None`` leaves it to the cluster.
+    """
+
+    master: str
+    application: str
+    py_files: str
+    application_args: tuple[str, ...]
+    conf: Mapping[str, str]
+    env_vars: Mapping[str, str]
+    name: str
+    driver_memory: str
+    executor_memory: str
+    executor_cores: int | None
+
+
+def job_submission(
+    settings: PipelineSettings, batch_id: str, connections: JobConnections, outcome_file: Path
+) -> JobSubmission:
+    """Put together the submission of one batch, and write the file with the job's secrets beside the outcome file.
+
+    Args:
+        settings: The pipeline.
+        batch_id: The planned batch.
+        connections: Kafka, target database and Spark.
+        outcome_file: A path, not there yet, in a folder of ``spark/archive.py``.
+
+    Raises:
+        ConfigError: A connection that cannot be used, or a master that would show the environment.
+    """
+    return _submission(
+        settings.job,
+        connections.spark,
+        name=f"kafka_ingest.{settings.pipeline}",
+        script="load_batch",
+        arguments=("--pipeline", settings.pipeline, "--batch-id", batch_id),
+        variables=hand_over(_environment(settings, connections), outcome_file)
+        | hand_over_spark_secret(spark_secret_of(connections.spark), outcome_file.parent)
+        | _local_dirs(settings.job, outcome_file.parent),
+    )
+
+
+def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
+    """Puts together the submission of the small job that says which packages the executors have.
+
+    Of secrets it gets that of the Spark cluster alone.
+
+    Args:
+        settings: The pipeline: the job runs on the Python, with the properties and in the memory of its loads.
+        spark: The Spark connection.
+        report_file: A path on the machine of the driver (``spark/packages.py``).
+
+    Raises:
+        ConfigError: A connection that cannot be used.
+    """
+    return _report_submission(settings.job, spark, f"kafka_ingest.{settings.pipeline}", report_file)
+
+
+def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
+    """Puts together the submission of the same small job in one process, with options of its JVM (``spark_archive``).
+
+    Args:
+        java_options: Options of the driver's JVM, in place of all others.
+        report_file: A path, as above.
+    """
+    job = JobSettings(conf=(("spark.driver.extraJavaOptions", java_options),))
+    local = ConnectionValues("start_up", "spark", host="local[1]")
+    return _report_submission(job, local, "kafka_ingest.start_up", report_file)
+
+
+def _report_submission(job: JobSettings, spark: ConnectionValues, name: str, report_file: Path) -> JobSubmission:
+    arguments = ("--report-file", str(report_file))
+    secret = hand_over_spark_secret(spark_secret_of(spark), report_file.parent)
+    return _submission(job, spark, name=name, script="report_packages", arguments=arguments, variables=secret)
+
+
+def _submission(
+    job: JobSettings,
+    spark: ConnectionValues,
+    *,
+    name: str,
+    script: str,
+    arguments: tuple[str, ...],
+    variables: Mapping[str, str],
+) -> JobSubmission:
+    master = spark_master_of(spark)
+    is_local = master.startswith("local")
+    # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
+    own_python = {"spark.pyspark.driver.python": sys.executable}
+    own, archive = dict(job.conf), str(job_archive())
+    conf = _CONF | own_python | (_LOCAL_CONF if is_local else _cluster_conf(job, spark))
+    conf |= jvm_conf(own, is_local=is_local)
+    has_own_workers = is_local and "spark.pyspark.python" not in own
+    return JobSubmission(
+        master=master,
+        application=str(entry_script(script)),
+        py_files=archive,
+        application_args=arguments,
+        conf=conf | (_LOCAL_WORKERS if has_own_workers else {}) | own,
+        env_vars={
+            # spark-submit looks for PySpark with it, and it runs the driver.
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **launcher_options(),
+            **(_local_workers(archive) if has_own_workers else {}),
+            # Without it Spark warns about the machine's own name, which the driver does not use.
+            **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
+            **dict.fromkeys([name for name in os.environ if name.startswith(_AIRFLOWS_VARIABLES)], ""),
+            **variables,
+        },
+        name=name,
+        driver_memory=job.driver_memory,
+        executor_memory=job.executor_memory,
+        executor_cores=job.executor_cores,
+    )
+
+
+def is_authenticated(job: JobSettings, spark: ConnectionValues) -> bool:
+    """Whether Spark asks for a secret before it serves what tasks carry, as far as this machine's settings tell."""
+    set_here = default_properties() | (_LOCAL_CONF if spark_master_of(spark).startswith("local") else {})
+    if spark_secret_of(spark):
+        set_here |= {AUTHENTICATE: "true"}
+    return (set_here | dict(job.conf)).get(AUTHENTICATE, "false").lower() == "true"
+
+
+def _cluster_conf(job: JobSettings, spark: ConnectionValues) -> dict[str, str]:
+    if not is_authenticated(job, spark):
+        return {}
+    set_elsewhere = default_properties()
+    return {AUTHENTICATE: "true"} | {key: value for key, value in _ENCRYPTED.items() if key not in set_elsewhere}
+
+
+def _local_dirs(job: JobSettings, folder: Path) -> dict[str, str]:
+    """What Spark puts on disk lies in the job's folder, which is deleted with it, unless another place is named."""
+    is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in default_properties() | dict(job.conf)
+    return {} if is_named else {_LOCAL_DIRS_VARIABLE: str(folder)}
+
+
+def spark_submit_command(submission: JobSubmission) -> list[str]:
+    """Gives the command line of a submission, for callers without Airflow; its environment is ``env_vars``.
+
+    Raises:
+        ConfigError: spark-submit is neither beside this Python nor on PATH.
+    """
+    command = [spark_submit(), "--master", submission.master, "--name", submission.name]
+    command += ["--driver-memory", submission.driver_memory, "--executor-memory", submission.executor_memory]
+    if submission.executor_cores is not None:
+        command += ["--executor-cores", str(submission.executor_cores)]
+    for key, value in submission.conf.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, "--py-files", submission.py_files, submission.application, *submission.application_args]
+
+
+def in_process_command(submission: JobSubmission) -> list[str]:
+    """Gives the command line that runs the same job without Spark, in one Python process.
+
+    Its environment is ``env_vars`` and the zip on ``PYTHONPATH`` (:func:`in_process_environment`).
+    """
+    return [sys.executable, submission.application, "--runner", "in-process", *submission.application_args]
+
+
+def in_process_environment(submission: JobSubmission) -> dict[str, str]:
+    """Gives the variables for :func:`in_process_command`, on top of the caller's environment."""
+    return {**submission.env_vars, "PYTHONPATH": submission.py_files}
+
+
+def _environment(settings: PipelineSettings, connections: JobConnections) -> JobEnvironment:
+    return JobEnvironment(
+        kafka=client_config(
+            kafka_settings_of(connections.kafka),
+            settings.batch.isolation_level,
+            client_id=f"kafka_ingest.{settings.pipeline}",
+            connection=settings.batch.kafka_connection,
+        ),
+        postgres=postgres_params_of(connections.postgres),
+        job=settings.job,
+        hold=settings.plan.hold,
+    )
+
+
+def _local_workers(archive: str) -> dict[str, str]:
+    """Local workers run on the Python that submits, too: it has the libraries, ``python3`` may not.
+
+    Their daemon finds the job's code on PYTHONPATH. Workers of a cluster take the pipeline's ``spark.pyspark.python``,
+    or ``python3``: what is installed there is not known here.
+    """
+    path = os.pathsep.join([archive, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+
+
+_LOG = logging.getLogger(__name__)
+
+
+#: A named error with a message, as Java and Python print it; a trace's own heading has none.
+_NAMED_ERROR = re.compile(r"^(?!\s+at ).*?([\w.$]+(?:Error|Exception): (?!Traceback).+)$", re.MULTILINE)
+
+
+#: What Spark says before the error of the task that made it give up (``TaskSetManager``, Spark 4.2).
+_FAILURE = "most recent failure: Lost task"
+
+
+#: The job itself takes seconds; the rest is for a busy cluster to give it cores.
+_JOB_SECONDS = 300.0
+
+
+def run_job(command: list[str], environment: dict[str, str]) -> str:
+    """Runs spark-submit; gives how it ended, with the likely cause from its log. The whole log goes to DEBUG."""
+    try:
+        # The command is made of our own script and of validated settings; no shell is involved.
+        done = subprocess.run(  # noqa: S603
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_JOB_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it was ended after {_JOB_SECONDS:.0f} s: the cluster may have no free cores or memory for it"
+    _LOG.debug("%s", done.stdout)
+    return f"exit code {done.returncode}{likely_cause(done.stdout)}"
+
+
+def likely_cause(log: str) -> str:
+    """Gives the error of the task that failed last, else the first that a job's log names."""
+    cause = _NAMED_ERROR.search(log.rpartition(_FAILURE)[2])
+    return f"; {cause[1]}" if cause else ""

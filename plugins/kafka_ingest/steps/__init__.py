@@ -1,1 +1,0 @@
-"""One module per step. Steps order the decisions of ``core`` over its ports; they import nothing else."""

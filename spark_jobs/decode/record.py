@@ -1,0 +1,335 @@
+"""A record becomes a row: value, key, headers, metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
+from kafka_ingest.settings import BatchSettings, KeyFormat, MetadataColumns, Tombstones, ValueFormat
+from spark_jobs.decode.json import JsonColumns, checked_document, too_deep_rows
+from spark_jobs.decode.texts import JsonbRule, TextRule
+from spark_jobs.decode.values import (
+    RECORD_TIME,
+    ColumnPlan,
+    DeadRow,
+    DecodedBatch,
+    DecodedPart,
+    Misfit,
+    excerpt,
+    invalid_utf8_rows,
+    key_plan,
+    metadata_plan,
+    positions,
+    positions_containing,
+    unsupported_text,
+    value_plans,
+    with_rows_replaced,
+)
+from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+
+# ----------
+# The headers of a record as one jsonb column.
+
+_NO_HEADERS = b"[]"
+
+#: Headers that are Python objects at once; each takes 300 bytes.
+_BLOCK = 1_000
+
+
+class Headers:
+    """Writes headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, repeated names included.
+
+    A record without headers gives ``[]``, never NULL. Headers that the client library could not read make the record a
+    dead letter; a pipeline without a headers column does not look at them.
+    """
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self._plan = plan
+
+    def decode(self, batch: pa.RecordBatch) -> DecodedPart:
+        """Gives the column for a batch of ``RECORD_SCHEMA``."""
+        misfits = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
+        headers = batch.column("headers")
+        cells = [_NO_HEADERS] * len(headers)
+        for row, pairs in _pairs_by_row(headers):
+            cells[row] = _json(pairs)
+        for row, name in _names_with_nul(headers):
+            misfits.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
+        return DecodedPart((pa.array(cells, pa.string()),), misfits)
+
+    def _unreadable(self) -> Misfit:
+        detail = "expected header names in UTF-8, found names that are not"
+        return Misfit(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
+
+
+def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
+    # msgspec writes bytes as base64 (RFC 4648, with padding).
+    text = bytearray()
+    while block := [{"key": name, "value": value} for name, value in islice(pairs, _BLOCK)]:
+        text += b"," + msgspec.json.encode(block)[1:-1]
+    return b"[" + text[1:] + b"]"
+
+
+def _pairs_by_row(headers: pa.Array) -> Iterator[tuple[int, Iterator[tuple[str, bytes | None]]]]:
+    names_and_values = _pairs(headers.flatten())
+    counts = pc.list_value_length(headers).drop_null().to_pylist()
+    for row, count in zip(positions(headers.is_valid()), counts, strict=True):
+        yield row, islice(names_and_values, count)
+
+
+def _pairs(pairs: pa.Array) -> Iterator[tuple[str, bytes | None]]:
+    names, values = pairs.field("name"), pairs.field("value")
+    for block in range(0, len(pairs), _BLOCK):
+        some = slice(block, block + _BLOCK)
+        yield from zip(names[some].to_pylist(), values[some].to_pylist(), strict=True)
+
+
+def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
+    names = headers.flatten().field("name")
+    has_nul = pa.array(positions_containing(names, "\x00", sign=b"\x00"), pa.int64())
+    if len(has_nul):
+        yield from zip(
+            pc.list_parent_indices(headers).take(has_nul).to_pylist(), names.take(has_nul).to_pylist(), strict=True
+        )
+
+
+# ----------
+# The columns that tell where a row came from.
+
+#: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
+FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799_999
+
+_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
+
+
+class Metadata:
+    """Topic, generation, partition, offset, record time, time type (where wanted) and batch id, in that order.
+
+    The record time is exact to the millisecond, in UTC; a record without a time gives NULL.
+    """
+
+    def __init__(self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str) -> None:
+        self._batch_id = batch_id
+        self._time = metadata_plan(columns.timestamp, "timestamptz", "the record time", shape)
+        self._time_type: ColumnPlan | None = None
+        if columns.timestamp_type:
+            self._time_type = metadata_plan(columns.timestamp_type, "text", "the record time's type", shape)
+
+    def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedPart:
+        """Gives the columns for a batch of ``RECORD_SCHEMA``."""
+        times = batch.column("timestamp_ms")
+        misfits = self._time_misfits(times)
+        arrays = [
+            batch.column("topic"),
+            pa.repeat(pa.scalar(generation, pa.int32()), len(batch)),
+            batch.column("partition"),
+            batch.column("offset"),
+            _stored_times(times),
+        ]
+        if self._time_type:
+            types = [_TIME_TYPES.get(number) for number in batch.column("timestamp_type").to_pylist()]
+            arrays.append(pa.array(types, pa.string()))
+            for row in positions(pc.is_null(arrays[-1])) if self._time_type.not_null else ():
+                misfits.setdefault(row, self._time_type.null_misfit("a record without a time"))
+        arrays.append(pa.repeat(pa.scalar(self._batch_id, pa.string()), len(batch)))
+        return DecodedPart(tuple(arrays), misfits)
+
+    def _time_misfits(self, times: pa.Array) -> dict[int, Misfit]:
+        outside = pc.or_(pc.less(times, FIRST_RECORD_TIME_MS), pc.greater(times, LAST_RECORD_TIME_MS))
+        misfits = {}
+        for row in positions(outside):
+            detail = f"expected a record time in the years 1 to 9999, found {times[row]} ms since 1970"
+            misfits[row] = Misfit(DeadLetterReason.RECORD_TIME_OUT_OF_RANGE, detail).at(self._time.place)
+        if self._time.not_null:
+            misfits |= {row: self._time.null_misfit("a record without a time") for row in positions(pc.is_null(times))}
+        return misfits
+
+
+def _stored_times(times: pa.Array) -> pa.Array:
+    inside = pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
+    return pc.if_else(inside, times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
+
+
+# ----------
+# Formats in which a whole value or key is one column: bytes, text, or a JSON document.
+
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+
+
+class PartDecoder(Protocol):
+    """Decodes the bytes of one place, value or key."""
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Decodes a large_binary array; a null value gives NULL in every column and no misfit."""
+
+
+class WholeBytes:
+    """``raw``: the bytes untouched, also the empty ones."""
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Gives the bytes."""
+        return DecodedPart((values,))
+
+
+class WholeText:
+    """``text``: strict UTF-8, never with replacement characters."""
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self._plan = plan
+        self._rule = TextRule(plan.type.length)
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Gives the text."""
+        misfits = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
+        texts = _without_rows(values, misfits).cast(pa.string())
+        for row in self._rule.doubtful(texts):
+            try:
+                text = texts[row].as_py()
+                self._rule.check(text, text)
+            except Misfit as misfit:
+                misfits[row] = misfit.at(self._plan.place)
+        return DecodedPart((texts,), misfits)
+
+    def _not_utf8(self, value: bytes) -> Misfit:
+        detail = f"expected UTF-8, found {excerpt(value)}"
+        return Misfit(DeadLetterReason.NOT_UTF8, detail).at(self._plan.place)
+
+
+class WholeJson:
+    """``json``: one JSON document as jsonb. The bytes ``null`` are JSON null, not SQL NULL; no bytes are no JSON."""
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self._plan = plan
+        self._rule = JsonbRule()
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Gives the document's text."""
+        invalid = invalid_utf8_rows(values)
+        texts = _without_rows(values, invalid).cast(pa.string())
+        doubtful = {*invalid, *self._rule.doubtful(texts), *_unreadable_rows(values)}
+        misfits: dict[int, Misfit] = {}
+        rows, cells = [], []
+        for row in sorted(doubtful):
+            try:
+                cells.append(self._rule.exact(checked_document(values[row].as_py())))
+                rows.append(row)
+            except Misfit as misfit:
+                misfits[row] = misfit.at(self._plan.place)
+        return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), misfits)
+
+
+def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
+    """Gives the decoder of a format that fills one column; ``json_columns`` is none of them."""
+    if value_format in (ValueFormat.RAW, KeyFormat.RAW):
+        return WholeBytes()
+    if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
+        return WholeText(plan)
+    return WholeJson(plan)
+
+
+def _without_rows(values: pa.Array, rows: Iterable[int]) -> pa.Array:
+    indices = sorted(rows)
+    return with_rows_replaced(values, indices, pa.nulls(len(indices), values.type))
+
+
+def _unreadable_rows(values: pa.Array) -> list[int]:
+    rows = too_deep_rows(values)
+    for row, document in enumerate(values.to_pylist()):
+        if document is None:
+            continue
+        try:
+            _SYNTAX.decode(document)
+        except (msgspec.DecodeError, RecursionError):
+            rows.append(row)
+    return rows
+
+
+# ----------
+# Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
+
+
+class RecordDecoder:
+    """Decodes batches of ``RECORD_SCHEMA`` for one pipeline. Built once a task; keeps no state between batches.
+
+    Strict: a value that is present is stored exactly or its record is a dead letter; nothing is rounded, truncated or
+    turned into NULL. A record with several faults is told with one of them: value before key, headers and record time,
+    and by column order within the value.
+
+    Args:
+        settings: The batch's frozen settings.
+        shape: The target's columns, which may be stricter about NULL than the settings.
+        batch_id: The batch, for the rows' metadata.
+    """
+
+    def __init__(self, settings: BatchSettings, shape: TargetShape, *, batch_id: str) -> None:
+        self._names = [column.name for column in written_columns(settings)]
+        self._tombstones = settings.tombstones
+        self._value_plans = value_plans(settings, shape)
+        self._value = _value_part(settings, shape)
+        self._key_plan = key_plan(settings, shape)
+        self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
+        self._headers: Headers | None = None
+        if settings.headers_column:
+            self._headers = Headers(metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
+        self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
+
+    def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedBatch:
+        """Decodes a batch of one topic's records.
+
+        Args:
+            batch: Records, one a row, in the schema ``RECORD_SCHEMA``; any number of rows.
+            generation: Generation of the topic.
+        """
+        null_values = positions(batch.column("value").is_null())
+        counted = null_values if self._tombstones is Tombstones.COUNT else []
+        parts = [self._value.decode(batch.column("value")), *self._other_parts(batch, generation)]
+        misfits = self._tombstone_misfits(null_values)
+        for part in parts:
+            misfits = {**part.misfits, **misfits}
+        for row in counted:
+            misfits.pop(row, None)
+        left_out = {*misfits, *counted}
+        kept = range(len(batch)) if not left_out else [row for row in range(len(batch)) if row not in left_out]
+        columns = pa.RecordBatch.from_arrays([array for part in parts for array in part.arrays], self._names)
+        dead = [DeadRow(row, misfits[row].reason, misfits[row].detail) for row in sorted(misfits)]
+        return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
+
+    def _other_parts(self, batch: pa.RecordBatch, generation: int) -> list[DecodedPart]:
+        parts = []
+        if self._key:
+            parts.append(self._decode_key(self._key, batch.column("key")))
+        if self._headers:
+            parts.append(self._headers.decode(batch))
+        return [*parts, self._metadata.decode(batch, generation=generation)]
+
+    def _decode_key(self, decoder: PartDecoder, keys: pa.Array) -> DecodedPart:
+        part = decoder.decode(keys)
+        plan = self._key_plan
+        if plan is None or not plan.refuses_null or not keys.null_count:
+            return part
+        missing = {row: plan.null_misfit("a null key") for row in positions(keys.is_null())}
+        return DecodedPart(part.arrays, {**part.misfits, **missing})
+
+    def _tombstone_misfits(self, rows: list[int]) -> dict[int, Misfit]:
+        if self._tombstones is Tombstones.DEAD_LETTER:
+            detail = "the value: expected one, found a tombstone, which this pipeline makes a dead letter"
+            misfit = Misfit(DeadLetterReason.TOMBSTONE, detail)
+        elif self._tombstones is Tombstones.ROW and any(plan.refuses_null for plan in self._value_plans):
+            plan = next(plan for plan in self._value_plans if plan.refuses_null)
+            misfit = plan.null_misfit("a tombstone (a null value)")
+        else:
+            return {}
+        return dict.fromkeys(rows, misfit)
+
+
+def _value_part(settings: BatchSettings, shape: TargetShape) -> PartDecoder:
+    plans = value_plans(settings, shape)
+    if settings.value.format is ValueFormat.JSON_COLUMNS:
+        return JsonColumns(plans)
+    return whole_part(settings.value.format, plans[0])

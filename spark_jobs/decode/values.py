@@ -1,0 +1,384 @@
+"""Rules of columns: what fits a type, what does not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
+from kafka_ingest.settings import BatchSettings, json_path_text
+
+# ----------
+# Why a value does not fit: a reason of the closed list and words for a person.
+
+# Enough to recognise a value by; a detail never quotes more than 100 characters of payload.
+_EXCERPT_CHARACTERS = 60
+
+
+class Misfit(Exception):
+    """A value that its column cannot hold exactly.
+
+    Args:
+        reason: One reason of the closed list.
+        detail: What was expected and what was found; :meth:`at` puts the place before it.
+    """
+
+    def __init__(self, reason: DeadLetterReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+    def at(self, place: str) -> Misfit:
+        """Gives the same misfit with its place: ``column "amount" at $.amount``."""
+        return Misfit(self.reason, f"{place}: {self.detail}")
+
+
+def wrong_type(expected: str, found: str) -> Misfit:
+    """A value of another type, or text that does not name a value of the type."""
+    return Misfit(DeadLetterReason.WRONG_TYPE, f"expected {expected}, found {found}")
+
+
+def out_of_range(expected: str, found: str) -> Misfit:
+    """A number or time that the type cannot hold exactly."""
+    return Misfit(DeadLetterReason.OUT_OF_RANGE, f"expected {expected}, found {found}")
+
+
+def unsupported_text(found: str) -> Misfit:
+    """Text that PostgreSQL cannot hold."""
+    expected = "text without U+0000 and without lone surrogates"
+    return Misfit(DeadLetterReason.UNSUPPORTED_TEXT, f"expected {expected}, found {found}")
+
+
+def excerpt(payload: str | bytes) -> str:
+    """Quotes the beginning of a payload as it stands in the record; only what is not printable is escaped."""
+    beginning = payload[: 4 * (_EXCERPT_CHARACTERS + 1)]  # UTF-8 takes four bytes a character at most
+    text = beginning if isinstance(beginning, str) else beginning.decode("utf-8", "backslashreplace")
+    more = "…" if len(text) > _EXCERPT_CHARACTERS else ""
+    return printable(text[:_EXCERPT_CHARACTERS]) + more
+
+
+def printable(text: str) -> str:
+    """Escapes each character that is not printable, such as a line break or one that turns the writing direction."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ----------
+# A part of a batch: the columns that come from one place (value, key, headers, metadata), at full length.
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPart:
+    """Columns of one place.
+
+    Attributes:
+        arrays: One array a column, each as long as the input batch; what stands at a misfit's row means nothing.
+        misfits: Why a row does not fit, by input row.
+    """
+
+    arrays: tuple[pa.Array, ...]
+    misfits: Mapping[int, Misfit] = field(default_factory=dict)
+
+
+def invalid_utf8_rows(values: pa.Array) -> list[int]:
+    """Gives the rows of a large_binary array whose bytes are not UTF-8; null is fine.
+
+    The whole array is checked in one pass; rows are looked at one by one only when that pass found a fault.
+    """
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return [row for row, value in enumerate(values.to_pylist()) if value is not None and not _is_utf8(value)]
+    return []
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array) -> pa.Array:
+    """Gives ``array`` with ``replacements[i]`` at ``rows[i]``; ``rows`` rise."""
+    if not rows:
+        return array
+    order = list(range(len(array)))
+    for place, row in enumerate(rows, start=len(array)):
+        order[row] = place
+    return pa.concat_arrays([array, replacements]).take(pa.array(order, pa.int64()))
+
+
+# ----------
+# What decoding gives: the columns of the records that fit, and what became of every other record.
+
+_ARROW_TYPES = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "bytea": pa.large_binary(),
+}
+
+#: Record times, which Kafka gives as numbers, are not made a text that COPY's format would have to read again.
+RECORD_TIME = pa.timestamp("ms", tz="UTC")
+
+
+def arrow_type(column_type: ColumnType) -> pa.DataType:
+    """Gives the Arrow type in which a column of this PostgreSQL type is handed to COPY.
+
+    Booleans, integers, floats and bytea keep their type. Everything else (numeric, text, varchar, dates and times,
+    uuid, jsonb, and every array as an array literal) is ``pa.string()`` with PostgreSQL's input text.
+    """
+    if column_type.is_array:
+        return pa.string()
+    return _ARROW_TYPES.get(column_type.name, pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRow:
+    """A record that does not fit.
+
+    Attributes:
+        row_index: Index of the record in the input batch.
+        reason: One reason of the closed list.
+        detail: For a person: column, JSON path, what was expected and what was found. It quotes the payload only in
+            escaped excerpts and never more than 100 characters of it.
+    """
+
+    row_index: int
+    reason: DeadLetterReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """One input batch, decoded. Every input row is in exactly one of the three parts.
+
+    Attributes:
+        columns: The records that fit, in input order: the columns of ``written_columns(settings)`` in that order,
+            with the types of :func:`arrow_type`; the record time is ``RECORD_TIME``.
+        row_index: Input index of each row of ``columns``; rising.
+        dead: Records that do not fit, by rising input index.
+        tombstones: Input indices of null values that the rule ``count`` counts; rising.
+    """
+
+    columns: pa.RecordBatch
+    row_index: Sequence[int]
+    dead: Sequence[DeadRow]
+    tombstones: Sequence[int]
+
+
+def without_refused(decoded: DecodedBatch, refused: Sequence[DeadRow]) -> DecodedBatch:
+    """Makes rows that the target refuses dead ones; what was no row anyway stays what it is.
+
+    Args:
+        decoded: One input batch.
+        refused: Its refused records, by rising input index.
+    """
+    known = {row.row_index: row for row in refused}
+    stays = [index not in known for index in decoded.row_index]
+    gone = [known[index] for index in decoded.row_index if index in known]
+    return DecodedBatch(
+        decoded.columns.filter(pa.array(stays, pa.bool_())),
+        [index for index in decoded.row_index if index not in known],
+        sorted((*decoded.dead, *gone), key=lambda row: row.row_index),
+        decoded.tombstones,
+    )
+
+
+# ----------
+# One JSON value as text: what kind it is, and the string or the array that it names.
+
+#: JSON's own white space (RFC 8259, section 2).
+WHITE_SPACE = b" \t\r\n"
+
+#: Pattern of a JSON string. Possessive and unrolled: one pass, and no state for what is passed (``re`` keeps 118 bytes
+#: for each repetition that it may have to take back).
+JSON_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+_KINDS = {b"{": "an object", b"[": "an array", b'"': "the string", b"t": "the boolean", b"f": "the boolean", b"n": ""}
+_STRING = msgspec.json.Decoder(str)
+#: A byte that no UTF-8 text contains.
+_NO_UTF8 = b"\xff"
+
+
+def described(raw: bytes) -> str:
+    """Names the kind of a JSON value and quotes its beginning, for the ``found`` of a detail."""
+    return f"{_KINDS.get(raw[:1], 'the number')} {excerpt(raw)}".lstrip()
+
+
+def number_text(raw: bytes, expected: str) -> str:
+    """Gives a JSON number's own text.
+
+    Raises:
+        Misfit: The value is no number.
+    """
+    if raw[:1] not in b"-0123456789":
+        raise wrong_type(expected, described(raw))
+    return raw.decode("ascii")
+
+
+def string_value(raw: bytes, expected: str) -> str:
+    """Gives the characters that a JSON string stands for.
+
+    Raises:
+        Misfit: The value is no string.
+    """
+    if raw[:1] != b'"':
+        raise wrong_type(expected, described(raw))
+    return _STRING.decode(raw)
+
+
+def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
+    """Gives JSON values, which are valid UTF-8, as a string array; missing and JSON null become null."""
+    if not values:
+        return pa.array([], pa.string())
+    joined = _NO_UTF8.join([b"null" if value is None else value for value in values])
+    # Taken apart by Arrow, which is quicker than one Python string a value.
+    texts = pc.split_pattern(pa.array([joined], pa.large_binary()), _NO_UTF8).flatten().cast(pa.string())
+    return pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
+
+
+def positions_containing(texts: pa.Array, part: str, *, sign: bytes) -> list[int]:
+    """Gives the positions of the texts that contain ``part``; null is fine.
+
+    Args:
+        texts: A string array.
+        part: What to look for.
+        sign: One byte of ``part`` that is rare. The texts are looked through for it as one piece first, which is 20
+            times faster than text by text.
+    """
+    return positions(pc.match_substring(texts, part)) if has_character(texts, sign) else []
+
+
+def has_character(texts: pa.Array, character: bytes) -> bool:
+    """Whether an ASCII character may stand in one of a string array's texts. One look at all of them as one piece."""
+    characters = texts.buffers()[2]
+    return characters is not None and character in characters.to_pybytes()
+
+
+def positions(mask: pa.Array) -> list[int]:
+    """Gives the positions at which a boolean array is true; null counts as false."""
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found
+
+
+# ----------
+# What every type's rule looks like: one exact way to read a value, and a quick way for whole columns.
+#
+# The exact way decides. The quick way may only take what it can prove to be the same; every value that it doubts is
+# read again in the exact way, together with its record. So both accept and refuse the same records, with the same
+# values.
+
+#: A value as Arrow takes it; its Arrow type is that of ``decoded.arrow_type``. Bytes in a text column are UTF-8.
+Cell = bool | int | float | str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QuickColumn:
+    """A column read the quick way.
+
+    Attributes:
+        array: The values; null where the value is missing or null. At a doubtful position the value means nothing.
+        doubtful: Positions to read again in the exact way.
+    """
+
+    array: pa.Array
+    doubtful: Sequence[int] = field(default=())
+
+
+class ValueRule(Protocol):
+    """How JSON values become values of one column type."""
+
+    @property
+    def quick_type(self) -> Any:
+        """The type that msgspec decodes a field to before :meth:`quick`; None is always allowed beside it."""
+
+    def exact(self, raw: bytes) -> Cell:
+        """Reads one JSON value that is not null, without white space around it.
+
+        Raises:
+            Misfit: The type cannot hold the value exactly.
+        """
+
+    def quick(self, values: Sequence[Any]) -> QuickColumn:
+        """Reads a column of values of ``quick_type``, or ``None`` where a value is missing or null."""
+
+
+# ----------
+# What decoding knows of one column: its name, where its value stands, and whether NULL is allowed.
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """One written column.
+
+    Attributes:
+        name: Name of the column.
+        type: Its type.
+        path: Keys from the root of a JSON value; empty for the root, and for columns that no JSON path fills.
+        source: Where its value comes from, for details: ``the value``, ``the key``, ``the record time``.
+        required: Whether the pipeline refuses NULL.
+        not_null: Whether the target refuses NULL.
+    """
+
+    name: str
+    type: ColumnType
+    path: tuple[str, ...] = ()
+    source: str = "the value"
+    required: bool = False
+    not_null: bool = False
+    place: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        where = json_path_text(self.path) if self.path else self.source
+        object.__setattr__(self, "place", f'column "{self.name}" from {where}')
+
+    @property
+    def refuses_null(self) -> bool:
+        """Whether a record without a value for this column is a dead letter."""
+        return self.required or self.not_null
+
+    def null_misfit(self, found: str) -> Misfit:
+        """Why NULL does not fit; only for a column that refuses it."""
+        if self.required:
+            return Misfit(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
+        expected = "a value, as the column is NOT NULL in the target"
+        return Misfit(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
+
+
+def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan, ...]:
+    """Plans the columns that the value fills, in their order."""
+    not_null = _not_null_names(shape)
+    return tuple(
+        ColumnPlan(c.name, parse_column_type(c.type), c.path, "the value", c.required, c.name in not_null)
+        for c in settings.value.columns
+    )
+
+
+def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
+    """Plans the column that the key fills, if there is one."""
+    key = settings.key
+    if key is None:
+        return None
+    types = {column.name: column.type for column in written_columns(settings)}
+    is_not_null = key.column in _not_null_names(shape)
+    return ColumnPlan(key.column, parse_column_type(types[key.column]), (), "the key", key.required, is_not_null)
+
+
+def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) -> ColumnPlan:
+    """Plans a column that neither value nor key fills."""
+    return ColumnPlan(name, parse_column_type(type_name), (), source, False, name in _not_null_names(shape))
+
+
+def _not_null_names(shape: TargetShape) -> frozenset[str]:
+    return frozenset(column.name for column in shape.columns if column.is_not_null)

@@ -1,0 +1,503 @@
+"""Reads one range of one partition, to its exact end."""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import lt
+from types import TracebackType
+from typing import NoReturn
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from kafka_ingest.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    IngestError,
+    LogTruncated,
+    OffsetsExpired,
+    PartitionMissing,
+    RetryLater,
+    TopicMissing,
+    change_command,
+)
+from kafka_ingest.kafka.client import (
+    LIBRDKAFKA_LOG,
+    REFUSALS,
+    ClientEvents,
+    client_fault,
+    is_truncation,
+    librdkafka_settings,
+)
+from kafka_ingest.protocol.log_faults import grant_read
+from kafka_ingest.protocol.staging import Subrange
+from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
+
+# ----------
+# Progress that gives no record: the fetch position in librdkafka's statistics.
+
+
+class FetchPosition:
+    """Takes librdkafka's statistics as ``stats_cb`` and tells whether the followed partition's position moves.
+
+    A large aborted transaction gives no record and no event for a long time while it is fetched; ``next_offset`` of
+    the partition (STATISTICS.md of librdkafka) moves all the same.
+    """
+
+    def __init__(self) -> None:
+        self._latest = ""
+        self._topic = ""
+        self._partition = -1
+        self._seen: int | None = None
+
+    def __call__(self, statistics: str) -> None:
+        """Takes one document; it is parsed only when someone waits."""
+        self._latest = statistics
+
+    def follow(self, subrange: Subrange) -> None:
+        """Follows the partition of ``subrange`` from now on."""
+        self._topic, self._partition = subrange.topic, subrange.partition
+        self._seen = None
+
+    def has_moved(self) -> bool:
+        """Whether the position differs from the one at the last question; the first one seen is no movement."""
+        latest, self._latest = self._latest, ""
+        if not latest:
+            return False
+        position = json.loads(latest).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        offset = position.get(str(self._partition), {}).get("next_offset")
+        before, self._seen = self._seen, offset
+        return before is not None and offset != before
+
+
+# ----------
+# Where a subrange ends, and what a message on the way there means.
+
+#: Errors that librdkafka settles by itself, or that do not matter here: they are noted, and the time-out decides.
+#: Every other error ends the read at once, because librdkafka goes on behind it: after a damaged record batch
+#: (_BAD_MSG) it continues with the next one, and the records between would be lost without a word.
+PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the group is not used
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+class PartitionFailure(Exception):
+    """A partition's error that ends the read; carries librdkafka's error to where it becomes one of ours."""
+
+    def __init__(self, error: KafkaError, offset: int | None) -> None:
+        super().__init__(error.str())
+        self.error = error
+        self.offset = offset
+
+
+class RangeEnd:
+    """Follows one subrange through the messages until one at or past its end.
+
+    Attributes:
+        subrange: What is read.
+        next_offset: One past the last record that was taken; the start before there is one.
+        ended: Whether a record or an end-of-partition event at or past the end was seen.
+        has_record: Whether a record was seen, inside or past the end.
+        first_epoch: Leader epoch of the first of them; ``None`` before it, or when the broker told none.
+        record_epoch: Leader epoch of the record that ended it; ``None`` when an event did, or the broker told none.
+        last_event_end: Offset of the latest end-of-partition event; ``None`` before the first.
+        last_words: The latest passing error.
+    """
+
+    def __init__(self, subrange: Subrange) -> None:
+        self.subrange = subrange
+        self.next_offset = subrange.start
+        self.ended = False
+        self.has_record = False
+        self.first_epoch: int | None = None
+        self.record_epoch: int | None = None
+        self.last_event_end: int | None = None
+        self.last_words = ""
+
+    def take(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Gives those of the messages that are records of the subrange.
+
+        Raises:
+            PartitionFailure: One of them is an error that does not pass.
+            RetryLater: Offsets do not rise: what was read cannot be trusted.
+        """
+        errors = list(map(Message.error, messages))
+        if not any(errors):  # not errors.count(None): comparing a KafkaError with None breaks the interpreter's state
+            return self._records(messages)
+        taken: list[Message] = []
+        for message, error in zip(messages, errors, strict=True):
+            if self.ended:
+                break
+            if error is None:
+                taken += self._records([message])
+            else:
+                self._event(message, error)
+        return taken
+
+    def _records(self, messages: Sequence[Message]) -> Sequence[Message]:
+        own = self._own(messages)
+        offsets = list(map(Message.offset, own))
+        if offsets and not (offsets[0] >= self.next_offset and all(map(lt, offsets, offsets[1:]))):
+            raise RetryLater(
+                f"Kafka gave records of {self.subrange.topic_partition} out of order",
+                expected=f"rising offsets from {self.next_offset} on",
+                found=f"offsets {offsets[0]} to {offsets[-1]}",
+                next_command="none: the task reads again from the start of its range",
+            )
+        if own and not self.has_record:
+            self.has_record = True
+            self.first_epoch = own[0].leader_epoch()
+        inside = bisect_left(offsets, self.subrange.end)
+        if inside < len(own):
+            self.ended = True
+            self.record_epoch = own[inside].leader_epoch()
+        if inside:
+            self.next_offset = offsets[inside - 1] + 1
+        return own[:inside]
+
+    def _own(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Leaves out what an earlier assignment may have left behind."""
+        topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
+        if topics == {self.subrange.topic} and partitions == {self.subrange.partition}:
+            return messages
+        return [message for message in messages if self._is_own(message)]
+
+    def _is_own(self, message: Message) -> bool:
+        return bool(message.topic() == self.subrange.topic and message.partition() == self.subrange.partition)
+
+    def _event(self, message: Message, error: KafkaError) -> None:
+        if message.topic() is not None and not self._is_own(message):
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.last_event_end = message.offset()
+            self.ended = message.offset() >= self.subrange.end
+        elif error.code() in PASSING and not error.fatal():
+            self.last_words = error.str()
+        else:
+            raise PartitionFailure(error, message.offset())
+
+
+# ----------
+# Why a read failed: asks Kafka once more, so that the error names the cause and not the symptom.
+
+_ASK_SECONDS = 5.0
+
+_RUNBOOK = "see docs/runbook.md, section "
+_LOOK = 'run "python -m kafka_ingest lag" to see what the log holds; '
+
+
+def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
+    """Turns a partition's error into one of ours."""
+    code = failure.error.code()
+    if is_truncation(failure.error):
+        return _truncated(end, failure.error.str())
+    if code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+        return _out_of_range(consumer, end, failure)
+    if code in REFUSALS or failure.error.fatal():
+        return ConfigError(
+            f"Kafka refuses to let this client read {end.subrange.topic_partition}",
+            expected="the right to READ the topic",
+            found=failure.error.str(),
+            next_command="correct the connection, or: "
+            + grant_read(end.subrange.topic, "of the pipeline (kafka.connection)"),
+        )
+    return RetryLater(
+        f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
+        expected="a readable record batch",
+        found=failure.error.str(),
+        next_command="none: the task tries again; when it fails there again, check the broker's log directories",
+    )
+
+
+@contextmanager
+def refused_calls(end: RangeEnd) -> Iterator[None]:
+    """Turn what a call of the client raises (``assign``, ``seek``, ``poll``, ``position``) into one of our errors."""
+    try:
+        yield
+    except KafkaException as error:
+        raise BrokerUnavailable(
+            f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}: the client refused a call",
+            expected="a client that goes on",
+            found=error.args[0].str() if isinstance(error.args[0], KafkaError) else str(error),
+            next_command="none: the task tries again with a new client",
+        ) from error
+
+
+def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:
+    """Gives the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
+    topic, partition = end.subrange.topic, end.subrange.partition
+    if isinstance(silence, ConfigError):
+        return silence
+    try:
+        found = consumer.list_topics(topic, timeout=_ASK_SECONDS).topics[topic]
+        if found.error is not None and found.error.code() in _UNKNOWN:
+            return _missing(TopicMissing, f"Topic {topic} does not exist any more", found.error)
+        if partition not in found.partitions:
+            return _missing(PartitionMissing, f"{end.subrange.topic_partition} does not exist any more", found.error)
+        if found.partitions[partition].leader < 0:
+            return _without_leader(end)
+        log_start, log_end = _log_bounds(consumer, end)
+    except KafkaException:
+        return silence
+    if end.next_offset < log_start:
+        return _expired(end, end.next_offset, log_start)
+    if log_end < end.subrange.end:
+        # Planned ends were readable once, and neither high watermark nor last stable offset ever moves backwards in
+        # an intact log (KIP-98).
+        return _truncated(end, f"the readable log ends at {log_end}")
+    return silence
+
+
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
+
+
+def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
+    """An offset below the log start has expired; any other one out of range lies past the end of the log."""
+    wanted = failure.offset if failure.offset is not None and failure.offset >= 0 else end.next_offset
+    try:
+        log_start, log_end = _log_bounds(consumer, end)
+    except KafkaException as error:
+        return RetryLater(
+            f"{end.subrange.topic_partition} does not hold offset {wanted}, and does not tell what it holds",
+            expected=f"offsets {end.next_offset} to {end.subrange.end}",
+            found=error.args[0].str(),
+            next_command="none: the task tries again",
+        )
+    if wanted < log_start:
+        return _expired(end, wanted, log_start)
+    return _truncated(end, f"offset {wanted} is out of range; the log holds {log_start} to {log_end}")
+
+
+def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
+    """Asks the leader for log start and end; the end is the last stable offset under ``read_committed``."""
+    partition = TopicPartition(end.subrange.topic, end.subrange.partition)
+    log_start, log_end = consumer.get_watermark_offsets(partition, timeout=_ASK_SECONDS, cached=False)
+    return log_start, log_end
+
+
+def _expired(end: RangeEnd, wanted: int, log_start: int) -> OffsetsExpired:
+    return OffsetsExpired(
+        f"{end.subrange.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
+        expected=f"offsets {wanted} to {end.subrange.end}",
+        found=f"log start offset {log_start}: {log_start - wanted} offsets are gone",
+        next_command=f"{_LOOK}{change_command('PIPELINE', 'accept-loss --supersede')}; {_RUNBOOK}OffsetsExpired",
+    )
+
+
+def _truncated(end: RangeEnd, found: str) -> LogTruncated:
+    epoch = end.subrange.leader_epoch
+    return LogTruncated(
+        f"{end.subrange.topic_partition} is not the log that was read before",
+        expected=f"offsets {end.next_offset} to {end.subrange.end}"
+        + (f" after epoch {epoch}" if epoch is not None else ""),
+        found=found,
+        next_command=(
+            f"{_LOOK}{_RUNBOOK}LogTruncated; then {change_command('PIPELINE', 'reset --to latest --supersede')}"
+        ),
+    )
+
+
+def _without_leader(end: RangeEnd) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
+        expected="a partition with a leader",
+        found="no leader",
+        next_command="bring its brokers back; the task tries again",
+    )
+
+
+def _missing(cls: type[IngestError], what: str, error: KafkaError | None) -> IngestError:
+    return cls(
+        what,
+        expected="the topic and partition that were planned",
+        found=error.str() if error is not None else "not in the topic's metadata",
+        next_command='run "python -m kafka_ingest plan --dry-run" to see what exists',
+    )
+
+
+# ----------
+# The reader: subranges of Kafka partitions as Arrow record batches, with librdkafka.
+#
+# What it must never do is end early: an empty poll, a time-out or a count says nothing about the end of a range whose
+# tail can consist of transaction markers, aborted or compacted records. It ends when something at or past the end was
+# seen, and only then.
+
+_POLL_SECONDS = 0.5
+
+#: Messages taken before their headers are looked at, which librdkafka does not count in what it fetches ahead. 250 of
+#: 300 KB are 75 MB, and more at once saves nothing that can be measured.
+_MOST_AT_ONCE = 250
+
+
+class KafkaRangeReader:
+    """The port ``RangeReader`` on a real cluster: one consumer, one partition at a time. Not safe for several threads.
+
+    It joins no group and stores no offset anywhere; reading the same subrange again gives the same records.
+
+    Args:
+        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        no_progress_timeout_seconds: After this long without a record, an end-of-partition event or a moving fetch
+            position the broker counts as unavailable. Time that the caller spends between batches does not count.
+    """
+
+    def __init__(self, config: Mapping[str, str], *, no_progress_timeout_seconds: float = 120) -> None:
+        self._timeout_seconds = no_progress_timeout_seconds
+        self._events = ClientEvents(config)
+        self._fetch_position = FetchPosition()
+        callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
+        try:
+            self._consumer = Consumer({**librdkafka_settings(config), **callbacks}, logger=LIBRDKAFKA_LOG)
+        except KafkaException as error:
+            raise client_fault(error, config) from None
+        self._start_leader_epoch: int | None = None
+        self._end_leader_epoch: int | None = None
+
+    def __enter__(self) -> KafkaRangeReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+        """Gives every readable record of ``[start, end)`` once, in rising offset order; see the port.
+
+        A batch has at most 10,000 records and about 8 MB. Beside the errors of the port:
+
+        Raises:
+            ConfigError: The broker refuses this client, or this client may not read the topic.
+            TopicMissing: The topic was still missing after the time-out.
+            PartitionMissing: The partition was still missing after the time-out.
+        """
+        self._start_leader_epoch = self._end_leader_epoch = None
+        end = RangeEnd(subrange)
+        with refused_calls(end):
+            try:
+                self._assign(subrange)
+                yield from self._batches(end)
+                self._end_leader_epoch = self._epoch_after(end)
+                self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
+            except PartitionFailure as failure:
+                raise failed_read(self._consumer, end, failure) from None
+            finally:
+                self._leave_partition()
+
+    def start_leader_epoch(self) -> int | None:
+        """Gives the leader epoch of the first record of the last subrange that was read to its end; see the port."""
+        return self._start_leader_epoch
+
+    def end_leader_epoch(self) -> int | None:
+        """Gives the leader epoch to go on with after the last subrange that was read to its end; see the port."""
+        return self._end_leader_epoch
+
+    def close(self) -> None:
+        """Leaves Kafka and ends the client's threads; idempotent."""
+        self._consumer.close()
+
+    def _batches(self, end: RangeEnd) -> Iterator[pa.RecordBatch]:
+        pending = TakenMessages()
+        while not end.ended:
+            pending.add(end.take(self._wait_for_messages(end)))
+            if end.ended or pending.are_enough:
+                yield from pending.batches()
+                pending = TakenMessages()
+
+    def _wait_for_messages(self, end: RangeEnd) -> list[Message]:
+        """Waits until there is a message, and takes along what is there already.
+
+        ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
+        """
+        deadline = time.monotonic() + self._timeout_seconds
+        self._fetch_position.follow(end.subrange)
+        while (first := self._consumer.poll(_POLL_SECONDS)) is None:
+            if self._fetch_position.has_moved():
+                deadline = time.monotonic() + self._timeout_seconds
+            if self._events.refused_for_good or time.monotonic() > deadline:
+                self._give_up(end)
+        self._events.forget()
+        # What librdkafka holds of large records is many times what a batch takes.
+        many = min(_MOST_AT_ONCE, MAX_BYTES // max(1, len(first)) + 1)
+        return [first, *self._consumer.consume(many, 0)]
+
+    def _give_up(self, end: RangeEnd) -> NoReturn:
+        tried = f"reading {end.subrange.topic_partition} at offset {end.next_offset}"
+        if not self._events.last_words and end.last_words:
+            self._events.last_words = end.last_words
+        silence = self._events.unavailable(tried=tried, seconds=self._timeout_seconds)
+        raise stalled_read(self._consumer, end, silence)
+
+    def _assign(self, subrange: Subrange) -> None:
+        """Starts fetching at the start of a subrange, and has its leader epoch checked.
+
+        ``assign`` alone checks the epoch only when the topic is new to this consumer (librdkafka 2.16 validates on a
+        metadata change, rdkafka_topic.c, and on ``seek``, rdkafka_partition.c), so a ``seek`` with the epoch follows.
+        """
+        start = TopicPartition(subrange.topic, subrange.partition, subrange.start)
+        if subrange.leader_epoch is None:
+            self._consumer.assign([start])
+            return
+        start = TopicPartition(subrange.topic, subrange.partition, subrange.start, leader_epoch=subrange.leader_epoch)
+        self._consumer.assign([start])
+        self._seek(start)
+
+    def _seek(self, start: TopicPartition) -> None:
+        """Seeks as soon as the assignment has started, which librdkafka does on a thread of its own."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                self._consumer.seek(start)
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.002)
+
+    def _epoch_after(self, end: RangeEnd) -> int | None:
+        """Gives the epoch of the record past the end, or else the consumer's position after the event.
+
+        librdkafka leaves the epoch of the event itself at zero. A position below the end means that offsets without
+        any record or marker came last (compacted ones): their epoch is unknown, and an older one would look like a
+        truncated log to the next read.
+        """
+        if end.record_epoch is not None:
+            return end.record_epoch
+        subrange = end.subrange
+        (position,) = self._consumer.position([TopicPartition(subrange.topic, subrange.partition)])
+        return position.leader_epoch if position.offset >= subrange.end else None
+
+    def _leave_partition(self) -> None:
+        """Stops fetching and throws away what was fetched ahead, so that nothing of it reaches the next subrange."""
+        self._consumer.unassign()
+        while self._consumer.consume(MAX_RECORDS, 0):
+            pass

@@ -1,0 +1,296 @@
+"""Write what is generated: configuration reference, JSON schema and metrics page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kafka_ingest.metrics import METRICS, Metric
+from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, models_in
+from kafka_ingest.pipeline_files.model import PipelineFile
+from kafka_ingest.pipeline_files.sections import Words
+
+# ----------
+# The written parts of the generated page ``docs/configuration.md``.
+
+#: The shortest useful file; a test loads it.
+SHORTEST_FILE = """\
+pipeline: payments
+schedule: "@hourly"
+kafka: {topics: [payments]}
+first_run: earliest
+value: {format: json, column: payload}
+target: {table: shop.payments, create_table: true}
+"""
+
+INTRODUCTION = f"""\
+# Configuration
+
+One YAML file is one pipeline: Kafka topics into one PostgreSQL table. The files are `dags/pipelines/*.yaml` (and
+`*.yml`) and those in the folders that the environment variable `KAFKA_INGEST_PIPELINES` names (absolute paths,
+separated like `PATH`; folders inside them are not searched). Adding a topic means copying one file.
+
+    python -m kafka_ingest check-config        # every fault of every file, with file, line and key
+
+The shortest useful file:
+
+```yaml
+{SHORTEST_FILE}```
+
+[orders.yaml](../dags/pipelines/orders.yaml) and [raw_events.yaml](../dags/pipelines/raw_events.yaml) are commented
+examples. Editors complete and check keys with [pipeline.schema.json](pipeline.schema.json); the YAML language server
+reads it from a first line like `# yaml-language-server: $schema=../../docs/pipeline.schema.json`.
+
+How values are read: only `true` and `false` are booleans (`yes`, `no`, `on` and `off` are text), only decimal
+numbers without leading zeros are numbers (`1_000_000` is one, `010` is text), times and dates are text. A number
+where a text is expected is a fault: put it in quotes, and a text that begins with `@`, `*`, `&`, `%`, a backtick or
+`{{{{`, too. An unknown key, a key given twice, an anchor (`&`), an alias (`*`) and a merge key (`<<`) are faults.
+A file has at most {MAX_BYTES:,} bytes, {MAX_VALUES:,} keys and values, and {MAX_DEPTH} levels, so that no file can
+keep the other pipelines from being read. Secrets do not belong into the file, but into Airflow connections.
+
+What a batch reads, decodes and writes (`kafka.connection`, `kafka.isolation_level`, `kafka.topic_identity`,
+`value`, `key`, `headers`, `tombstones`, `target`, `metadata_columns`, `dead_letters`) is frozen into the ledger
+with each plan. A batch that was planned under other settings and is not yet loaded is planned anew.
+"""
+
+_TIME = "an ISO 8601 string with at most microseconds"
+_NAN = "not NaN or infinity, which JSON does not have"
+
+# Type as it may be written, and which JSON values fit it.
+_TYPE_ROWS = (
+    ("`boolean`, `bool`", "`true` or `false`; not 0, 1 or a string"),
+    ("`smallint`, `int2`", "a whole number from -32768 to 32767; `1.0` and `1e2` are whole"),
+    ("`integer`, `int`, `int4`", "a whole number from -2147483648 to 2147483647; `1.0` and `1e2` are whole"),
+    ("`bigint`, `int8`", "a whole number of 64 bits, exactly, also beyond 2^53; `1.0` and `1e2` are whole"),
+    (
+        "`real`, `float4`",
+        f"a number that the nearest float of 4 bytes names exactly (its shortest decimal, or 9 digits); {_NAN}",
+    ),
+    (
+        "`double precision`, `float8`, `float`",
+        f"a number that the nearest float of 8 bytes names exactly (its shortest decimal, or 17 digits); {_NAN}",
+    ),
+    ("`numeric`, `decimal`", "a number, or a string with a decimal number; every digit is kept"),
+    (
+        "`numeric(p,s)`, `decimal(p,s)`",
+        "the same, with at most p - s digits before the point and s after it, not counting zeros at the end",
+    ),
+    ("`text`", "a string, without the character U+0000, which PostgreSQL cannot store"),
+    ("`varchar(n)`, `character varying(n)`, `varchar`", "the same, with at most n characters; nothing is cut off"),
+    ("`date`", "an ISO 8601 string, `2026-01-31`"),
+    ("`time`", f"{_TIME} and no offset, `13:45:00.123456`"),
+    ("`timestamp`, `timestamp without time zone`", f"{_TIME} and no offset, `2026-01-31T13:45:00`"),
+    ("`timestamptz`, `timestamp with time zone`", f"{_TIME} and an offset, `2026-01-31T13:45:00+01:00` or `...Z`"),
+    ("`uuid`", "a string of 32 hexadecimal digits, as 8-4-4-4-12 or without hyphens"),
+    ("`jsonb`", "any JSON value but null, which is NULL; without U+0000 in its texts"),
+    ("`bytea`", "a string in base64"),
+    (
+        "an array of any of these but `jsonb`, such as `bigint[]` or `varchar(20)[]`",
+        "an array whose elements fit the type or are null; one dimension",
+    ),
+)
+
+COLUMN_TYPES = (
+    """\
+## Column types
+
+The type of an entry of `value.columns`, in any spelling that PostgreSQL knows. A value that is present is never
+rounded, cut off or turned into NULL: what does not fit is a dead letter that says column, path, expected and found.
+A missing key and a JSON null are NULL, or a dead letter where the column is `required`.
+
+| type | JSON values that fit |
+|---|---|
+"""
+    + "".join(f"| {type_} | {values} |\n" for type_, values in _TYPE_ROWS)
+    + """
+`jsonb[]` is not supported, since a jsonb column holds a JSON array as it is. Neither are types that would change a
+value or need a rule of their own: `char(n)`, `timestamp(p)`, `time with time zone`, `interval` and `money`. Take them
+into text or jsonb and convert them in SQL.
+
+A column of an existing table may be of a wider type, or of a type of its own: a domain where the file names a type
+that the domain's type holds; an enum or `citext` where it names `text`, but not for the metadata columns that rows are
+found by. A value that the domain or enum refuses makes its record a dead letter.
+"""
+)
+
+
+# ----------
+# Gives ``docs/metrics.md``, made from the definitions; ``pipeline_reference`` writes and checks it.
+
+_INTRODUCTION = """\
+# Metrics
+
+Sent by the tasks through Airflow's own stats, to whatever `[metrics]` in Airflow's configuration names: StatsD, Datadog
+or OpenTelemetry. Airflow puts its prefix before the names (`airflow.kafka_ingest.rows`). The command line sends none.
+
+All have the tag `pipeline`; others are in the table. Plain StatsD knows no tags and would mix the pipelines: use
+`statsd_influxdb_enabled` (which the StatsD exporter of Prometheus understands), `statsd_datadog_enabled` or `otel_on`.
+
+Counters count each batch once, when it is announced. Gauges tell what the newest plan saw of Kafka and where the
+positions stand; nobody sends them for a pipeline that does not run. For that there are Airflow's own metrics and
+`python -m kafka_ingest lag`. Bytes are not counted: neither offsets nor the reader's counts tell them.
+"""
+
+
+def metrics_page(command: str) -> str:
+    """Gives the page.
+
+    Args:
+        command: What writes it, for its first line.
+    """
+    head = f"<!-- Generated by `{command}`; edit plugins/kafka_ingest/metrics.py instead. -->\n"
+    table = [
+        "| name | kind | unit | tags | meaning |",
+        "|---|---|---|---|---|",
+        *(_metric_row(metric) for metric in METRICS),
+    ]
+    return "\n".join([head, _INTRODUCTION, *table, ""])
+
+
+def _metric_row(metric: Metric) -> str:
+    tags = ", ".join(f"`{tag}`" for tag in ("pipeline", *metric.tags))
+    return f"| `{metric.name}` | {metric.kind.value} | {metric.unit} | {tags} | {metric.meaning} |"
+
+
+# ----------
+# Writes what is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
+#
+# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it writes nothing and
+# fails when one of them is stale.
+
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+_COMMAND = "python -m tools.reference"
+
+
+def reference_page() -> str:
+    """Gives ``docs/configuration.md``: every key with its kind, default and meaning."""
+    parts = [f"<!-- Generated by `{_COMMAND}`; edit plugins/kafka_ingest/pipeline_files instead. -->\n"]
+    parts.append(INTRODUCTION)
+    parts.append("## The file\n\n" + _table(PipelineFile))
+    parts += [f"## {name}\n\n{_paragraphs(model)}\n\n{_table(model)}" for name, model in _sections(PipelineFile)]
+    parts.append(COLUMN_TYPES)
+    return "\n".join(parts)
+
+
+def editor_schema() -> str:
+    """Gives ``docs/pipeline.schema.json``: a JSON schema with which editors complete and check keys.
+
+    It cannot say what keys say about each other; ``check-config`` does.
+    """
+    schema = _without_titles(PipelineFile.model_json_schema())
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "kafka_ingest pipeline file"}
+    return json.dumps(head | schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the files, or with ``--check`` compares them; gives the exit status."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description="Generate the reference pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is stale")
+    parser.add_argument("--docs", type=Path, default=_DOCS, help="folder of the documentation (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    contents = {
+        "configuration.md": reference_page(),
+        "pipeline.schema.json": editor_schema(),
+        "metrics.md": metrics_page(_COMMAND),
+    }
+    stale = [name for name, text in contents.items() if _read(options.docs / name) != text]
+    if not options.check:
+        for name in stale:
+            (options.docs / name).write_text(contents[name], encoding="utf-8")
+    elif stale:
+        sys.stderr.write(f"stale in {options.docs}: {', '.join(stale)}\n  next: {_COMMAND}\n")
+        return 1
+    return 0
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _sections(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    for key, field in model.model_fields.items():
+        for section in models_in(field.annotation):
+            yield prefix + key, section
+            yield from _sections(section, f"{prefix}{key}.")
+
+
+def _paragraphs(model: type[BaseModel]) -> str:
+    return "\n".join(line.strip() for line in (model.__doc__ or "").strip().splitlines())
+
+
+def _table(model: type[BaseModel]) -> str:
+    rows = [_row(key, field) for key, field in model.model_fields.items()]
+    return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows, ""))
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    linked = any(True for _ in models_in(field.annotation))
+    name = f"[`{key}`](#{_anchor(key)})" if linked else f"`{key}`"
+    kind = _words(field.metadata) or _kind(field.annotation)
+    return f"| {name} | {kind} | {_default(field)} | {field.description or ''}{_examples(field)} |".replace("\n", " ")
+
+
+def _anchor(key: str) -> str:
+    return "valuecolumns" if key == "columns" else key  # GitHub leaves the dot of a heading out
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return "see there" if isinstance(value, BaseModel) else f"`{_flow(value)}`"
+
+
+def _examples(field: FieldInfo) -> str:
+    return f" For example {' or '.join(f'`{_flow(value)}`' for value in field.examples)}." if field.examples else ""
+
+
+def _flow(value: object) -> str:
+    """Writes a value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=1_000, sort_keys=False).strip()
+    return text.removesuffix("...").strip()
+
+
+def _kind(annotation: Any) -> str:
+    """Says in words which values an annotation allows."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(parts[1:]) or _kind(parts[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join("`null`" if part is type(None) else _kind(part) for part in parts)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in parts)
+    if origin is list:
+        return f"list, each: {_kind(parts[0])}"
+    if origin is dict:
+        return f"mapping, each: {_kind(parts[0])} to {_kind(parts[1])}"
+    return _PLAIN_KINDS.get(annotation, "mapping")
+
+
+def _words(notes: Sequence[object]) -> str | None:
+    return next((note.text for note in notes if isinstance(note, Words)), None)
+
+
+_PLAIN_KINDS = {str: "text", bool: "`true`, `false`", float: "number from 0 to 1"}
+
+
+def _without_titles(schema: Any) -> Any:
+    """Leaves out the titles that pydantic makes up from names: they say nothing more."""
+    if isinstance(schema, list):
+        return [_without_titles(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_titles(entry) for key, entry in schema.items() if key != "title" or isinstance(entry, dict)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
