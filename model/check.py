@@ -42,7 +42,7 @@ class Line:
     is_expected: bool
 
     def __str__(self) -> str:
-        """Gives the line as text."""
+        """Return the line as text."""
         found = self.found
         mark = "ok   " if self.is_expected else "WRONG"
         if not found.broken:
@@ -52,24 +52,24 @@ class Line:
 
 
 def guards() -> tuple[str, ...]:
-    """Gives the names of all guards of the model."""
+    """Return the names of all guards of the model."""
     return tuple(re.findall(r"^#ifdef NO_(\w+)$", (MODEL / "guards.pml").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def holds(name: str, *defines: str) -> Line:
-    """Searches every state; there must be no counterexample."""
+    """Search every state; there must be no counterexample."""
     found = search(defines, shortest=False)
     return Line(name, found, is_expected=not found.broken)
 
 
 def breaks(cut: Cut) -> Line:
-    """Searches for the shortest counterexample with the fewest faults; there must be one."""
+    """Search for the shortest counterexample with the fewest faults; there must be one."""
     found = shortest_counterexample(cut)
     return Line("without " + " + ".join(cut.guards), found, is_expected=bool(found.broken))
 
 
 def shortest_counterexample(cut: Cut) -> Search:
-    """Gives it, or the last search when there is none."""
+    """Return it, or the last search when there is none."""
     found = search(_defines(cut, 0), shortest=True)
     for faults in range(1, cut.max_faults + 1):
         if found.broken:
@@ -84,7 +84,7 @@ def _defines(cut: Cut, faults: int) -> list[str]:
 
 
 def _with_one_put_back() -> Iterator[Callable[[], Line]]:
-    """Yields searches that must find nothing: each larger cut with one of its guards put back."""
+    """Yield search that must find nothing: each larger cut with one of its guards put back."""
     rests = {
         (tuple(sorted(set(cut.guards) - {guard})), cut.checked, cut.max_faults, cut.scenario)
         for cut in CUTS
@@ -107,7 +107,7 @@ def _searches(faults: int, *, is_minimal: bool) -> Iterator[Callable[[], Line]]:
 
 
 def check(faults: int, *, is_minimal: bool) -> int:
-    """Searches everything and prints the table; gives the exit code."""
+    """Search everything and print the table; return the exit code."""
     began = time.monotonic()
     with ThreadPoolExecutor(_WORKERS) as pool:
         futures = [pool.submit(one) for one in _searches(faults, is_minimal=is_minimal)]
@@ -121,7 +121,7 @@ def check(faults: int, *, is_minimal: bool) -> int:
 
 
 def show(without: tuple[str, ...], checked: Checked, scenario: str) -> int:
-    """Prints the shortest counterexample without some guards; gives the exit code."""
+    """Print the shortest counterexample without some guards; return the exit code."""
     found = shortest_counterexample(Cut(without, checked, 0 if scenario else 2, scenario))
     for number, step in enumerate(found.story, start=1):
         print(f"{number:3}  {step}")
@@ -135,7 +135,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Reads the command line; gives the exit code."""
+    """Read the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--show", nargs="+", metavar="GUARD", choices=guards(), help="print a counterexample")
     parser.add_argument("--checked", default="PROGRESS", choices=[c.name for c in Checked], help="with --show: up to")

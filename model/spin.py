@@ -49,7 +49,7 @@ class Search:
 
 
 def search(defines: Sequence[str], *, shortest: bool) -> Search:
-    """Searches every state of the model, or up to the first counterexample.
+    """Search every state of the model, or up to the first counterexample.
 
     Args:
         defines: Macros of the model, such as ``NO_COMPARE_AND_SET`` or ``MAX_FAULTS=1``.
@@ -93,7 +93,7 @@ def _plain(line: str) -> str:
 
 
 def _assertion(file: Path, line: int) -> str:
-    """Gives the words that stand in the comment above an assertion."""
+    """Return the words that stand in the comment above an assertion."""
     for text in reversed(file.read_text(encoding="utf-8").splitlines()[: line - 1]):
         if found := _WORDS.search(text):
             return f"{found[1]}: {found[2]}"
@@ -108,7 +108,7 @@ def _number(pattern: str, output: str) -> float:
 
 
 def stop_searches() -> None:
-    """Ends what is running now: a search that nobody waits for would go on for minutes."""
+    """End what is running now: a search that nobody waits for would go on for minutes."""
     for process in list(_running):
         process.kill()
 

@@ -69,7 +69,7 @@ class AirflowServer:
         self._processes = {part: ManagedProcess(part, folder) for part in PARTS}
 
     def start(self, report: Report = print) -> None:
-        """Starts the parts that are not running; returns when all are healthy. Idempotent.
+        """Start the parts that are not running; return when all are healthy. Idempotent.
 
         Parts that run with other settings than those of the setup are stopped first.
 
@@ -91,18 +91,18 @@ class AirflowServer:
         self._wait_until_healthy(dead, started, report)
 
     def stop(self) -> None:
-        """Stops all parts with their tasks and Spark drivers. Idempotent."""
+        """Stop all parts with their tasks and Spark drivers. Idempotent."""
         # The scheduler first: it ends its tasks, which need the API server for that.
         for part in ("scheduler", "dag-processor", "triggerer", "api-server"):
             self._processes[part].stop(grace_seconds=_STOP_SECONDS)
 
     def restart(self, report: Report = print) -> None:
-        """Stops and starts all parts."""
+        """Stop and start all parts."""
         self.stop()
         self.start(report)
 
     def destroy(self) -> None:
-        """Stops all parts and deletes logs, password and settings (not the database). Idempotent."""
+        """Stop all parts and delete logs, password and settings (not the database). Idempotent."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -115,11 +115,11 @@ class AirflowServer:
         return [part for part, process in self._processes.items() if not process.is_running()]
 
     def process(self, part: str) -> ManagedProcess:
-        """Gives the process of a part (see ``PARTS``), for tests that kill it."""
+        """Return the process of a part (see ``PARTS``), for tests that kill it."""
         return self._processes[part]
 
     def client(self) -> AirflowClient:
-        """Gives a client that is logged in as ``admin``."""
+        """Return a client that is logged in as ``admin``."""
         return AirflowClient(self.url, USER, self.password)
 
     @property
@@ -137,14 +137,14 @@ class AirflowServer:
         return self._secret("password", lambda: secrets.token_urlsafe(12))
 
     def environment(self) -> dict[str, str]:
-        """Gives the variables with which every part and every ``airflow`` command of this server runs."""
+        """Return the variables with which every part and every ``airflow`` command of this server runs."""
         inherited = {key: text for key, text in os.environ.items() if not key.startswith("AIRFLOW")}
         scripts = str(Path(sys.executable).parent)
         inherited["PATH"] = os.pathsep.join([scripts, inherited.get("PATH", os.defpath)])
         return {**inherited, **self.variables()}
 
     def variables(self) -> dict[str, str]:
-        """Gives the variables that make an ``airflow`` command speak to this server, without those of the machine."""
+        """Return the variables that make an ``airflow`` command speak to this server, without those of the machine."""
         return {
             **AIRFLOW_SETTINGS,
             **self._addresses(),

@@ -35,14 +35,14 @@ class AirflowClient:
         self._token: str | None = None
 
     def health(self) -> dict[str, dict[str, Any]]:
-        """Gives the parts' state; empty while nobody answers. Needs no login."""
+        """Return the parts' state; empty while nobody answers. Needs no login."""
         try:
             return self._send("GET", "/api/v2/monitor/health", None, {}) or {}
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return {}
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Sends one request below ``/api/v2`` and gives the JSON answer.
+        """Send one request below ``/api/v2`` and return the JSON answer.
 
         Raises:
             SandboxError: Airflow refused it; the message has its reason.
@@ -57,7 +57,7 @@ class AirflowClient:
             raise SandboxError(f"Airflow refused {method} {path} ({error.code})", found=reason[:2000]) from error
 
     def wait_for_dag(self, dag_id: str, *, timeout_seconds: float = 120.0) -> None:
-        """Waits until the DAG processor has read the DAG."""
+        """Wait until the DAG processor has read the DAG."""
         _wait(lambda: self._has_dag(dag_id), f"DAG {dag_id} was not read", timeout_seconds, self.import_errors)
 
     def unpause(self, dag_id: str) -> None:
@@ -65,29 +65,29 @@ class AirflowClient:
         self.call("PATCH", f"/dags/{_part(dag_id)}", {"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
-        """Keeps the scheduler from starting runs of the DAG."""
+        """Keep the scheduler from starting runs of the DAG."""
         self.call("PATCH", f"/dags/{_part(dag_id)}", {"is_paused": True})
 
     def trigger(self, dag_id: str, *, conf: dict[str, Any] | None = None, logical_date: str | None = None) -> str:
-        """Starts a manual run and gives its run id. Without a logical date the run has no data interval."""
+        """Start a manual run and return its run id. Without a logical date the run has no data interval."""
         body = {"logical_date": logical_date, "conf": conf or {}}
         run: dict[str, Any] = self.call("POST", f"/dags/{_part(dag_id)}/dagRuns", body)
         return str(run["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Gives a run as Airflow describes it; ``state`` is its state."""
+        """Return a run as Airflow describes it; ``state`` is its state."""
         run: dict[str, Any] = self.call("GET", _run_path(dag_id, run_id))
         return run
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Gives the newest 100 runs of a DAG, newest first."""
+        """Return the newest 100 runs of a DAG, newest first."""
         runs: list[dict[str, Any]] = self.call("GET", f"/dags/{_part(dag_id)}/dagRuns?order_by=-run_after")["dag_runs"]
         return runs
 
     def wait_for_run(
         self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED_RUN, timeout_seconds: float = 600.0
     ) -> str:
-        """Waits until the run has one of the states and gives it."""
+        """Wait until the run has one of the states and return it."""
         what = f"run {run_id} of {dag_id} did not become {' or '.join(states)}"
         _wait(
             lambda: self.run(dag_id, run_id)["state"] in states,
@@ -98,18 +98,18 @@ class AirflowClient:
         return str(self.run(dag_id, run_id)["state"])
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Gives the task instances of a run."""
+        """Return the task instances of a run."""
         found = self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"]
         instances: list[dict[str, Any]] = found
         return instances
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
-        """Gives a task instance: ``state``, ``try_number``, ``rendered_fields`` and more."""
+        """Return a task instance: ``state``, ``try_number``, ``rendered_fields`` and more."""
         task: dict[str, Any] = self.call("GET", _task_path(dag_id, run_id, task_id))
         return task
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
-        """Gives the state of every task of a run, by task id."""
+        """Return the state of every task of a run, by task id."""
         return {task["task_id"]: task["state"] for task in self.tasks(dag_id, run_id)}
 
     def wait_for_task(
@@ -121,7 +121,7 @@ class AirflowClient:
         states: Collection[str] = FINISHED_TASK,
         timeout_seconds: float = 600.0,
     ) -> dict[str, Any]:
-        """Waits until the task has one of the states and gives the task instance."""
+        """Wait until the task has one of the states and return the task instance."""
         what = f"task {task_id} of run {run_id} did not become {' or '.join(states)}"
         _wait(
             lambda: self.task(dag_id, run_id, task_id)["state"] in states,
@@ -138,33 +138,33 @@ class AirflowClient:
         return "\n".join(line for event in events for line in _log_lines(event))
 
     def rendered_fields(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
-        """Gives the task's templates as Airflow shows them."""
+        """Return the task's templates as Airflow shows them."""
         fields: dict[str, Any] = self.task(dag_id, run_id, task_id)["rendered_fields"]
         return fields
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """Gives a value that the task left for others."""
+        """Return a value that the task left for others."""
         return self.call("GET", f"{_task_path(dag_id, run_id, task_id)}/xcomEntries/{_part(key)}")["value"]
 
     def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str] | None = None) -> None:
-        """Clears tasks of a run (all by default), whatever their state, so that they run again."""
+        """Clear tasks of a run (all by default), whatever their state, so that they run again."""
         body: dict[str, Any] = {"dry_run": False, "dag_run_id": run_id, "only_failed": False}
         if task_ids is not None:
             body["task_ids"] = list(task_ids)
         self.call("POST", f"/dags/{_part(dag_id)}/clearTaskInstances", body)
 
     def mark_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """Sets a task's state by hand, as a person does in the browser; a running task is stopped."""
+        """Set a task's state by hand, as a person does in the browser; a running task is stopped."""
         self.call("PATCH", _task_path(dag_id, run_id, task_id), {"new_state": state})
 
     def asset_events(self, **filters: str) -> list[dict[str, Any]]:
-        """Gives asset events, newest first; filters as Airflow names them, for example ``source_dag_id``."""
+        """Return asset events, newest first; filters as Airflow names them, for example ``source_dag_id``."""
         query = urlencode({"order_by": "-timestamp", "limit": 100, **filters})
         events: list[dict[str, Any]] = self.call("GET", f"/assets/events?{query}")["asset_events"]
         return events
 
     def import_errors(self) -> list[dict[str, Any]]:
-        """Gives the DAG files that could not be read, with ``filename`` and ``stack_trace``."""
+        """Return the DAG files that could not be read, with ``filename`` and ``stack_trace``."""
         errors: list[dict[str, Any]] = self.call("GET", "/importErrors")["import_errors"]
         return errors
 

@@ -25,13 +25,13 @@ CONNECTION_PREFIX = "AIRFLOW_CONN_"
 
 
 def kafka_connection(bootstrap: str) -> str:
-    """Gives ``kafka_default`` as Airflow reads it from the environment."""
+    """Return ``kafka_default`` as Airflow reads it from the environment."""
     extra = {"bootstrap.servers": bootstrap, "security.protocol": "PLAINTEXT"}
     return json.dumps({"conn_type": "kafka", "extra": extra})
 
 
 def postgres_connection(params: Mapping[str, Any]) -> str:
-    """Gives ``postgres_default`` from psycopg2's parameters; it holds the password."""
+    """Return ``postgres_default`` from psycopg2's parameters; it holds the password."""
     connection = {
         "conn_type": "postgres",
         "host": params["host"],
@@ -59,5 +59,5 @@ def spark_connection(master: str, secret: str = "") -> str:
 
 
 def connection_variables(connections: Mapping[str, str]) -> dict[str, str]:
-    """Gives connections, by id, as the environment variables from which Airflow reads them."""
+    """Return connections, by id, as the environment variables from which Airflow reads them."""
     return {CONNECTION_PREFIX + connection_id.upper(): text for connection_id, text in connections.items()}

@@ -24,7 +24,7 @@ _DISK_BYTES = 3 * 1024**3  # environment 1.7 GB, jars, data of the demo; with ro
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and gives the exit status: 0 done, 1 something does not run, 2 wrong arguments."""
+    """Run one command and return the exit status: 0 done, 1 something does not run, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))

@@ -34,7 +34,7 @@ class Demo:
     pipeline: DemoPipeline
 
     def run(self) -> DemoResult:
-        """Sends, loads, kills, loads again, clears, compares.
+        """Send, loads, kills, load again, clears, compares.
 
         Raises:
             SandboxError: A run did not end as it should.
@@ -71,7 +71,7 @@ class Demo:
         return run_id, self._finished(run_id, "run 1", tries=_TRIES_AFTER_KILL)
 
     def _finished(self, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
-        """Waits for a run to succeed, and for as many tries of the load as the story says (``None``: any number)."""
+        """Wait for a run to succeed, and for as many tries of the load as the story says (``None``: any number)."""
         client, dag_id = self.sandbox.airflow().client(), self.pipeline.dag_id
         state = client.wait_for_run(dag_id, run_id)
         task = client.task(dag_id, run_id, _LOAD)
@@ -89,7 +89,7 @@ class Demo:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo and gives the exit status: 0 when every record is there exactly once, 1 otherwise."""
+    """Run the demo and return the exit status: 0 when every record is there exactly once, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the sandbox running afterwards")
     options = parser.parse_args(arguments)

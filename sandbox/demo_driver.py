@@ -35,7 +35,7 @@ class StagedRows:
 
 
 def wait_for_staged_rows(postgres: Mapping[str, Any], pipeline: str, *, timeout_seconds: float = 180.0) -> StagedRows:
-    """Waits until rows of the pipeline's planned batch are in staging.
+    """Wait until rows of the pipeline's planned batch are in staging.
 
     Raises:
         SandboxError: None came in time.

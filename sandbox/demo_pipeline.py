@@ -42,7 +42,7 @@ class DemoPipeline:
 
 
 def new_demo_pipeline(paths: SandboxPaths) -> DemoPipeline:
-    """Writes the pipeline file of the next demo into the sandbox's own folder of pipelines.
+    """Write the pipeline file of the next demo into the sandbox's own folder of pipelines.
 
     Files of earlier demos are removed, so that Airflow shows only the newest; their tables stay.
     """

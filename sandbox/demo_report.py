@@ -35,7 +35,7 @@ class DemoResult:
 
 
 def report_lines(result: DemoResult, *, total_seconds: float) -> list[str]:
-    """Gives the lines to print."""
+    """Return the lines to print."""
     compared, loads = result.comparison, result.loads
     lines = [
         "",

@@ -12,7 +12,7 @@ _HEAD = "# Addresses and passwords of the running sandbox. Use it with: . {path}
 
 
 def write_env_file(path: Path, variables: Mapping[str, str], *, first_on_path: Path) -> None:
-    """Writes the file, readable by its owner only.
+    """Write the file, readable by its owner only.
 
     Args:
         path: The file; replaced in one step.
@@ -25,7 +25,7 @@ def write_env_file(path: Path, variables: Mapping[str, str], *, first_on_path: P
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Reads back what :func:`write_env_file` wrote, without ``PATH``; for scripts that do not go through a shell."""
+    """Read back what :func:`write_env_file` wrote, without ``PATH``; for scripts that do not go through a shell."""
     found: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("export "):

@@ -18,7 +18,7 @@ _HOW_TO_INSTALL = (
 
 
 def java() -> str:
-    """Gives the path of a Java that runs Kafka and Spark: that of ``JAVA_HOME``, else that of ``PATH``.
+    """Return the path of a Java that runs Kafka and Spark: that of ``JAVA_HOME``, else that of ``PATH``.
 
     Raises:
         SandboxError: There is none, or it is too old; the message says how to install one.
@@ -34,7 +34,7 @@ def java() -> str:
 
 
 def java_version(path: str) -> int:
-    """Gives the major version that a Java says of itself; 0 when it does not run."""
+    """Return the major version that a Java says of itself; 0 when it does not run."""
     answer = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     return int(match.group(1)) if match else 0

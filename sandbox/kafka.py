@@ -53,7 +53,7 @@ class KafkaBroker:
         self._process = ManagedProcess("kafka", folder)
 
     def start(self) -> None:
-        """Starts the broker, formatting its data folder the first time. Returns when it answers. Idempotent.
+        """Start the broker, formatting its data folder the first time. Returns when it answers. Idempotent.
 
         Raises:
             SandboxError: It did not start; the end of its log is in the message.
@@ -73,7 +73,7 @@ class KafkaBroker:
                     raise
 
     def stop(self) -> None:
-        """Stops the broker in good order. Idempotent."""
+        """Stop the broker in good order. Idempotent."""
         self._process.stop()
 
     def kill(self) -> None:
@@ -81,7 +81,7 @@ class KafkaBroker:
         self._process.kill()
 
     def destroy(self) -> None:
-        """Stops the broker and deletes its data and its ports. Idempotent."""
+        """Stop the broker and delete its data and its ports. Idempotent."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("", "-controller", "-proxied"):
@@ -92,7 +92,7 @@ class KafkaBroker:
         return self._process.is_running() and self._answers()
 
     def pid(self) -> int | None:
-        """Gives the pid of the broker process, or None."""
+        """Return the pid of the broker process, or None."""
         return self._process.pid()
 
     @property

@@ -27,7 +27,7 @@ _CHECKSUMS = Path(__file__).with_name("kafka_jars.sha256")
 
 
 def kafka_jars(cache: Path) -> Path:
-    """Gives the folder with the broker's jars, fetching them (44 MB) the first time.
+    """Return the folder with the broker's jars, fetching them (44 MB) the first time.
 
     Safe when several processes ask at once: one fetches, the others wait; a fetch that was cut off leaves no folder.
     ``KAFKA_INGEST_IVY_SETTINGS`` names an Ivy settings file for networks that have a mirror of Maven Central.

@@ -79,7 +79,7 @@ class LedgerHistory:
         return holds(given_up, offset) and not holds(loaded, offset)
 
     def miscounted(self, tombstones: Mapping[int, list[int]]) -> int:
-        """Gives the number of ranges that hold more or fewer tombstones than were counted.
+        """Return the number of ranges that hold more or fewer tombstones than were counted.
 
         Args:
             tombstones: Their offsets in the topic by partition, in order.
@@ -87,7 +87,7 @@ class LedgerHistory:
         return sum(r.tombstones != _between(tombstones.get(r.partition, []), r.start, r.end) for r in self.counted)
 
     def uncounted(self, tombstones: Mapping[int, list[int]]) -> int:
-        """Gives the number of tombstones that are in no loaded range, although nobody gave them up."""
+        """Return the number of tombstones that are in no loaded range, although nobody gave them up."""
         return sum(
             not holds(self.loaded.get(partition, ()), offset) and not self.is_given_up(partition, offset)
             for partition, offsets in tombstones.items()
@@ -96,7 +96,7 @@ class LedgerHistory:
 
 
 def read_history(postgres: Mapping[str, Any], topic: str) -> LedgerHistory:
-    """Reads what the ledger tells of a topic that was never re-created, for the one pipeline that loads it.
+    """Read what the ledger tells of a topic that was never re-created, for the one pipeline that loads it.
 
     Args:
         postgres: Keyword arguments for ``psycopg2.connect``.
@@ -111,12 +111,12 @@ def read_history(postgres: Mapping[str, Any], topic: str) -> LedgerHistory:
 
 
 def count_interventions(postgres: Mapping[str, Any]) -> Counter[str]:
-    """Counts the position changes by kind, each request once, and the batches that reloaded."""
+    """Count the position changes by kind, each request once, and the batches that reloaded."""
     return Counter({what: count for what, count in _fetched(postgres, _INTERVENTIONS) if count})
 
 
 def played(events: Iterable[tuple[int, int, int, bool]]) -> Mapping[int, Spans]:
-    """Gives what is loaded after events ``(partition, start, end, is_loaded)``, in order; not loaded is rolled back."""
+    """Return what is loaded after ``(partition, start, end, is_loaded)``, in order; not loaded is rolled back."""
     spans: dict[int, Spans] = {}
     for partition, start, end, is_loaded in events:
         before = spans.get(partition, ())
@@ -125,14 +125,14 @@ def played(events: Iterable[tuple[int, int, int, bool]]) -> Mapping[int, Spans]:
 
 
 def joined(spans: Spans, start: int, end: int) -> Spans:
-    """Gives the spans with ``[start, end)``; spans that touch become one."""
+    """Return the spans with ``[start, end)``; spans that touch become one."""
     touching = [(a, b) for a, b in spans if a <= end and start <= b]
     one = (min([start, *(a for a, _ in touching)]), max([end, *(b for _, b in touching)]))
     return tuple(sorted([*(span for span in spans if span not in touching), one]))
 
 
 def cut(spans: Spans, start: int, end: int) -> Spans:
-    """Gives the spans without ``[start, end)``."""
+    """Return the spans without ``[start, end)``."""
     parts = [part for a, b in spans for part in ((a, min(b, start)), (max(a, end), b))]
     return tuple((a, b) for a, b in parts if a < b)
 

@@ -34,20 +34,20 @@ class SandboxPaths:
 
 
 def default_paths() -> SandboxPaths:
-    """Gives the folders that ``make up`` uses; ``KAFKA_INGEST_SANDBOX`` moves the state elsewhere."""
+    """Return the folders that ``make up`` uses; ``KAFKA_INGEST_SANDBOX`` moves the state elsewhere."""
     state = os.environ.get("KAFKA_INGEST_SANDBOX")
     return SandboxPaths(Path(state).resolve() if state else CHECKOUT / ".sandbox")
 
 
 def private_folder(folder: Path) -> Path:
-    """Makes a folder (and its parents) if needed; the state folders hold passwords, so others may only pass through."""
+    """Make a folder (and its parents) if needed; the state folders hold passwords, so others may only pass through."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
     return folder
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, in one step: a reader sees the old text or the new one."""
+    """Write a file that only its owner can read, in one step: a reader sees the old text or the new one."""
     private_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -57,12 +57,12 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def tool(name: str) -> str:
-    """Gives the path of a script of the environment that runs this code, for example ``airflow``."""
+    """Return the path of a script of the environment that runs this code, for example ``airflow``."""
     return str(Path(sys.executable).parent / name)
 
 
 def log_tail(path: Path, lines: int = 15) -> str:
-    """Gives the last lines of a log, or says that there is none."""
+    """Return the last lines of a log, or say that there is none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -56,12 +56,12 @@ class PortBook:
         self._release_seconds = release_seconds
 
     def known(self, name: str) -> int | None:
-        """Gives the remembered port of a part, or None."""
+        """Return the remembered port of a part, or None."""
         with self._book() as book:
             return book.get(name)
 
     def port_for_start(self, name: str) -> int:
-        """Gives the port on which a part that is not running now shall listen.
+        """Return the port on which a part that is not running now shall listen.
 
         It is the remembered one if that is free (it waits a few seconds for it), else a new one, which is remembered.
         """

@@ -42,7 +42,7 @@ class PostgresServer:
         self._programs: Path | None = None
 
     def start(self) -> None:
-        """Starts the server, making its data folder the first time. Returns when it accepts connections. Idempotent.
+        """Start the server, making its data folder the first time. Returns when it accepts connections. Idempotent.
 
         Raises:
             SandboxError: It did not start; the end of its log is in the message.
@@ -58,7 +58,7 @@ class PostgresServer:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stops the server; open connections are closed. Idempotent."""
+        """Stop the server; open connections are closed. Idempotent."""
         if self.pid() is not None:
             self._pg_ctl("stop", "-m", "fast", "-w", "-t", "60")
 
@@ -72,7 +72,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def destroy(self) -> None:
-        """Stops the server and deletes its data, its password and its port. Idempotent."""
+        """Stop the server and delete its data, its password and its port. Idempotent."""
         self.stop()
         shutil.rmtree(self._home, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -89,7 +89,7 @@ class PostgresServer:
         return True
 
     def pid(self) -> int | None:
-        """Gives the pid of the server process, or None."""
+        """Return the pid of the server process, or None."""
         if not (self._data / "postmaster.pid").exists() or self._pg_ctl("status") != 0:
             return None
         return int((self._data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
@@ -112,21 +112,21 @@ class PostgresServer:
         return self._home / "postgres.log"
 
     def params(self, database: str = "postgres") -> dict[str, Any]:
-        """Gives the arguments for ``psycopg2.connect``: host, port, user, password, dbname."""
+        """Return the arguments for ``psycopg2.connect``: host, port, user, password, dbname."""
         return {"host": HOST, "port": self.port, "user": USER, "password": self._password(), "dbname": database}
 
     def dsn(self, database: str = "postgres", *, scheme: str = "postgresql") -> str:
-        """Gives the address as a URL, percent-encoded; it holds the password."""
+        """Return the address as a URL, percent-encoded; it holds the password."""
         return f"{scheme}://{USER}:{quote(self._password(), safe='')}@{HOST}:{self.port}/{quote(database, safe='')}"
 
     def program(self, name: str) -> Path:
-        """Gives the path of one of PostgreSQL's programs, for example ``psql``."""
+        """Return the path of one of PostgreSQL's programs, for example ``psql``."""
         if self._programs is None:
             self._programs = binary_folder(self._user, self._home)
         return self._programs / name
 
     def create_database(self, name: str) -> None:
-        """Creates an empty UTF8 database if there is none of that name."""
+        """Create an empty UTF8 database if there is none of that name."""
         with_database = psycopg2.connect(**self.params())
         try:
             with_database.autocommit = True

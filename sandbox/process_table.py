@@ -33,7 +33,7 @@ class ProcessEntry:
 
 
 def mark_of(pid: int) -> ProcessMark | None:
-    """Gives the mark of a living process, None when there is none with that number."""
+    """Return the mark of a living process, None when there is none with that number."""
     entry = _entry(pid)
     if entry is None or entry.is_dead:
         return None
@@ -41,7 +41,7 @@ def mark_of(pid: int) -> ProcessMark | None:
 
 
 def boot_id() -> str:
-    """Identifies the boot, because start times are counted from it; empty where the system has no such number."""
+    """Identify the boot, because start times are counted from it; empty where the system has no such number."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text(encoding="ascii").strip() if path.exists() else ""
 
@@ -53,7 +53,7 @@ def _entry(pid: int) -> ProcessEntry | None:
 
 
 def process_table() -> Iterable[ProcessEntry]:
-    """Lists all processes of the machine."""
+    """List all processes of the machine."""
     if not Path("/proc/self/stat").exists():
         return _table_of_ps()
     entries = (_entry_of_proc(path) for path in Path("/proc").glob("[0-9]*/stat"))

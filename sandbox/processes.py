@@ -38,7 +38,7 @@ class ManagedProcess:
         self.log = folder / f"{name}.log"
 
     def start(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
-        """Starts the command in a new session; output is appended to the log. Does nothing when it runs already."""
+        """Start the command in a new session; output is appended to the log. Does nothing when it runs already."""
         if self.is_running():
             return
         self.stop()
@@ -59,7 +59,7 @@ class ManagedProcess:
             self.pid_file.write_text(json.dumps(asdict(mark)), encoding="utf-8")
 
     def pid(self) -> int | None:
-        """Gives the pid of the running process, or None."""
+        """Return the pid of the running process, or None."""
         mark = self._mark()
         return mark.pid if mark is not None and self.is_running() else None
 
@@ -72,7 +72,7 @@ class ManagedProcess:
         return mark_of(mark.pid) == mark
 
     def stop(self, *, grace_seconds: float = 30.0) -> None:
-        """Stops it and all that it started: TERM to its group, and KILL for what is left after the grace. Idempotent.
+        """Stop it and all that it started: TERM to its group, and KILL for what is left after the grace. Idempotent.
 
         Airflow's tasks and Spark's Python workers make groups of their own, and stay in the session.
         """
@@ -91,7 +91,7 @@ class ManagedProcess:
             raise SandboxError(f"{self.name} does not die", found=f"processes {self._members()}")
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_seconds: float) -> None:
-        """Waits until ``ready()`` is true.
+        """Wait until ``ready()`` is true.
 
         Raises:
             SandboxError: The process died, or the time-out passed; the end of the log is in the message.
@@ -142,7 +142,7 @@ class ManagedProcess:
 
 
 def stop_all_below(folder: Path) -> None:
-    """Stops every process that has its pid file somewhere below the folder, whoever started it. Idempotent."""
+    """Stop every process that has its pid file somewhere below the folder, whoever started it. Idempotent."""
     for pid_file in folder.rglob("*.pid"):
         if pid_file.name != "postmaster.pid":  # that one is PostgreSQL's own
             ManagedProcess(pid_file.stem, pid_file.parent).stop(grace_seconds=10)

@@ -41,7 +41,7 @@ class SparkCluster:
         self._workers = [ManagedProcess(f"worker{number}", folder) for number in range(1, workers + 1)]
 
     def start(self) -> None:
-        """Starts what is not running of master and workers; returns when all workers are registered. Idempotent.
+        """Start what is not running of master and workers; return when all workers are registered. Idempotent.
 
         Raises:
             SandboxError: A part did not start; the end of its log is in the message.
@@ -55,12 +55,12 @@ class SparkCluster:
         self._master.wait_until(self._all_registered, timeout_seconds=START_SECONDS)
 
     def stop(self) -> None:
-        """Stops workers and master. Idempotent."""
+        """Stop workers and master. Idempotent."""
         for process in (*self._workers, self._master):
             process.stop(grace_seconds=10)
 
     def destroy(self) -> None:
-        """Stops the cluster and deletes its files. Idempotent."""
+        """Stop the cluster and delete its files. Idempotent."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -39,7 +39,7 @@ class Part(Protocol):
         """Says whether it lives and answers."""
 
     def start(self) -> None:
-        """Starts it."""
+        """Start it."""
 
 
 class Sandbox:
@@ -61,7 +61,7 @@ class Sandbox:
         self._extra_env = {"KAFKA_INGEST_PIPELINES": str(paths.pipelines), **(extra_env or {})}
 
     def start(self, report: Report = print) -> None:
-        """Starts whatever is not running, in order; idempotent, so it also mends what has crashed.
+        """Start whatever is not running, in order; idempotent, so it also mends what has crashed.
 
         Raises:
             SandboxError: A part did not start.
@@ -81,19 +81,19 @@ class Sandbox:
         self.write_env_file()
 
     def stop(self, report: Report = print) -> None:
-        """Stops all parts; their data stays. Idempotent."""
+        """Stop all parts; their data stays. Idempotent."""
         for name, stop in self._stops():
             report(f"{name}: stopping")
             stop()
 
     def destroy(self, report: Report = print) -> None:
-        """Stops all parts and deletes everything that they wrote. Idempotent."""
+        """Stop all parts and delete everything that they wrote. Idempotent."""
         self.stop(report)
         self.postgres.destroy()
         shutil.rmtree(self.paths.state, ignore_errors=True)
 
     def airflow(self) -> AirflowServer:
-        """Gives Airflow as it belongs to the running PostgreSQL and Kafka.
+        """Return Airflow as it belongs to the running PostgreSQL and Kafka.
 
         Raises:
             SandboxError: PostgreSQL or Kafka was never started.
@@ -103,7 +103,7 @@ class Sandbox:
         return AirflowServer(self.paths.state / "airflow", setup)
 
     def connections(self) -> dict[str, str]:
-        """Gives ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name."""
+        """Return ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name."""
         spark = self.spark
         cluster = spark_connection(spark.master_url, spark.secret) if spark else spark_connection(LOCAL_SPARK)
         return connection_variables(
@@ -115,7 +115,7 @@ class Sandbox:
         )
 
     def ingest(self, arguments: Sequence[str]) -> str:
-        """Runs ``python -m kafka_ingest`` on this sandbox and gives its output.
+        """Run ``python -m kafka_ingest`` on this sandbox and return its output.
 
         Raises:
             SandboxError: It failed; its own words are in the message.
@@ -129,7 +129,7 @@ class Sandbox:
         return answer.stdout
 
     def write_env_file(self) -> None:
-        """Writes every address to ``paths.env_file``."""
+        """Write every address to ``paths.env_file``."""
         airflow = self.airflow()
         address = self.postgres.params(WAREHOUSE)
         own = {
@@ -146,7 +146,7 @@ class Sandbox:
         write_env_file(self.paths.env_file, {**airflow.variables(), **own}, first_on_path=folder)
 
     def states(self) -> dict[str, str]:
-        """Gives for every part its address when it is running, else what is wrong."""
+        """Return for every part its address when it is running, else what is wrong."""
         found = {
             "PostgreSQL": self._state(self.postgres.is_running, lambda: f"127.0.0.1:{self.postgres.port}"),
             "Kafka": self._state(self.kafka.is_running, lambda: self.kafka.bootstrap),
@@ -196,7 +196,7 @@ _LIBPQ = {"host": "host", "port": "port", "user": "user", "password": "password"
 
 
 def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Creates the topics that do not exist, by name and number of partitions. Idempotent."""
+    """Create the topics that do not exist, by name and number of partitions. Idempotent."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     created = admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in topics.items()])
     for topic in created.values():

@@ -75,7 +75,7 @@ def compare_orders(
     *,
     history: LedgerHistory | None = None,
 ) -> Comparison:
-    """Compares a topic of orders with the table that they were loaded into, and with the dead letters.
+    """Compare a topic of orders with the table that they were loaded into, and with the dead letters.
 
     Args:
         bootstrap: Kafka's address.
@@ -116,7 +116,7 @@ class _TopicContent:
     tombstones_given_up: int = 0
 
     def expected(self, messages: Iterator[Any]) -> Iterator[Identity]:
-        """Yields what must be in a table; knows the rest when it has ended."""
+        """Yield what must be in a table; knows the rest when it has ended."""
         for message in messages:
             partition, offset, value = message.partition(), message.offset(), message.value()
             is_given_up = self.history is not None and self.history.is_given_up(partition, offset)
@@ -211,7 +211,7 @@ def _digest(key: bytes | None, order: Mapping[str, Any]) -> bytes:
 
 
 def _marked(key: bytes | None) -> bytes:
-    """The key with its length in front, so that no key is an empty one and none runs into the payload."""
+    """Return the key with its length in front, so that no key is an empty one and none runs into the payload."""
     return b"-" if key is None else f"{len(key)}:".encode() + key
 
 

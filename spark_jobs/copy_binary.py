@@ -57,7 +57,7 @@ class NotBinaryError(ValueError):
 
 
 def binary_format(types: Sequence[str], *, arrays_are_lists: bool = False) -> CopyFormat | None:
-    """Gives the binary format for columns of these types, or ``None`` when one of them is not written here.
+    """Return the binary format for columns of these types, or ``None`` when one of them is not written here.
 
     Not written are arrays as literals, numeric without precision or with more than 16 digits, and domains.
 
@@ -122,12 +122,12 @@ class _Tuples:
         self._matrix = _Matrix(columns.to_bytes(2, "big"))
 
     def add_constant(self, field: pa.Array) -> None:
-        """Adds a column with the same field in all rows."""
+        """Add a column with the same field in all rows."""
         data = field[0].as_py()
         self._matrix.add_constant(len(data).to_bytes(4, "big") + data)
 
     def add(self, fields: pa.Array) -> None:
-        """Adds the next column."""
+        """Add the next column."""
         if pa.types.is_fixed_size_binary(fields.type) and not fields.null_count:
             self._matrix.add_constant(fields.type.byte_width.to_bytes(4, "big"))
             self._matrix.add(_fixed_bytes(fields), fields.type.byte_width)
@@ -139,7 +139,7 @@ class _Tuples:
         self._pieces.append(values)
 
     def joined(self) -> pa.Buffer:
-        """Gives all tuples, row after row."""
+        """Return all tuples, row after row."""
         self._end_matrix()
         tuples = pc.binary_join_element_wise(*self._pieces, _NO_SEPARATOR, null_handling="replace", null_replacement="")
         return _all_bytes(tuples)
@@ -165,7 +165,7 @@ class _Matrix:
         self._template += data
 
     def add(self, data: bytes, width: int) -> None:
-        """Adds ``width`` bytes a row; a byte that all rows share, as in most lengths, goes into the template."""
+        """Add ``width`` bytes a row; a byte that all rows share, as in most lengths, goes into the template."""
         for place in range(width):
             column = data[place::width]
             if column != column[:1] * len(column):
@@ -190,7 +190,7 @@ def _fixed_bytes(values: pa.Array) -> bytes:
 
 
 def _big_endian(values: pa.Array) -> bytes:
-    """Gives the bytes of numbers without null, most significant first."""
+    """Return the bytes of numbers without null, most significant first."""
     numbers = array(_SIGNED[values.type.bit_width // 8], _fixed_bytes(values))
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -229,7 +229,7 @@ def _uuid(texts: pa.Array) -> pa.Array:
 
 
 def _all_bytes(values: pa.Array) -> pa.Buffer:
-    """Gives the values, of which none is null, one after another."""
+    """Return the values, of which none is null, one after another."""
     _, ends, data = values.buffers()
     bounds = pa.Array.from_buffers(pa.int64(), len(values) + 1, [None, ends], offset=values.offset)
     return data[bounds[0].as_py() : bounds[-1].as_py()]
@@ -270,7 +270,7 @@ def _numeric(precision: int, scale: int, texts: pa.Array) -> pa.Array:
 
 
 def _unscaled(decimals: pa.Array) -> pa.Array:
-    """Gives the unscaled values, which fit the lower half of decimal128's 16 bytes."""
+    """Return the unscaled values, which fit the lower half of decimal128's 16 bytes."""
     words = pa.Array.from_buffers(pa.int64(), 2 * len(decimals), [None, pa.py_buffer(_fixed_bytes(decimals))])
     lower = 0 if sys.byteorder == "little" else 1
     return pa.Array.from_buffers(
@@ -279,7 +279,7 @@ def _unscaled(decimals: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array, count: int) -> Sequence[pa.Array]:
-    """Gives the ``count`` last digits to the base 10,000, the most significant first."""
+    """Return the ``count`` last digits to the base 10,000, the most significant first."""
     digits: list[pa.Array] = []
     for _ in range(count):
         higher = pc.divide(numbers, _NUMERIC_BASE)

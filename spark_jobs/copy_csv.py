@@ -29,7 +29,7 @@ class CopyData(Protocol):
     """What ``copy_expert`` reads."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Gives the next ``size`` bytes, or what is left; all of it for a negative size."""
+        """Return the next ``size`` bytes, or what is left; all of it for a negative size."""
 
 
 class Pieces:
@@ -49,7 +49,7 @@ class Pieces:
         return len(piece)
 
     def read(self, size: int = -1, /) -> bytes:
-        """Gives the next bytes, fewer than ``size`` only at the end; all of them for a negative size."""
+        """Return the next bytes, fewer than ``size`` only at the end; all of them for a negative size."""
         taken: list[memoryview[int]] = []
         while self._left and size != 0:
             piece = self._left.popleft()
@@ -61,10 +61,10 @@ class Pieces:
         return b"".join(taken)
 
     def close(self) -> None:
-        """Ends writing; what was written can be read."""
+        """End writing; what was written can be read."""
 
     def flush(self) -> None:
-        """Does nothing: each piece is there as soon as it is written."""
+        """Do nothing: each piece is there as soon as it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ _SCALARS_WITH_EXACT_TEXT = (
 
 
 def encode(rows: pa.RecordBatch) -> Pieces:
-    """Encodes rows for COPY, columns in the batch's order.
+    """Encode rows for COPY, columns in the batch's order.
 
     Args:
         rows: Columns of text (PostgreSQL's input text for any type), integers, booleans, floats, bytes, record times.
@@ -128,7 +128,7 @@ def _with_exact_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def hex_text(column: pa.Array) -> pa.Array:
-    r"""Writes bytes as bytea's hex input, ``\x00ff``; nulls stay nulls.
+    r"""Write bytes as bytea's hex input, ``\x00ff``; nulls stay nulls.
 
     Works on the buffers as a whole, so the cost is that of ``binascii.hexlify`` and not of one call for each value.
     """
@@ -137,7 +137,7 @@ def hex_text(column: pa.Array) -> pa.Array:
 
 
 def _digits(packed: pa.Array) -> pa.Array:
-    """Writes bytes as hexadecimal digits; what stands at a null means nothing."""
+    """Write bytes as hexadecimal digits; what stands at a null means nothing."""
     _, offsets_buffer, data_buffer = packed.buffers()
     offsets = pa.Array.from_buffers(pa.int64(), len(packed) + 1, [None, offsets_buffer], offset=packed.offset)
     first, end = offsets[0].as_py(), offsets[-1].as_py()
@@ -151,7 +151,7 @@ def _text(value: str | None) -> pa.Scalar:
 
 
 def array_literal(elements: Iterable[bytes | None]) -> bytes:
-    r"""Writes a PostgreSQL array: every element quoted, backslashes and quotes escaped, NULL bare.
+    r"""Write a PostgreSQL array: every element quoted, backslashes and quotes escaped, NULL bare.
 
     Source: https://www.postgresql.org/docs/18/arrays.html, "Array Input and Output Syntax".
     """
@@ -159,12 +159,12 @@ def array_literal(elements: Iterable[bytes | None]) -> bytes:
 
 
 def quoted_element(element: bytes) -> bytes:
-    """Writes an element of an array literal, whatever stands in it."""
+    """Write an element of an array literal, whatever stands in it."""
     return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
 def _array_literals(lists: pa.Array) -> pa.Array:
-    """Writes lists of text or bytes as array literals."""
+    """Write lists of text or bytes as array literals."""
     is_text = pa.types.is_string(lists.type.value_type)
     cells = (
         row if row is None else array_literal(e if e is None else e.encode() if is_text else hex_bytes(e) for e in row)
@@ -174,5 +174,5 @@ def _array_literals(lists: pa.Array) -> pa.Array:
 
 
 def hex_bytes(data: bytes) -> bytes:
-    r"""Writes bytes as bytea's hex input, ``\x00ff``."""
+    r"""Write bytes as bytea's hex input, ``\x00ff``."""
     return _HEX_MARK.encode() + binascii.hexlify(data)

@@ -38,11 +38,11 @@ class InProcessRunner:
         return one_result_per_task(batch, tasks, [self._run(task, context, batch) for task in tasks])
 
     def cancel(self) -> None:
-        """Stops before the next task begins."""
+        """Stop before the next task begins."""
         self._cancelled.set()
 
     def release(self) -> None:
-        """It holds nothing."""
+        """Do nothing: there is nothing to close."""
 
     def _run(self, task: StageTask, context: StageContext, batch: Batch) -> StageResult:
         if self._cancelled.is_set():

@@ -46,14 +46,14 @@ class ScrubbedFormatter(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats and scrubs."""
+        """Format and scrubs."""
         return scrubbed(super().format(record), self._secrets)
 
     def formatException(  # noqa: N802 (the name of logging.Formatter's method)
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        """Formats a trace, of database errors without what could quote a row."""
+        """Format a trace, of database errors without what could quote a row."""
         return trace_without_payload(ei[1]) if ei[1] else ""
 
 
@@ -62,7 +62,7 @@ class ScrubbedFormatter(logging.Formatter):
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
-    """Builds the context of a batch's attempt; asks the database for the target's columns and CHECKs.
+    """Build the context of a batch's attempt; ask the database for the target's columns and CHECKs.
 
     Raises:
         DatabaseUnavailable: It cannot be asked.
@@ -86,7 +86,7 @@ _log = logging.getLogger("kafka_ingest.job")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Loads the batch and gives the exit code. Expected faults show their message, never a trace."""
+    """Load the batch and return the exit code. Expected faults show their message, never a trace."""
     options = _options(arguments)
     set_up_logging([])
     try:
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def set_up_logging(secrets: Sequence[str]) -> None:
-    """Sends log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
+    """Send log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
     handler = logging.StreamHandler(sys.stdout)
     formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
     formatter.converter = time.gmtime
@@ -122,7 +122,7 @@ def set_up_logging(secrets: Sequence[str]) -> None:
 
 
 def progress_line(progress: LoadProgress) -> str:
-    """Gives the line that a person follows in the task log."""
+    """Return the line that a person follows in the task log."""
     if progress.step == "publish":
         return f"publishing: {progress.records:,} records of {progress.total_offsets:,} offsets, in one transaction"
     if not progress.records:
@@ -157,7 +157,7 @@ def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Bat
 
 
 def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
-    """Gives the world that the job loads with."""
+    """Return the world that the job loads with."""
     return LoadPorts(
         ledger=PostgresLedger(environment.postgres),
         log=KafkaLog(environment.kafka),

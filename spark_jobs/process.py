@@ -41,7 +41,7 @@ def die_with_parent() -> None:
 
 
 def prefer_installed_pyspark() -> None:
-    """Moves the zips of ``SPARK_HOME`` behind the installed packages, if PySpark is one of them and lies there."""
+    """Move the zips of ``SPARK_HOME`` behind the installed packages, if PySpark is one of them and lies there."""
     home = Path(os.environ.get("SPARK_HOME", ""))
     if str(home.parent) not in sys.path or not (home / "__init__.py").is_file():
         return
@@ -54,7 +54,7 @@ def prefer_installed_pyspark() -> None:
 
 
 def start_arrow_without_pandas() -> None:
-    """Loads pyarrow in a process that hands it no pandas objects.
+    """Load pyarrow in a process that hands it no pandas objects.
 
     pyarrow looks for pandas when it makes its first value, and takes the 0.4 s to load it wherever it is installed
     (``_PandasAPIShim``, pyarrow 26). It looks once: afterwards it takes a pandas object for any other sequence.

@@ -55,7 +55,7 @@ class FetchPosition:
         self._seen: int | None = None
 
     def __call__(self, statistics: str) -> None:
-        """Takes one document; it is parsed only when someone waits."""
+        """Take one document; it is parsed only when someone waits."""
         self._latest = statistics
 
     def follow(self, subrange: Subrange) -> None:
@@ -145,7 +145,7 @@ class RangeEnd:
         self.last_words = ""
 
     def take(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Gives those of the messages that are records of the subrange.
+        """Return those of the messages that are records of the subrange.
 
         Raises:
             PartitionFailure: One of them is an error that does not pass.
@@ -217,7 +217,7 @@ _LOOK = 'run "python -m kafka_ingest lag" to see what the log holds; '
 
 
 def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
-    """Turns a partition's error into one of ours."""
+    """Turn a partition's error into one of ours."""
     code = failure.error.code()
     if is_truncation(failure.error):
         return _truncated(end, failure.error.str())
@@ -254,7 +254,7 @@ def refused_calls(end: RangeEnd) -> Iterator[None]:
 
 
 def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:
-    """Gives the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
+    """Return the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
     topic, partition = end.subrange.topic, end.subrange.partition
     if isinstance(silence, ConfigError):
         return silence
@@ -282,7 +282,7 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPI
 
 
 def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
-    """An offset below the log start has expired; any other one out of range lies past the end of the log."""
+    """Tell expired offsets, which lie below the log start, from those past the end of the log."""
     wanted = failure.offset if failure.offset is not None and failure.offset >= 0 else end.next_offset
     try:
         log_start, log_end = _log_bounds(consumer, end)
@@ -391,7 +391,7 @@ class KafkaRangeReader:
         self.close()
 
     def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-        """Gives every readable record of ``[start, end)`` once, in rising offset order; see the port.
+        """Yield every readable record of ``[start, end)`` once, in rising offset order; see the port.
 
         A batch has at most 10,000 records and about 8 MB. Beside the errors of the port:
 
@@ -414,11 +414,11 @@ class KafkaRangeReader:
                 self._leave_partition()
 
     def start_leader_epoch(self) -> int | None:
-        """Gives the leader epoch of the first record of the last subrange that was read to its end; see the port."""
+        """Return the leader epoch of the first record of the last subrange that was read to its end; see the port."""
         return self._start_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
-        """Gives the leader epoch to go on with after the last subrange that was read to its end; see the port."""
+        """Return the leader epoch to go on with after the last subrange that was read to its end; see the port."""
         return self._end_leader_epoch
 
     def close(self) -> None:
@@ -434,7 +434,7 @@ class KafkaRangeReader:
                 pending = TakenMessages()
 
     def _wait_for_messages(self, end: RangeEnd) -> list[Message]:
-        """Waits until there is a message, and takes along what is there already.
+        """Wait until there is a message, and take along what is there already.
 
         ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
         """
@@ -458,7 +458,7 @@ class KafkaRangeReader:
         raise stalled_read(self._consumer, end, silence)
 
     def _assign(self, subrange: Subrange) -> None:
-        """Starts fetching at the start of a subrange, and has its leader epoch checked.
+        """Start fetching at the start of a subrange, and has its leader epoch checked.
 
         ``assign`` alone checks the epoch only when the topic is new to this consumer (librdkafka 2.16 validates on a
         metadata change, rdkafka_topic.c, and on ``seek``, rdkafka_partition.c), so a ``seek`` with the epoch follows.
@@ -484,7 +484,7 @@ class KafkaRangeReader:
             time.sleep(0.002)
 
     def _epoch_after(self, end: RangeEnd) -> int | None:
-        """Gives the epoch of the record past the end, or else the consumer's position after the event.
+        """Return the epoch of the record past the end, or else the consumer's position after the event.
 
         librdkafka leaves the epoch of the event itself at zero. A position below the end means that offsets without
         any record or marker came last (compacted ones): their epoch is unknown, and an older one would look like a
@@ -497,7 +497,7 @@ class KafkaRangeReader:
         return position.leader_epoch if position.offset >= subrange.end else None
 
     def _leave_partition(self) -> None:
-        """Stops fetching and throws away what was fetched ahead, so that nothing of it reaches the next subrange."""
+        """Stop fetching and throws away what was fetched ahead, so that nothing of it reaches the next subrange."""
         self._consumer.unassign()
         while self._consumer.consume(MAX_RECORDS, 0):
             pass

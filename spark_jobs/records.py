@@ -40,7 +40,7 @@ class RangeReader(Protocol):
     """Reads subranges one after another. One reader, one consumer, one thread."""
 
     def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-        """Gives every readable record of ``[start, end)`` once, in rising offset order, in batches of bounded size.
+        """Return every readable record of ``[start, end)`` once, in rising offset order, in batches of bounded size.
 
         The iterator ends only when a record or an end-of-partition event at or past ``end`` was seen.
 
@@ -51,13 +51,13 @@ class RangeReader(Protocol):
         """
 
     def start_leader_epoch(self) -> int | None:
-        """Gives the leader epoch of the first record at or after the start of the last subrange read to its end.
+        """Return the leader epoch of the first record at or after the start of the last subrange read to its end.
 
         Where an end-of-partition event came first, it is :meth:`end_leader_epoch`.
         """
 
     def end_leader_epoch(self) -> int | None:
-        """Gives the leader epoch of what ended the last subrange that was read to its end."""
+        """Return the leader epoch of what ended the last subrange that was read to its end."""
 
     def close(self) -> None:
         """Leaves Kafka."""
@@ -96,7 +96,7 @@ class TakenMessages:
         self.size_bytes = _size_bytes(self.messages) + _size_of_headers(self._headers)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Adds messages at the end."""
+        """Add messages at the end."""
         more = TakenMessages(messages)
         self.messages += more.messages
         self._headers += more._headers
@@ -108,7 +108,7 @@ class TakenMessages:
         return len(self.messages) >= MAX_RECORDS or self.size_bytes >= MAX_BYTES
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Gives them in batches of ``RECORD_SCHEMA`` within the limits."""
+        """Yield them in batches of ``RECORD_SCHEMA`` within the limits."""
         count = len(self.messages)
         if count > 1 and (count > MAX_RECORDS or self.size_bytes > MAX_BYTES):
             for half in (slice(None, count // 2), slice(count // 2, None)):
@@ -122,7 +122,7 @@ def _size_bytes(messages: Sequence[Message]) -> int:
 
 
 def _size_of_headers(headers: Sequence[Headers]) -> int:
-    """Gives the bytes of names and values, and those that each header takes as an object."""
+    """Return the bytes of names and values, and those that each header takes as an object."""
     if headers.count(None) == len(headers):
         return 0
     pairs = list(chain.from_iterable(filter(None, headers)))
@@ -150,7 +150,7 @@ def _record_batch(messages: Sequence[Message], headers_of: Sequence[Headers]) ->
 
 
 def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """Gives time types and times; a time is null where there is none, and exact otherwise."""
+    """Return time types and times; a time is null where there is none, and exact otherwise."""
     # Flat, so that each pair dies at once: thousands of living tuples set off the garbage collector again and again.
     flat = list(chain.from_iterable(map(Message.timestamp, messages)))
     types, times = pa.array(flat[::2], pa.int8()), pa.array(flat[1::2], pa.int64())
@@ -160,7 +160,7 @@ def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
 
 
 def _headers_of(messages: Sequence[Message]) -> list[Headers]:
-    """Gives each message's headers; where there are none, this costs next to nothing.
+    """Return each message's headers; where there are none, this costs next to nothing.
 
     ``Message.headers`` fails on a name that is not UTF-8, and then gives a result together with a pending
     ``UnicodeDecodeError`` (confluent-kafka 2.16). Called as ``message.headers()`` that error would surface some lines
@@ -179,7 +179,7 @@ def _headers_of(messages: Sequence[Message]) -> list[Headers]:
 
 
 def _header_arrays(headers: Sequence[Headers]) -> tuple[pa.Array, pa.Array]:
-    """Gives headers, null where there are none, and whether each message's could be read."""
+    """Return headers, null where there are none, and whether each message's could be read."""
     count = len(headers)
     all_read = pa.repeat(pa.scalar(True), count)
     if headers.count(None) == count:
@@ -189,7 +189,7 @@ def _header_arrays(headers: Sequence[Headers]) -> tuple[pa.Array, pa.Array]:
 
 
 def _header_lists(headers: Sequence[Headers]) -> pa.Array:
-    """Builds the list column from flat children, several times faster than from nested Python values."""
+    """Build the list column from flat children, several times faster than from nested Python values."""
     ends = [0]
     flat: list[tuple[str, bytes | None]] = []
     for entries in headers:

@@ -15,7 +15,7 @@ from spark_jobs.process import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job; an error of Spark passes through, its trace is the job's last words."""
+    """Run the job; an error of Spark passes through, its trace is the job's last words."""
     parser = argparse.ArgumentParser(prog="report_packages.py", description="Say which packages executors have.")
     parser.add_argument("--report-file", required=True, type=Path, help="where to write what they say")
     options = parser.parse_args(arguments)

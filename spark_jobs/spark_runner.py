@@ -96,7 +96,7 @@ class SparkTaskRunner:
         return one_result_per_task(batch, tasks, answers)
 
     def cancel(self) -> None:
-        """Cancels running tasks; safe from any thread, and before they have begun."""
+        """Cancel running tasks; safe from any thread, and before they have begun."""
         self._cancelled.set()
         if self._spark is None:
             return
@@ -229,7 +229,7 @@ def _max_failures(spark: SparkContext) -> int:
 def _stage_partition(
     context: StageContext, last_attempt: int, _index: int, tasks: Iterable[StageTask]
 ) -> Iterator[StageResult | StageFault]:
-    """Runs on an executor: everything it needs travels in its arguments, nothing comes from its environment."""
+    """Run on an executor: everything it needs travels in its arguments, nothing comes from its environment."""
     spark_task = TaskContext.get()
     if spark_task is None:
         raise RuntimeError("a staging task runs inside a Spark task only")

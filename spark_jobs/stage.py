@@ -58,7 +58,7 @@ MAX_BYTES = 8 * 1024 * 1024
 def chunks(
     batches: Iterable[pa.RecordBatch], *, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Joins small batches and cuts large ones; every record once, in the same order.
+    """Join small batches and cuts large ones; every record once, in the same order.
 
     A chunk holds at most ``max_records`` records and ``max_bytes`` bytes, except that a record larger than that is a
     chunk of its own. At most one chunk and one batch of the reader are in memory.
@@ -153,7 +153,7 @@ class SubrangeAccount:
         return self._next_offset - self._subrange.start
 
     def require_in_order(self, records: pa.RecordBatch) -> None:
-        """Checks a chunk before anything of it is staged.
+        """Check a chunk before anything of it is staged.
 
         Raises:
             AccountingMismatch: A record of another partition, outside ``[start, end)``, or not above the one before.
@@ -169,7 +169,7 @@ class SubrangeAccount:
             raise self._mismatch("the reader gave records out of order or out of range", expected, found)
 
     def add(self, records: pa.RecordBatch, outcome: ChunkOutcome) -> None:
-        """Adds a chunk that passed :meth:`require_in_order`.
+        """Add a chunk that passed :meth:`require_in_order`.
 
         Raises:
             AccountingMismatch: The outcome does not account for every record once.
@@ -186,7 +186,7 @@ class SubrangeAccount:
         self._add_times(records.column("timestamp_ms"))
 
     def result(self, end_leader_epoch: int | None, start_leader_epoch: int | None = None) -> SubrangeResult:
-        """Gives the account of a subrange that was read to its end; offsets without a record are invisible."""
+        """Return the account of a subrange that was read to its end; offsets without a record are invisible."""
         invisible = self._subrange.span_offsets - self._counts.readable
         return SubrangeResult(
             index=self._subrange.index,
@@ -225,7 +225,7 @@ class SubrangeAccount:
 
 
 def dead_letter_run(offsets: pa.Array, dead: Sequence[int]) -> DeadLetterRun:
-    """Gives the runs of consecutive dead letters in a stretch of records.
+    """Return the runs of consecutive dead letters in a stretch of records.
 
     Args:
         offsets: Offsets of the records, rising. Records are consecutive when no readable record is between them.
@@ -248,7 +248,7 @@ def dead_letter_run(offsets: pa.Array, dead: Sequence[int]) -> DeadLetterRun:
 
 
 def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Groups rising numbers into (first, length) of stretches without a gap."""
+    """Group rising numbers into (first, length) of stretches without a gap."""
     first = length = 0
     for index in indices:
         if length and index == first + length:
@@ -312,7 +312,7 @@ class StageProgressReport:
         self._last_was_told = True
 
     def close(self) -> None:
-        """Closes the connection; the next report opens another."""
+        """Close the connection; the next report opens another."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -333,17 +333,17 @@ class StageProgressReport:
             self.tell_sometimes(*staged)
 
     def end(self, records: int, offsets: int) -> None:
-        """Writes the last numbers: the task is at work no more."""
+        """Write the last numbers: the task is at work no more."""
         self._place = dict.fromkeys(self._place)
         self.tell(records, offsets)
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
-        """Writes the numbers unless it did so less than two seconds ago."""
+        """Write the numbers unless it did so less than two seconds ago."""
         if self._monotonic() >= self._next:
             self.tell(records, offsets)
 
     def tell(self, records: int, offsets: int) -> None:
-        """Writes the numbers now: records staged and offsets passed by this attempt. Durable on return, or logged."""
+        """Write the numbers now: record staged and offsets passed by this attempt. Durable on return, or logged."""
         try:
             self._write({**self._tag, **self._place, "records": records, "offsets": offsets})
         except (psycopg2.Error, IngestError) as error:
@@ -381,7 +381,7 @@ class TaskStopwatch:
 
     @contextmanager
     def measuring(self, part: str) -> Iterator[None]:
-        """Adds the time that the block takes, also when it fails."""
+        """Add the time that the block takes, also when it fails."""
         began = time.perf_counter()
         try:
             yield
@@ -389,7 +389,7 @@ class TaskStopwatch:
             self._seconds[part] += time.perf_counter() - began
 
     def each(self, part: str, items: Iterable[T]) -> Iterator[T]:
-        """Gives the items, adding the time that each is waited for."""
+        """Yield the items, adding the time that each is waited for."""
         iterator = iter(items)
         while True:
             with self.measuring(part):
@@ -515,7 +515,7 @@ class _SubrangeStager:
         return [DeadRow(index, record.reason, record.detail) for index, record in found if record]
 
     def _require_few_dead_letters(self, account: SubrangeAccount) -> None:
-        """Stops early on what one task can know; the share of all records is looked at when the batch is complete."""
+        """Stop early on what one task can know; the share of all records is looked at when the batch is complete."""
         require_few_dead_letters(
             replace(self._context.settings.dead_letters, max_ratio=1.0),
             self._counts + account.counts,

@@ -58,7 +58,7 @@ class Violations:
         )
 
     def find(self, cursor: Any) -> Sequence[Violation]:
-        """Gives the violating rows by rising offset; reads the whole chunk table once."""
+        """Return the violating rows by rising offset; read the whole chunk table once."""
         if not self._constraints:
             return ()
         cursor.execute(self._statement)
@@ -118,20 +118,20 @@ _TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
 
 def storable_text(text: str, *, is_ascii: bool = False) -> str:
-    """Gives text that PostgreSQL can hold: U+0000 and lone surrogates, or all but ASCII, are written as escapes."""
+    """Return text that PostgreSQL can hold: U+0000 and lone surrogates, or all but ASCII, are written as escapes."""
     encoding = "ascii" if is_ascii else "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding).replace("\x00", "\\u0000")
 
 
 def storable_detail(detail: str, *, is_ascii: bool = False) -> str:
-    """Gives a detail that PostgreSQL can hold, cut to 500 characters."""
+    """Return a detail that PostgreSQL can hold, cut to 500 characters."""
     return storable_text(detail, is_ascii=is_ascii)[:MAX_DETAIL_CHARACTERS]
 
 
 def dead_letter_rows(
     records: pa.RecordBatch, dead: Sequence[DeadRow], subrange: Subrange, *, is_ascii: bool = False
 ) -> pa.RecordBatch:
-    """Builds rows for the table of dead letters, in the order of ``dead``, without the columns that tell the task.
+    """Build rows for the table of dead letters, in the order of ``dead``, without the columns that tell the task.
 
     Headers are empty arrays when the record has none, and NULL when the client library could not read them.
     PostgreSQL holds no U+0000, so a header name with it is written with an escape and the detail says so. A database
@@ -173,7 +173,7 @@ def _texts(values: object) -> pa.Array:
 
 
 def _headers(records: pa.RecordBatch, *, is_ascii: bool) -> tuple[pa.Array, pa.Array, set[int]]:
-    """Gives names and values as lists, and the rows in which a name had to be written in another way.
+    """Return names and values as lists, and the rows in which a name had to be written in another way.
 
     Lists and not objects: of many small headers those would take 50 x the bytes.
     """
@@ -371,7 +371,7 @@ class StagingWriter:
         self._has_chunk_table = True
 
     def _copy_rows(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
-        """Copies rows into the staging table or the chunk table, which has the same columns."""
+        """Copy rows into the staging table or the chunk table, which has the same columns."""
         if self._row_format is None:
             self._row_format = self._format_for(rows.schema.names)
         try:
@@ -403,7 +403,7 @@ class StagingWriter:
         self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
     def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
-        """Runs an action in a savepoint; gives the error, the action undone, when some record is its cause."""
+        """Run an action in a savepoint; return the error, the action undone, when some record is its cause."""
         self._cursor.execute("SAVEPOINT chunk")
         try:
             action()

@@ -12,7 +12,7 @@ from spark_jobs.process import prefer_installed_pyspark
 
 
 def preload() -> None:
-    """Loads what a task imports."""
+    """Load what a task imports."""
     from spark_jobs.process import start_arrow_without_pandas
 
     start_arrow_without_pandas()

@@ -36,7 +36,7 @@ class Edit:
     becomes: str
 
     def apply(self, root: Path) -> None:
-        """Changes the file below ``root``.
+        """Change the file below ``root``.
 
         Raises:
             ValueError: The text is not there exactly once: the list of guards is stale.
@@ -58,7 +58,7 @@ class Guard:
 
 
 def read_guards(path: Path = GUARDS) -> list[Guard]:
-    """Reads the list."""
+    """Read the list."""
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     return [
         Guard(entry["name"], tuple(Edit(**edit) for edit in entry["edits"]), tuple(entry["tests"]))
@@ -67,7 +67,7 @@ def read_guards(path: Path = GUARDS) -> list[Guard]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs all guards, or those whose name contains a text; gives 0 when a test failed for each."""
+    """Run all guards, or those whose name contains a text; return 0 when a test failed for each."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="run guards whose name contains this text")
     options = parser.parse_args(arguments)

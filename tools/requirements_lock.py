@@ -26,7 +26,7 @@ Wanted = tuple[str, frozenset[str]]
 
 
 def lock() -> list[str]:
-    """Writes every requirements file from the versions that are installed."""
+    """Write every requirements file from the versions that are installed."""
     already: set[str] = set()
     for name in FILES:
         source = CHECKOUT / f"{name}.in"
@@ -39,7 +39,7 @@ def lock() -> list[str]:
 
 
 def verify() -> list[str]:
-    """Gives what is stale, a line for each fault."""
+    """Return what is stale, a line for each fault."""
     return [fault for name in FILES for fault in _faults(CHECKOUT / f"{name}.in", CHECKOUT / f"{name}.txt")]
 
 
@@ -62,7 +62,7 @@ def _installed_version(package: str) -> str | None:
 
 
 def _closure(wanted: Iterable[Wanted]) -> Iterator[tuple[str, str]]:
-    """Walks from the wanted packages, with their extras, to all that they need on this machine."""
+    """Walk from the wanted packages, with their extras, to all that they need on this machine."""
     waiting, seen = list(wanted), set[Wanted]()
     while waiting:
         package, extras = waiting.pop()
@@ -95,7 +95,7 @@ def _digest(path: Path) -> str:
 
 
 def main() -> int:
-    """Runs ``lock`` or ``verify``; the exit status is 1 when something is stale."""
+    """Run ``lock`` or ``verify``; the exit status is 1 when something is stale."""
     faults = {"lock": lock, "verify": verify}[sys.argv[1]]()
     for fault in faults:
         print(fault, file=sys.stderr)

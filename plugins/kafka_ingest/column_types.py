@@ -85,7 +85,7 @@ class ColumnType:
 
 @cache
 def parse_column_type(text: str) -> ColumnType:
-    """Reads a column type in any spelling that PostgreSQL knows for it; upper case and extra spaces do not matter.
+    """Read a column type in any spelling that PostgreSQL knows for it; upper case and extra spaces do not matter.
 
     Raises:
         ValueError: The text is no supported type; the message says what is supported.

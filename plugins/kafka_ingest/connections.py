@@ -55,12 +55,12 @@ class ConnectionValues:
 
 
 def environment_variable(conn_id: str) -> str:
-    """Gives the name of the variable in which Airflow looks for a connection."""
+    """Return the name of the variable in which Airflow looks for a connection."""
     return f"AIRFLOW_CONN_{conn_id.upper()}"
 
 
 def connection_from_environment(conn_id: str) -> ConnectionValues | None:
-    """Reads ``AIRFLOW_CONN_<ID>``; ``None`` when it is not set.
+    """Read ``AIRFLOW_CONN_<ID>``; ``None`` when it is not set.
 
     Raises:
         ConfigError: The variable holds neither a JSON object nor a URI that Airflow would accept. The message never
@@ -73,7 +73,7 @@ def connection_from_environment(conn_id: str) -> ConnectionValues | None:
 
 
 def connection_from_json(conn_id: str, text: str) -> ConnectionValues:
-    """Reads Airflow's JSON form: ``conn_type``, ``host``, ``port``, ``login``, ``password``, ``schema``, ``extra``.
+    """Read Airflow's JSON form: ``conn_type``, ``host``, ``port``, ``login``, ``password``, ``schema``, ``extra``.
 
     Raises:
         ConfigError: Not such an object.
@@ -97,7 +97,7 @@ def connection_from_json(conn_id: str, text: str) -> ConnectionValues:
 
 
 def connection_from_uri(conn_id: str, text: str) -> ConnectionValues:
-    """Reads Airflow's URI form ``type://login:password@host:port/schema?key=value``, percent-decoded.
+    """Read Airflow's URI form ``type://login:password@host:port/schema?key=value``, percent-decoded.
 
     The extra is the query, or the JSON text of its key ``__extra__``. A second protocol belongs to the host:
     ``spark://spark%3A%2F%2Fhost`` and ``spark://spark://host`` both name the host ``spark://host``.
@@ -130,7 +130,7 @@ def connection_from_uri(conn_id: str, text: str) -> ConnectionValues:
 
 
 def kafka_settings_of(values: ConnectionValues) -> Mapping[str, object]:
-    """Gives the librdkafka settings of a connection of type ``kafka``: its extra.
+    """Return the librdkafka settings of a connection of type ``kafka``: its extra.
 
     What the protocol fixes is checked later, by ``kafka/client.py``.
 
@@ -144,7 +144,7 @@ def kafka_settings_of(values: ConnectionValues) -> Mapping[str, object]:
 
 
 def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
-    """Gives libpq's keyword parameters for a connection of type ``postgres``; the extra may hold further ones.
+    """Return libpq's keyword parameters for a connection of type ``postgres``; the extra may hold further ones.
 
     Raises:
         ConfigError: Another type, no host or database, or keys of the extra that are not libpq's; all at once.
@@ -170,7 +170,7 @@ def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
 
 
 def spark_master_of(values: ConnectionValues) -> str:
-    """Gives the Spark master of a connection of type ``spark``, as Airflow's SparkSubmitHook reads it.
+    """Return the Spark master of a connection of type ``spark``, as Airflow's SparkSubmitHook reads it.
 
     Raises:
         ConfigError: Another type, or a master that is neither ``local*`` nor ``spark://``: with other cluster managers

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def change_command(pipeline: str, kind: str) -> str:
-    """Gives a command that shows what a change would do; with ``--apply`` it makes the change.
+    """Return a command that shows what a change would do; with ``--apply`` it makes the change.
 
     Args:
         pipeline: Name of the pipeline in its file.
@@ -85,7 +85,7 @@ class IngestError(Exception):
         return "\n".join(lines)
 
     def to_record(self) -> dict[str, str | None]:
-        """Gives the error as plain values, so that the Spark job can hand it to the process that submitted it."""
+        """Return the error as plain values, so that the Spark job can hand it to the process that submitted it."""
         return {
             "class": type(self).__name__,
             "what": self.what,
@@ -240,7 +240,7 @@ class RecordsRefused(TargetMismatch):
     def naming(
         cls, records: Sequence[RefusedRecord], *, target: str, pipeline: str | None, batch_id: str | None
     ) -> RecordsRefused:
-        """Builds the error for these records; the message names the first five."""
+        """Build the error for these records; the message names the first five."""
         first = "".join(f"\n    {record}" for record in records[:5])
         error = cls(
             f"the target {target} refused records that staging had taken; nothing was published",
@@ -276,7 +276,7 @@ def _classes(root: type[IngestError]) -> dict[str, type[IngestError]]:
 
 
 def error_from_record(record: Mapping[str, str | None]) -> IngestError:
-    """Builds the error again that :meth:`IngestError.to_record` gave; an unknown class becomes ``IngestError``."""
+    """Build the error again that :meth:`IngestError.to_record` gave; an unknown class becomes ``IngestError``."""
     cls = _classes(IngestError).get(record.get("class") or "", IngestError)
     return cls(
         record.get("what") or "unknown fault",
@@ -305,7 +305,7 @@ STOP_AND_CALL = 78
 
 
 def exit_code(error: IngestError) -> int:
-    """Gives the exit code of an error's family."""
+    """Return the exit code of an error's family."""
     if isinstance(error, RetryLater | Busy | Fenced):
         return RETRY_LATER
     return STOP_AND_CALL if isinstance(error, StopAndCall) else UNEXPECTED

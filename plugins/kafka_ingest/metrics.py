@@ -160,7 +160,7 @@ METRICS = (
 
 
 def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
-    """Gives the counts of committed batches that nobody has announced before: so each batch is counted once.
+    """Yield the counts of committed batches that nobody has announced before: so each batch is counted once.
 
     A task that dies between announcing and sending loses its counts; the ledger has them.
     """
@@ -179,13 +179,13 @@ def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
 
 
 def valid_through_measurements(batch: Batch, now: datetime) -> Iterator[Measurement]:
-    """Gives the age of what a batch made complete."""
+    """Yield the age of what a batch made complete."""
     if batch.valid_through is not None:
         yield Measurement(VALID_THROUGH_AGE, max(0.0, (now - batch.valid_through).total_seconds()), batch.pipeline)
 
 
 def phase_measurements(phases: LoadPhases, pipeline: str) -> Iterator[Measurement]:
-    """Gives how long each phase of a load took, and each part of its tasks' work."""
+    """Yield how long each phase of a load took, and each part of its tasks' work."""
     for phase, seconds in (("session", phases.session), ("stage", phases.stage), ("publish", phases.publish)):
         yield Measurement(LOAD_PHASE_DURATION, seconds * 1_000, pipeline, (("phase", phase),))
     for part, seconds in asdict(phases.tasks).items():
@@ -193,13 +193,13 @@ def phase_measurements(phases: LoadPhases, pipeline: str) -> Iterator[Measuremen
 
 
 def lag_measurements(settings: PipelineSettings, view: PlanView) -> Iterator[Measurement]:
-    """Gives the lag of the positions now, in the log as the newest plan saw it; nothing before a plan."""
+    """Yield the lag of the positions now, in the log as the newest plan saw it; nothing before a plan."""
     for topic, parts in _by_topic(view):
         yield _of_topic(LAG, sum(headroom.lag_offsets for headroom in parts), settings, topic)
 
 
 def headroom_measurements(settings: PipelineSettings, view: PlanView) -> Iterator[Measurement]:
-    """Gives headroom and what is wrong with it, as a plan has found it; nothing before a plan."""
+    """Yield headroom and what is wrong with it, as a plan has found it; nothing before a plan."""
     known = [headroom for topic, parts in _by_topic(view) for headroom in parts]
     for topic, parts in _by_topic(view):
         # Retention may come up to a position that has read everything: an empty log has nothing to lose.

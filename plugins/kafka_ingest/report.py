@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Gives aligned text with a heading; numbers stand to the right, a missing value is ``-``."""
+    """Return aligned text with a heading; numbers stand to the right, a missing value is ``-``."""
     cells = [[cell(row.get(column)) for column in columns] for row in rows]
     headings = [column.replace("_", " ") for column in columns]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
@@ -46,7 +46,7 @@ def vertical(row: Row) -> str:
 
 
 def cell(value: Any) -> str:
-    """Gives one value as text on one line."""
+    """Return one value as text on one line."""
     match value:
         case None | "" | []:
             return "-"
@@ -86,7 +86,7 @@ _ANNOUNCED_COLUMNS = ("batch_id", "kind", "rows", "dead_letters", "valid_through
 
 
 def batch_summary(batch: Batch) -> dict[str, Any]:
-    """Gives the batch's identity, ranges ``[start, end)``, counts, record times and ``valid_through``.
+    """Return the batch's identity, ranges ``[start, end)``, counts, record times and ``valid_through``.
 
     ``counts`` is ``None`` until the batch is committed.
     """
@@ -110,7 +110,7 @@ def batch_summary(batch: Batch) -> dict[str, Any]:
 
 
 def load_summary(batch: Batch, phases: LoadPhases | None) -> dict[str, Any]:
-    """Gives :func:`batch_summary` and ``phases``, in seconds: what ``core.load_phases`` says.
+    """Return :func:`batch_summary` and ``phases``, in seconds: what ``core.load_phases`` says.
 
     ``phases`` is ``None`` when the batch was not loaded by the attempt that tells, or when that was killed at its end.
     """
@@ -200,7 +200,7 @@ UNDONE_COLUMNS = (*ROLL_BACK_COLUMNS, "rows", "dead_letters")
 
 
 def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
-    """Gives a row for each position that changes; line and generation are those afterwards."""
+    """Return a row for each position that changes; line and generation are those afterwards."""
     return [
         {
             "topic": change.topic,
@@ -217,12 +217,12 @@ def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
 
 
 def setting_rows(settings: Iterable[SettingChange]) -> list[Row]:
-    """Gives a row for each thing that binds the pipeline and changes."""
+    """Return a row for each thing that binds the pipeline and changes."""
     return [{"name": setting.name, "from": setting.before, "to": setting.after} for setting in settings]
 
 
 def lowered_rows(positions: Iterable[LoweredPosition]) -> list[Row]:
-    """Gives a row for each position that a roll-back would lower."""
+    """Return a row for each position that a roll-back would lower."""
     return [
         {
             "topic": lowered.before.topic,
@@ -237,7 +237,7 @@ def lowered_rows(positions: Iterable[LoweredPosition]) -> list[Row]:
 
 
 def undone_rows(spans: Iterable[UndoneSpan]) -> list[Row]:
-    """Gives a row for each position that a roll-back has lowered, with what it deleted."""
+    """Return a row for each position that a roll-back has lowered, with what it deleted."""
     return [
         {
             "topic": span.topic,
@@ -262,7 +262,7 @@ def _span(offsets: tuple[int, int] | None) -> str | None:
 
 
 def plan_remarks(preview: PlanPreview) -> Iterator[str]:
-    """Yields a line for what a limit leaves over, what is replaced, who is in the way, and each warning and fault."""
+    """Yield a line for what a limit leaves over, what is replaced, who is in the way, and each warning and fault."""
     choice, outstanding = preview.choice, preview.outstanding
     planned = sum(r.span_offsets for r in choice.ranges)
     left = choice.backlog_offsets - planned
@@ -326,7 +326,7 @@ class LagPorts:
 
 
 def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLag, ...]:
-    """Compares the pipeline's positions with its topics, ordered by (topic, partition).
+    """Compare the pipeline's positions with its topics, ordered by (topic, partition).
 
     Partitions that only one side knows are there too; those of retired topics are not.
 

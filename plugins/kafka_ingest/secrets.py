@@ -35,7 +35,7 @@ def _secrets_in(name: str, value: str) -> list[str]:
 
 
 def spellings(secret: str) -> tuple[str, ...]:
-    """Gives a secret as it is, as in JSON, ``repr()``, a URL and a libpq connection string; each once."""
+    """Return a secret as it is, as in JSON, ``repr()``, a URL and a libpq connection string; each once."""
     libpq = secret.replace("\\", "\\\\").replace("'", "\\'")
     found = (
         secret,

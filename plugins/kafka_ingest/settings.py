@@ -89,7 +89,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 def parse_json_path(text: str) -> tuple[str, ...]:
-    r"""Gives the keys from the root to the member; no keys for ``$``, the whole value.
+    r"""Return the keys from the root to the member; no keys for ``$``, the whole value.
 
     Raises:
         ValueError: The text is no such path; the message says what is supported.
@@ -109,7 +109,7 @@ def parse_json_path(text: str) -> tuple[str, ...]:
 
 
 def json_path_text(keys: tuple[str, ...]) -> str:
-    """Gives the shortest path that :func:`parse_json_path` reads as these keys."""
+    """Return the shortest path that :func:`parse_json_path` reads as these keys."""
     return "$" + "".join(f".{key}" if re.fullmatch(_SHORT_NAME, key) else _quoted(key) for key in keys)
 
 
@@ -229,7 +229,7 @@ class IdentityColumns:
     offset: str
 
     def differing(self, other: IdentityColumns) -> dict[str, tuple[str, str]]:
-        """Gives, by key of ``metadata_columns``, the names that differ: the own one and the other's."""
+        """Return, by key of ``metadata_columns``, the names that differ: the own one and the other's."""
         pairs = {key: (getattr(self, key), getattr(other, key)) for key in self.__slots__}
         return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 

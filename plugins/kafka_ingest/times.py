@@ -14,18 +14,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_record_time_ms(time: datetime) -> int:
-    """Gives the milliseconds since 1970 UTC of a time with a zone; parts of a millisecond are rounded down."""
+    """Return the milliseconds since 1970 UTC of a time with a zone; parts of a millisecond are rounded down."""
     # No arithmetic of differences: pendulum's, which Airflow uses, cannot be divided by a timedelta (3.3).
     return timegm(time.utctimetuple()) * 1_000 + time.microsecond // 1_000
 
 
 def to_iso_text(time_ms: int) -> str:
-    """Gives milliseconds since 1970 UTC as ISO 8601 text, which :func:`parse_record_time` reads back."""
+    """Return milliseconds since 1970 UTC as ISO 8601 text, which :func:`parse_record_time` reads back."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat()
 
 
 def parse_record_time(text: str, zone: str | None = None) -> int:
-    """Reads ISO 8601 text as milliseconds since 1970 UTC.
+    """Read ISO 8601 text as milliseconds since 1970 UTC.
 
     Args:
         text: A time with its offset from UTC, at most milliseconds.
@@ -67,9 +67,9 @@ class SystemClock:
     """Port ``Clock``."""
 
     def now(self) -> datetime:
-        """Gives the time, UTC, with a time zone."""
+        """Return the time, UTC, with a time zone."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Wait."""
         time.sleep(seconds)

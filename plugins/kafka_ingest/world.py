@@ -18,7 +18,7 @@ _KAFKA_SECONDS = 10.0
 
 
 def preflight_ports(settings: PipelineSettings, connection: Callable[[str, str], ConnectionValues]) -> PreflightPorts:
-    """Gives the ports of one pipeline. No connection is looked up or opened before its check asks for it.
+    """Yield the ports of one pipeline. No connection is looked up or opened before its check asks for it.
 
     Args:
         settings: The pipeline.

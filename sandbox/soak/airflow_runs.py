@@ -44,7 +44,7 @@ class AirflowRuns:
     _is_ready: bool = False
 
     def run(self, cycle: Cycle) -> int:
-        """Runs a cycle until its DAG run is green; gives the number of tries of all tasks together.
+        """Run a cycle until its DAG run is green; return the number of tries of all tasks together.
 
         Raises:
             SoakFailure: A task stopped without using its retries, or the run is not green within the bounds.
@@ -101,7 +101,7 @@ class AirflowRuns:
         )
 
     def _clear(self, client: AirflowClient, run_id: str) -> None:
-        """Clears a failed run, as a person would, unless a task said that a person must act first.
+        """Clear a failed run, as a person would, unless a task said that a person must act first.
 
         An audit that found its batch rolled back says so, too: there the clear is what it asks for.
         """
@@ -116,7 +116,7 @@ class AirflowRuns:
         patiently(lambda: client.clear(DAG_ID, run_id))
 
     def _mend(self, server: AirflowServer) -> None:
-        """Starts parts again that died although nobody killed them, as a service manager would."""
+        """Start parts again that died although nobody killed them, as a service manager would."""
         if dead := server.dead_parts():
             self.commands.journal.event("Airflow parts died", parts=dead)
             server.start(lambda _: None)

@@ -61,13 +61,13 @@ class Attempt:
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> bool:
-        """Waits for its end; whether it came in time."""
+        """Wait for its end; whether it came in time."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return not self.is_running()
 
     def code(self, *, also: Sequence[int] = ()) -> int:
-        """Gives the exit code of a command that has ended.
+        """Return the exit code of a command that has ended.
 
         Args:
             also: Codes that are no failure here, beside those of every run.
@@ -85,11 +85,11 @@ class Attempt:
         return self._process.poll() == STOP_AND_CALL and _ROLLED_BACK in self.log.read_bytes()
 
     def document(self) -> Any:
-        """Gives the JSON document that the command printed."""
+        """Return the JSON document that the command printed."""
         return json.loads(self._output.read_text(encoding="utf-8"))
 
     def require_expected_faults(self) -> None:
-        """Checks that whatever went wrong was told as a fault that the package knows.
+        """Check that whatever went wrong was told as a fault that the package knows.
 
         Raises:
             SoakFailure: There is a stack trace in the log.
@@ -98,7 +98,7 @@ class Attempt:
             raise SoakFailure("a run told an unexpected error", found=log_tail(self.log, 60))
 
     def processes(self) -> list[SeenProcess]:
-        """Gives the command and all that it started, as far as they live."""
+        """Return the command and all that it started, as far as they live."""
         everything = all_processes()
         own = [process for process in everything if process.pid == self.pid]
         return own + descendants(self.pid, everything)
@@ -112,5 +112,5 @@ class Attempt:
 
 
 def run_arguments(run_id: str, *, runner: str) -> list[str]:
-    """Gives the arguments of a live run with a name of its own."""
+    """Return the arguments of a live run with a name of its own."""
     return ["run", PIPELINE, "--json", "--run-id", run_id, "--runner", runner]

@@ -119,7 +119,7 @@ class Cycle:
     interventions: tuple[Intervention, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """Gives the choices as JSON-safe values."""
+        """Return the choices as JSON-safe values."""
         return asdict(self)
 
 

@@ -37,7 +37,7 @@ or a run failed in a way that no fault excuses (state and logs then stay, and al
 
 
 def run_soak(options: SoakOptions, state: Path) -> SoakResult:
-    """Runs one soak in a state folder. All is stopped on return; state and logs stay.
+    """Run one soak in a state folder. All is stopped on return; state and log stay.
 
     Raises:
         SoakFailure: The system did what it must not do.
@@ -53,7 +53,7 @@ def run_soak(options: SoakOptions, state: Path) -> SoakResult:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and gives the exit status."""
+    """Run the command and return the exit status."""
     options, state = _parsed(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"soak: {replay_command(options)}\nstate and logs: {state}", flush=True)
@@ -105,7 +105,7 @@ def _parsed(arguments: Sequence[str] | None) -> tuple[SoakOptions, Path]:
 
 
 def _new_folder(seed: int) -> Path:
-    """Gives a folder that does not exist yet: what an earlier soak left is evidence."""
+    """Return a folder that does not exist yet: what an earlier soak left is evidence."""
     names = itertools.chain([f"soak-{seed}"], (f"soak-{seed}-{number}" for number in itertools.count(2)))
     folders = (CHECKOUT / ".sandbox" / name for name in names)
     return private_folder(next(folder for folder in folders if not folder.exists()))

@@ -35,7 +35,7 @@ class Waiting:
 
     @classmethod
     def of(cls, cycle: Cycle) -> Waiting:
-        """Gives all that is to happen beside the run of a cycle."""
+        """Return all that is to happen beside the run of a cycle."""
         return cls(list(cycle.faults), [one for one in cycle.interventions if one.moment is not None])
 
 
@@ -64,7 +64,7 @@ class CommandRuns:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, cycle: Cycle) -> int:
-        """Runs a cycle until its run has succeeded; gives the number of attempts, without those beside it.
+        """Run a cycle until its run has succeeded; return the number of attempts, without those beside it.
 
         Raises:
             SoakFailure: An exit code that no fault excuses, or no success within the bounds.
@@ -86,7 +86,7 @@ class CommandRuns:
         raise SoakFailure(f"{run_id} did not succeed in {_MOST_ATTEMPTS} attempts", found=f"logs in {self._logs}")
 
     def start(self, run_id: str, kind: RunKind = RunKind.IN_PROCESS) -> Attempt:
-        """Starts one attempt; whoever starts it waits for it."""
+        """Start one attempt; whoever starts it waits for it."""
         runner = "in-process" if kind is RunKind.IN_PROCESS else "spark"
         env = self.world.command_environment(on_cluster=kind is RunKind.SPARK_CLUSTER)
         log = self._logs / f"{run_id}.{next(self._numbers)}.log"
@@ -94,13 +94,13 @@ class CommandRuns:
         return Attempt(arguments, env=env, log=log)
 
     def start_beside(self, run_id: str) -> Attempt:
-        """Starts an attempt beside another one; :meth:`end_attempts` waits for it."""
+        """Start an attempt beside another one; :meth:`end_attempts` waits for it."""
         attempt = self.start(run_id)
         self._beside.append(attempt)
         return attempt
 
     def await_attempts(self) -> None:
-        """Waits for the attempts that run beside others.
+        """Wait for the attempts that run beside others.
 
         Raises:
             SoakFailure: One hangs, or ended with an exit code that no fault excuses.
@@ -113,7 +113,7 @@ class CommandRuns:
             self.journal.event("attempt beside", log=attempt.log.name, code=attempt.code())
 
     def intervene_before(self, cycle: Cycle) -> None:
-        """Does what the operator does before a run.
+        """Do what the operator does before a run.
 
         Raises:
             SoakFailure: Something is refused that must not be, or is never done.
@@ -124,7 +124,7 @@ class CommandRuns:
         self.operator.finish()
 
     def finish_interventions(self, waiting: Waiting, run_id: str) -> None:
-        """Does after a run what the operator did not come to beside it, and awaits what is under way.
+        """Do after a run what the operator did not come to beside it, and awaits what is under way.
 
         Raises:
             SoakFailure: As :meth:`intervene_before`.

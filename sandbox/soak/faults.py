@@ -89,7 +89,7 @@ class Faults:
         }
 
     def inject(self, fault: Fault, scene: Scene, *, progress: float) -> None:
-        """Does it. What cannot be hit, because it is not there yet or any more, is hit one step nearer to the command.
+        """Do it. What cannot be hit, because it is not there yet or any more, is hit one step nearer to the command.
 
         Raises:
             SandboxError: A killed server did not start again.
@@ -102,7 +102,7 @@ class Faults:
             self._journal.hit(victim, fault=str(fault), run=scene.run_id)
 
     def end_orphans(self) -> None:
-        """Ends what killed schedulers left behind. Idempotent."""
+        """End what killed schedulers left behind. Idempotent."""
         for pid_file in (self._world.state / "airflow").glob(f"{_ORPHANS}-*.pid"):
             ManagedProcess(pid_file.stem, pid_file.parent).kill()
             pid_file.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ class Faults:
         return None
 
     def _await_first_choice(self, kind: FaultKind, scene: Scene) -> None:
-        """Waits for a Python worker or executor: they appear seconds after the claim, and may end before the run."""
+        """Wait for a Python worker or executor: they appear seconds after the claim, and may end before the run."""
         deadline = time.monotonic() + _WORKER_SECONDS
         while kind in _COMES_LATE and scene.is_running() and time.monotonic() < deadline:
             found = self._victim(kind, scene)

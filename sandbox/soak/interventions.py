@@ -93,7 +93,7 @@ _MOST_FORWARDS, _MOST_KEPT = 300, 200
 
 
 def interventions(chance: random.Random) -> Iterator[tuple[Intervention, ...]]:
-    """Gives those of one cycle after another, without end, in the order of their moments."""
+    """Yield those of one cycle after another, without end, in the order of their moments."""
     kinds = _kinds(chance)
     while True:
         [count] = chance.choices(list(_PER_CYCLE), weights=list(_PER_CYCLE.values()))
@@ -111,7 +111,7 @@ def choose_span(chance: random.Random) -> Span:
 def reload_form(
     span: Span, committed: Mapping[int, int], since: datetime, now: datetime, *, reason: str = "soak"
 ) -> dict[str, str]:
-    """Gives the form of a run that reloads a span, with Airflow's names.
+    """Return the form of a run that reloads a span, with Airflow's names.
 
     Args:
         span: What is reloaded.
@@ -133,13 +133,13 @@ def reload_form(
 
 
 def reload_arguments(form: Mapping[str, str]) -> list[str]:
-    """Gives the arguments of ``run`` for a form."""
+    """Return the arguments of ``run`` for a form."""
     names = {"from": "--from-time", "to": "--to-time"}
     return [part for key, value in form.items() for part in (names.get(key, f"--{key}"), value)]
 
 
 def change_arguments(wanted: Intervention, request_id: str, *, supersede: bool) -> list[str]:
-    """Gives the command that makes a position change or a roll-back."""
+    """Return the command that makes a position change or a roll-back."""
     ending = ["--reason", "soak", "--request-id", request_id, "--apply", "--json"]
     ending += ["--supersede"] if supersede else []
     if wanted.kind is InterventionKind.ROLL_BACK:

@@ -36,23 +36,23 @@ class Journal:
         return time.monotonic() - self._started
 
     def choices(self, cycles: Iterable[Cycle]) -> None:
-        """Writes down what the seed chose."""
+        """Write down what the seed chose."""
         lines = "".join(f"{json.dumps(cycle.as_record())}\n" for cycle in cycles)
         (self.folder / "choices.jsonl").write_text(lines, encoding="utf-8")
 
     def event(self, what: str, **details: Any) -> None:
-        """Appends one event."""
+        """Append one event."""
         record = {"seconds": round(self.seconds, 2), "event": what, **details}
         with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(record)}\n")
 
     def hit(self, victim: str, **details: Any) -> None:
-        """Counts and appends a fault that hit something."""
+        """Count and append a fault that hit something."""
         self.kills[victim] += 1
         self.event("fault", victim=victim, **details)
 
     def late(self, fault: str) -> None:
-        """Counts and appends a fault that came too late: the run had ended."""
+        """Count and append a fault that came too late: the run had ended."""
         self.late_faults += 1
         self.event("late fault", fault=fault)
 

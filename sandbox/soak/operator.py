@@ -96,7 +96,7 @@ class Operator:
         self.advance()
 
     def advance(self) -> None:
-        """Starts, kills or looks after every command that is under way.
+        """Start, kill or look after every command that is under way.
 
         Raises:
             SoakFailure: A command ended in a way that no fault and no rule excuses, or something is never done.
@@ -122,7 +122,7 @@ class Operator:
                 attempt.end()
 
     def form(self, span: Span) -> dict[str, str]:
-        """Gives the form of a run that reloads a span, of what there is now.
+        """Return the form of a run that reloads a span, of what there is now.
 
         Raises:
             SoakFailure: The ledger cannot be read for too long.

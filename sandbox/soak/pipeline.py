@@ -46,5 +46,5 @@ airflow: {{owner: soak, retries: 3, retry_delay_seconds: 1}}
 
 
 def write_pipeline(folder: Path) -> None:
-    """Writes the pipeline file into a folder that ``KAFKA_INGEST_PIPELINES`` names."""
+    """Write the pipeline file into a folder that ``KAFKA_INGEST_PIPELINES`` names."""
     (private_folder(folder) / f"{PIPELINE}.yaml").write_text(_FILE, encoding="utf-8")

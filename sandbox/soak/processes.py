@@ -32,13 +32,13 @@ Test = Callable[[SeenProcess], bool]
 
 
 def all_processes() -> list[SeenProcess]:
-    """Lists the living processes of this machine."""
+    """List the living processes of this machine."""
     found = (_seen(path) for path in Path("/proc").glob("[0-9]*"))
     return [process for process in found if process is not None]
 
 
 def descendants(root: int, processes: Iterable[SeenProcess]) -> list[SeenProcess]:
-    """Gives the processes that a process started, and those that they started, without itself."""
+    """Return the processes that a process started, and those that they started, without itself."""
     children: dict[int, list[SeenProcess]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process)
@@ -52,7 +52,7 @@ def descendants(root: int, processes: Iterable[SeenProcess]) -> list[SeenProcess
 
 
 def in_sessions(sessions: Iterable[int], processes: Iterable[SeenProcess]) -> list[SeenProcess]:
-    """Gives the processes of sessions: all that a leader started, orphans included."""
+    """Return the processes of sessions: all that a leader started, orphans included."""
     wanted = set(sessions)
     return [process for process in processes if process.session in wanted]
 
@@ -83,13 +83,13 @@ def is_airflow_supervisor(process: SeenProcess) -> bool:
 
 
 def python_workers(processes: Iterable[SeenProcess]) -> list[SeenProcess]:
-    """Gives the Python processes that stage: children of PySpark's daemon."""
+    """Return the Python processes that stage: children of PySpark's daemon."""
     daemons = {process.pid: process for process in processes if "pyspark.daemon" in process.command}
     return [process for process in daemons.values() if process.parent in daemons]
 
 
 def send(process: SeenProcess, number: signal.Signals) -> bool:
-    """Sends a signal; whether the process was still there."""
+    """Send a signal; whether the process was still there."""
     with suppress(ProcessLookupError):
         os.kill(process.pid, number)
         return True

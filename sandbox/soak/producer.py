@@ -50,7 +50,7 @@ class SoakProducer:
         self.tally: Counter[str] = Counter()
 
     def send(self, portion: Portion) -> None:
-        """Sends a portion. Returns when a transaction has ended, or when plain records are on their way."""
+        """Send a portion. Returns when a transaction has ended, or when plain records are on their way."""
         if portion.kind is PortionKind.PLAIN:
             self._produce(self._plain, portion)
         else:
@@ -58,7 +58,7 @@ class SoakProducer:
         self.tally["portions"] += 1
 
     def flush(self) -> int:
-        """Waits for what is on its way; gives how many records are not acknowledged."""
+        """Wait for what is on its way; return how many records are not acknowledged."""
         return int(self._plain.flush(_FLUSH_SECONDS))
 
     def _produce(self, producer: Producer, portion: Portion) -> None:
@@ -78,7 +78,7 @@ class SoakProducer:
         self.tally["unacknowledged" if error is not None else "acknowledged"] += 1
 
     def _in_transaction(self, portion: Portion) -> None:
-        """Runs one transaction; one that broke counts as such, and the broker or the next producer aborts it."""
+        """Run one transaction; one that broke counts as such, and the broker or the next producer aborts it."""
         try:
             producer = self._transactional or self._new_transactional()
             producer.begin_transaction()
@@ -102,7 +102,7 @@ class SoakProducer:
         return producer
 
     def end_transactions(self) -> None:
-        """Ends a transaction that a broken one may have left open, so that readers can read to the end."""
+        """End a transaction that a broken one may have left open, so that readers can read to the end."""
         if self._transactional is None:
             self._new_transactional()
 
@@ -118,7 +118,7 @@ def _retrying(call: Callable[[], None], attempts: int = 5) -> None:
 
 
 def produce_until_told(producer: SoakProducer, seed: int, *, rate: int, tally_file: Path, stop: threading.Event) -> int:
-    """Sends at the rate until told to stop; gives how many records were not acknowledged at the end.
+    """Send at the rate until told to stop; return how many records were not acknowledged at the end.
 
     A producer that was held up does not catch up: the rate is a greatest one.
     """
@@ -142,7 +142,7 @@ def _write(path: Path, tally: Counter[str]) -> None:
 
 
 def main() -> int:
-    """Runs the producer and gives the exit status: 0 when everything was acknowledged."""
+    """Run the producer and return the exit status: 0 when everything was acknowledged."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.soak.producer", description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)

@@ -80,11 +80,11 @@ class Usual:
     bytes_per_offset: float = 250.0
 
     def learn_seconds(self, piece: Piece, seconds: float) -> None:
-        """Takes in how long a piece took."""
+        """Take in how long a piece took."""
         self.seconds[piece] += _LEARN * (max(seconds, 0.02) - self.seconds[piece])
 
     def learn_bytes(self, staged_bytes: int, offsets: int) -> None:
-        """Takes in how much a batch had staged in all."""
+        """Take in how much a batch had staged in all."""
         if staged_bytes and offsets:
             self.bytes_per_offset += _LEARN * (staged_bytes / offsets - self.bytes_per_offset)
 
@@ -109,7 +109,7 @@ class Progress:
         self.value = 0.0
 
     def take_in(self, sighting: Sighting | None) -> float:
-        """Takes in what was seen (``None``: nothing, or nobody answered) and gives the progress."""
+        """Take in what was seen (``None``: nothing, or nobody answered) and return the progress."""
         if sighting is not None:
             self._enter(self._piece_of(sighting))
             self._staged_bytes = max(self._staged_bytes, sighting.staged_bytes)
@@ -151,17 +151,17 @@ class Watcher:
         self._connection: Any = None
 
     def look(self, dag_id: str, run_id: str) -> Sighting | None:
-        """Gives the newest batch of a run, ``None`` when there is none or nobody answers."""
+        """Return the newest batch of a run, ``None`` when there is none or nobody answers."""
         row = self._row(_SIGHT, (dag_id, run_id))
         return Sighting(*row) if row else None
 
     def rows(self) -> int | None:
-        """Gives how many rows are published in all, ``None`` when nobody answers."""
+        """Return how many rows are published in all, ``None`` when nobody answers."""
         row = self._row("SELECT coalesce(sum(rows), 0)::bigint FROM kafka_ingest.batch WHERE state = 'committed'", ())
         return int(row[0]) if row else None
 
     def positions(self) -> Mapping[int, int] | None:
-        """Gives the committed offset of each partition, ``None`` when nobody answers."""
+        """Return the committed offset of each partition, ``None`` when nobody answers."""
         row = self._row("SELECT json_object_agg(partition, committed_offset) FROM kafka_ingest.committed_offset", ())
         return {int(partition): offset for partition, offset in (row[0] or {}).items()} if row else None
 
@@ -171,7 +171,7 @@ class Watcher:
         return row is not None and bool(row[0])
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None

@@ -49,7 +49,7 @@ class SoakResult:
 
 
 def report_lines(result: SoakResult) -> list[str]:
-    """Gives the lines to print."""
+    """Return the lines to print."""
     found, sent = result.comparison, result.sent
     transactions = ", ".join(f"{sent.get(name, 0):,} {name}" for name in _TRANSACTIONS)
     return [
@@ -82,7 +82,7 @@ def _counts(counts: Counter[str]) -> str:
 
 
 def replay_command(options: SoakOptions) -> str:
-    """Gives the command that makes the same choices again."""
+    """Return the command that makes the same choices again."""
     return (
         f"python -m sandbox.soak --cycles {options.cycles} --seed {options.seed} --airflow {options.airflow}"
         f" --spark {options.spark} --rate {options.rate}"

@@ -54,7 +54,7 @@ class Soak:
         self._audits = self._violations = 0
 
     def run(self) -> SoakResult:
-        """Runs all cycles, lets the producer end, loads what is left, and compares.
+        """Run all cycles, lets the producer end, load what is left, and compares.
 
         Raises:
             SoakFailure: The system did what it must not do.

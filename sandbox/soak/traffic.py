@@ -47,7 +47,7 @@ _RECORDS = {"sound": 93, "keyless": 2, "malformed": 3, "tombstone": 2}
 
 
 def portions(seed: int) -> Iterator[Portion]:
-    """Gives portions without end; the same seed always gives the same."""
+    """Yield portions without end; the same seed always gives the same."""
     chance = random.Random(f"traffic of soak {seed}")  # noqa: S311 (chaos, not cryptography)
     numbers = itertools.count()
     while True:

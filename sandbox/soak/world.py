@@ -63,7 +63,7 @@ class SoakWorld:
         self._seed, self._rate = seed, rate
 
     def start(self, report: Report) -> None:
-        """Starts the servers, makes topic and pipeline file, and lets the producer begin.
+        """Start the servers, make topic and pipeline file, and lets the producer begin.
 
         Raises:
             SandboxError: A part did not start.
@@ -82,21 +82,21 @@ class SoakWorld:
             self.airflow().start(report)
 
     def stop(self) -> None:
-        """Stops everything that was started, by whomever. Data and logs stay. Idempotent."""
+        """Stop everything that was started, by whomever. Data and log stay. Idempotent."""
         stop_all_below(self.state)
         for server in filter(None, (self.postgres, self._airflow_postgres)):
             if server.folder.exists():
                 server.stop()
 
     def destroy(self) -> None:
-        """Stops everything and deletes all data and logs. Idempotent."""
+        """Stop everything and delete all data and logs. Idempotent."""
         self.stop()
         for server in filter(None, (self.postgres, self._airflow_postgres)):
             server.destroy()
         shutil.rmtree(self.state, ignore_errors=True)
 
     def airflow(self) -> AirflowServer:
-        """Gives the Airflow of this soak."""
+        """Return the Airflow of this soak."""
         assert self._airflow_postgres is not None  # noqa: S101 (asked for only where it was wished)
         setup = AirflowSetup(
             self._airflow_postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
@@ -106,7 +106,7 @@ class SoakWorld:
         return AirflowServer(self.state / "airflow", setup)
 
     def command_environment(self, *, on_cluster: bool = False) -> dict[str, str]:
-        """Gives the variables of ``python -m kafka_ingest``; the Spark cluster is started when it is asked for."""
+        """Return the variables of ``python -m kafka_ingest``; the Spark cluster is started when it is asked for."""
         if on_cluster:
             self.spark.start()
         spark_default = spark_connection(self.spark.master_url, self.spark.secret) if on_cluster else _LOCAL
@@ -116,7 +116,7 @@ class SoakWorld:
         return {**os.environ, **spark, **self._connections(spark_default), **self._pipelines(), "PYTHONPATH": paths}
 
     def warehouse(self) -> dict[str, Any]:
-        """Gives the arguments for ``psycopg2.connect`` to target and ledger."""
+        """Return the arguments for ``psycopg2.connect`` to target and ledger."""
         return self.postgres.params(WAREHOUSE)
 
     def _start_producer(self) -> None:

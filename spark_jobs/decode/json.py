@@ -67,13 +67,13 @@ def is_too_deep(document: bytes) -> bool:
 
 
 def too_deep_rows(documents: pa.Array) -> list[int]:
-    """Gives the rows of a large_binary array that hold a document nested too deeply; null is fine."""
+    """Return the rows of a large_binary array that hold a document nested too deeply; null is fine."""
     long_enough = positions(pc.greater_equal(pc.binary_length(documents), SHORTEST_TOO_DEEP_BYTES))
     return [row for row in long_enough if is_too_deep(documents[row].as_py())]
 
 
 def checked_document(data: bytes) -> bytes:
-    r"""Gives a JSON document that every later step can read, without white space around it.
+    r"""Return a JSON document that every later step can read, without white space around it.
 
     A lone surrogate (``\ud800``) is grammatical JSON that names no text. It becomes ``\u0000`` here, which is just as
     unsupported, so it matters only where a column would hold it.
@@ -162,7 +162,7 @@ class PathNode:
 
 
 def path_tree(plans: Sequence[ColumnPlan]) -> PathNode:
-    """Builds the tree of all columns' paths; columns go by their index."""
+    """Build the tree of all columns' paths; columns go by their index."""
     root = PathNode()
     for index, plan in enumerate(plans):
         node = root
@@ -180,7 +180,7 @@ class ExactReader:
         self._tree = path_tree(plans)
 
     def read(self, data: bytes) -> list[Cell | None]:
-        """Gives the record's values in column order.
+        """Return the record's values in column order.
 
         Raises:
             Misfit: The first fault: of the document, of an object on the way to a value, then by column order.
@@ -232,7 +232,7 @@ class Sheet:
         self.doubtful: set[int] = set()
 
     def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
-        """Decodes each text; what cannot be decoded gives ``None`` and is in doubt."""
+        """Decode each text; what cannot be decoded gives ``None`` and is in doubt."""
         decoded: list[Any] = []
         left = iter(texts)
         while len(decoded) < len(texts):
@@ -259,7 +259,7 @@ class QuickReader:
         self._root = _TextNode(root, rules)
 
     def read(self, documents: Sequence[bytes]) -> Sheet:
-        """Gives every column's values in the order of ``documents``; values of records in doubt mean nothing."""
+        """Return every column's values in the order of ``documents``; values of records in doubt mean nothing."""
         sheet = Sheet(self._columns)
         texts = documents
         if self._has_root_column:
@@ -323,7 +323,7 @@ class _TextNode:
             self._object.fill(sheet.decode_each(self._object_decoder, self._present(texts)), sheet)
 
     def _present(self, texts: Sequence[Any]) -> Sequence[Any]:
-        """Gives null for what is missing; the root, a whole document, is never missing."""
+        """Return null for what is missing; the root, a whole document, is never missing."""
         return [_NULL if text is None else text for text in texts] if self._is_below_root else texts
 
 
@@ -363,7 +363,7 @@ class JsonColumns:
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decodes a large_binary array; a null value gives NULL in every column and no misfit."""
+        """Decode a large_binary array; a null value gives NULL in every column and no misfit."""
         if not values.null_count:
             return self._decode_present(values)
         rows = positions(values.is_valid())

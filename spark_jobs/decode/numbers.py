@@ -62,7 +62,7 @@ class DecimalText:
 
     @classmethod
     def parse(cls, text: str) -> DecimalText | None:
-        """Reads a plain decimal number with an optional exponent; ``None`` for any other text.
+        """Read a plain decimal number with an optional exponent; ``None`` for any other text.
 
         The cost grows with the length of the text only, whatever its exponent says.
         """
@@ -90,7 +90,7 @@ class DecimalText:
         return self.integer_digits <= integer_digits and self.needed_scale <= scale
 
     def input_text(self, *, max_scale: int) -> str:
-        """Writes the number as :meth:`plain` does, with an exponent where that would add many zeros.
+        """Write the number as :meth:`plain` does, with an exponent where that would add many zeros.
 
         ``1e131071`` is eight characters and would become 131,072. PostgreSQL reads either to the same value with the
         same number of digits after the point (``set_var_from_str``, src/backend/utils/adt/numeric.c of 18).
@@ -103,7 +103,7 @@ class DecimalText:
         return f"{'-' if self.negative else ''}{digits or '0'}e{max(self.exponent, -scale)}"
 
     def plain(self, *, max_scale: int) -> str:
-        """Writes the number without exponent; zeros beyond ``max_scale`` are left out. Only for a number that fits."""
+        """Write the number without exponent; zeros beyond ``max_scale`` are left out. Only for a number that fits."""
         scale = min(max(-self.exponent, 0), max_scale)
         shift = self.exponent + scale if self.digits else 0
         digits = self.digits + "0" * shift if shift >= 0 else self.digits[:shift]
@@ -131,7 +131,7 @@ class NumericRule:
         return f'^(?:{number}|"{number}")$'
 
     def exact(self, raw: bytes) -> str:
-        """Gives the number as PostgreSQL's input text, never much longer than it is written."""
+        """Return the number as PostgreSQL's input text, never much longer than it is written."""
         expected = f"a number for {self._expected}"
         text = string_value(raw, expected) if raw[:1] == b'"' else number_text(raw, expected)
         number = DecimalText.parse(text)
@@ -142,7 +142,7 @@ class NumericRule:
         return number.input_text(max_scale=self._scale)
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes plain numbers within the limits as they are written."""
+        """Take plain numbers within the limits as they are written."""
         texts = raw_texts(values)
         doubtful = positions(pc.invert(pc.match_substring_regex(texts, self._quick_pattern)))
         return QuickColumn(pc.utf8_trim(texts, characters='"') if has_character(texts, b'"') else texts, doubtful)
@@ -164,13 +164,13 @@ class BooleanRule:
     quick_type: Any = bool | None
 
     def exact(self, raw: bytes) -> bool:
-        """Gives the boolean."""
+        """Return the boolean."""
         if raw not in (b"true", b"false"):
             raise wrong_type("true or false", described(raw))
         return raw == b"true"
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes what msgspec decoded."""
+        """Take what msgspec decoded."""
         return QuickColumn(pa.array(values, pa.bool_()))
 
 
@@ -187,7 +187,7 @@ class IntegerRule:
         self.quick_type: Any = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)] | None
 
     def exact(self, raw: bytes) -> int:
-        """Gives the integer; the number is read as decimal text, so none is too large to be exact."""
+        """Return the integer; the number is read as decimal text, so none is too large to be exact."""
         number = DecimalText.parse(number_text(raw, self._expected))
         if number is None or not number.fits(integer_digits=19, scale=0):
             raise out_of_range(self._expected, excerpt(raw))
@@ -197,7 +197,7 @@ class IntegerRule:
         return cell
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes what msgspec decoded: it refuses fractions, exponents and what is out of range."""
+        """Take what msgspec decoded: it refuses fractions, exponents and what is out of range."""
         return QuickColumn(pa.array(values, self._arrow))
 
 
@@ -219,7 +219,7 @@ class FloatRule:
         self._arrow = pa.float32() if self._is_single else pa.float64()
 
     def exact(self, raw: bytes) -> float:
-        """Gives the float; minus zero keeps its sign."""
+        """Return the float; minus zero keeps its sign."""
         text = number_text(raw, f"a number for {self._name}")
         cell = _single(float(text)) if self._is_single else float(text)
         if not math.isfinite(cell) or not self._is_named(text, cell):
@@ -237,7 +237,7 @@ class FloatRule:
         return value == Decimal(cell) or any(value == Decimal(name) for name in names)
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes short plain numbers, and doubles written as Python, Java and JavaScript write them."""
+        """Take short plain numbers, and doubles written as Python, Java and JavaScript write them."""
         cells: list[float | None] = []
         doubtful = []
         for position, value in enumerate(values):

@@ -53,7 +53,7 @@ class Headers:
         self._plan = plan
 
     def decode(self, batch: pa.RecordBatch) -> DecodedPart:
-        """Gives the column for a batch of ``RECORD_SCHEMA``."""
+        """Return the column for a batch of ``RECORD_SCHEMA``."""
         misfits = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
         headers = batch.column("headers")
         cells = [_NO_HEADERS] * len(headers)
@@ -122,7 +122,7 @@ class Metadata:
             self._time_type = metadata_plan(columns.timestamp_type, "text", "the record time's type", shape)
 
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedPart:
-        """Gives the columns for a batch of ``RECORD_SCHEMA``."""
+        """Return the columns for a batch of ``RECORD_SCHEMA``."""
         times = batch.column("timestamp_ms")
         misfits = self._time_misfits(times)
         arrays = [
@@ -166,14 +166,14 @@ class PartDecoder(Protocol):
     """Decodes the bytes of one place, value or key."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decodes a large_binary array; a null value gives NULL in every column and no misfit."""
+        """Decode a large_binary array; a null value gives NULL in every column and no misfit."""
 
 
 class WholeBytes:
     """``raw``: the bytes untouched, also the empty ones."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Gives the bytes."""
+        """Return the bytes."""
         return DecodedPart((values,))
 
 
@@ -185,7 +185,7 @@ class WholeText:
         self._rule = TextRule(plan.type.length)
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Gives the text."""
+        """Return the text."""
         misfits = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
         texts = _without_rows(values, misfits).cast(pa.string())
         for row in self._rule.doubtful(texts):
@@ -209,7 +209,7 @@ class WholeJson:
         self._rule = JsonbRule()
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Gives the document's text."""
+        """Return the document's text."""
         invalid = invalid_utf8_rows(values)
         texts = _without_rows(values, invalid).cast(pa.string())
         doubtful = {*invalid, *self._rule.doubtful(texts), *_unreadable_rows(values)}
@@ -225,7 +225,7 @@ class WholeJson:
 
 
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
-    """Gives the decoder of a format that fills one column; ``json_columns`` is none of them."""
+    """Return the decoder of a format that fills one column; ``json_columns`` is none of them."""
     if value_format in (ValueFormat.RAW, KeyFormat.RAW):
         return WholeBytes()
     if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
@@ -280,7 +280,7 @@ class RecordDecoder:
         self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
 
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedBatch:
-        """Decodes a batch of one topic's records.
+        """Decode a batch of one topic's records.
 
         Args:
             batch: Records, one a row, in the schema ``RECORD_SCHEMA``; any number of rows.

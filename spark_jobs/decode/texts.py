@@ -55,13 +55,13 @@ class TextRule:
         self._length = length
 
     def exact(self, raw: bytes) -> str:
-        """Gives the string's characters."""
+        """Return the string's characters."""
         text = string_value(raw, "a string")
         self.check(text, raw)
         return text
 
     def check(self, text: str, written: str | bytes) -> None:
-        """Raises ``Misfit`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
+        """Raise ``Misfit`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
         if "\x00" in text:
             raise unsupported_text(f"{excerpt(written)} (one is character {text.index(chr(0)) + 1})")
         if self._length is not None and len(text) > self._length:
@@ -69,12 +69,12 @@ class TextRule:
             raise Misfit(DeadLetterReason.TOO_LONG, f"expected at most {self._length} characters, found {found}")
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes what msgspec decoded, checked as a column."""
+        """Take what msgspec decoded, checked as a column."""
         texts = pa.array(values, pa.string())
         return QuickColumn(texts, self.doubtful(texts))
 
     def doubtful(self, texts: pa.Array) -> list[int]:
-        """Gives the positions of texts that :meth:`check` would refuse; null is fine."""
+        """Return the positions of texts that :meth:`check` would refuse; null is fine."""
         doubtful = positions_containing(texts, "\x00", sign=b"\x00")
         if self._length is not None:
             doubtful += positions(pc.greater(pc.utf8_length(texts), self._length))
@@ -87,14 +87,14 @@ class UuidRule:
     quick_type: Any = str | None
 
     def exact(self, raw: bytes) -> str:
-        """Gives the text as it is written."""
+        """Return the text as it is written."""
         text = string_value(raw, "a UUID")
         if not _UUID.fullmatch(text):
             raise wrong_type("a UUID", described(raw))
         return text
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes what has the form of a UUID."""
+        """Take what has the form of a UUID."""
         texts = pa.array(values, pa.string())
         return QuickColumn(texts, positions(pc.invert(pc.match_substring_regex(texts, f"^(?:{_UUID.pattern})$"))))
 
@@ -105,7 +105,7 @@ class ByteaRule:
     quick_type: Any = str | None
 
     def exact(self, raw: bytes) -> bytes:
-        """Gives the bytes."""
+        """Return the bytes."""
         text = string_value(raw, "a base64 string")
         data = _base64(text)
         if data is None:
@@ -113,7 +113,7 @@ class ByteaRule:
         return data
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Decodes each value; what is no base64 is in doubt."""
+        """Decode each value; what is no base64 is in doubt."""
         cells = [None if value is None else _base64(value) for value in values]
         pairs = zip(values, cells, strict=True)
         doubtful = [position for position, (value, cell) in enumerate(pairs) if cell is None and value is not None]
@@ -169,7 +169,7 @@ class TimeRule:
         self._rewrite = rewrite
 
     def exact(self, raw: bytes) -> str:
-        """Gives PostgreSQL's input text for exactly the named value."""
+        """Return PostgreSQL's input text for exactly the named value."""
         text = string_value(raw, self._expected)
         if self._plain.fullmatch(text):
             return text
@@ -184,7 +184,7 @@ class TimeRule:
             raise wrong_type(self._expected, f"{excerpt(raw)} ({error})") from None
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes plain texts as they are."""
+        """Take plain texts as they are."""
         texts = pa.array(values, pa.string())
         return QuickColumn(texts, positions(pc.invert(pc.match_substring_regex(texts, f"^{self._plain.pattern}$"))))
 
@@ -279,7 +279,7 @@ class JsonbRule:
     quick_type: Any = msgspec.Raw
 
     def exact(self, raw: bytes) -> bytes:
-        """Gives the text back when jsonb can hold it."""
+        """Return the text back when jsonb can hold it."""
         if b"\\u0000" in raw and any(escape[0] == b"\\u0000" for escape in _ESCAPE.finditer(raw)):
             raise unsupported_text(f"{excerpt(raw)} (one is in the JSON value)")
         for token in _STRING_OR_LONG_NUMBER.finditer(raw):
@@ -288,12 +288,12 @@ class JsonbRule:
         return raw
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Takes texts without anything that looks like a fault; missing and JSON null become null."""
+        """Take texts without anything that looks like a fault; missing and JSON null become null."""
         texts = raw_texts(values)
         return QuickColumn(texts, self.doubtful(texts))
 
     def doubtful(self, texts: pa.Array) -> list[int]:
-        """Gives the positions of texts that :meth:`exact` might refuse; null is fine."""
+        """Return the positions of texts that :meth:`exact` might refuse; null is fine."""
         is_doubtful = pc.or_(
             pc.match_substring_regex(texts, _LONG_EXPONENT), pc.greater(pc.binary_length(texts), _MANY_BYTES)
         )
@@ -330,7 +330,7 @@ class ArrayRule:
         self._is_bare = isinstance(element, _BARE)
 
     def exact(self, raw: bytes) -> bytes:
-        """Gives the array literal (https://www.postgresql.org/docs/18/arrays.html#ARRAYS-IO)."""
+        """Return the array literal (https://www.postgresql.org/docs/18/arrays.html#ARRAYS-IO)."""
         if raw[:1] != b"[":
             raise wrong_type("an array", described(raw))
         pieces: list[bytes] = []
@@ -355,7 +355,7 @@ class ArrayRule:
         return quoted_element(hex_bytes(text) if self._is_bytea else text)
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Reads each value in the exact way; a misfit is left to the record's exact reading."""
+        """Read each value in the exact way; a misfit is left to the record's exact reading."""
         cells: list[bytes | None] = []
         doubtful = []
         for position, value in enumerate(values):
@@ -369,7 +369,7 @@ class ArrayRule:
 
 
 def _pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
-    """Gives the elements of a JSON array, some at a time."""
+    """Yield the elements of a JSON array, some at a time."""
     if len(raw) <= _PIECE_BYTES:
         yield _ELEMENTS.decode(raw)
         return
@@ -410,6 +410,6 @@ _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
 
 
 def rule_for(column_type: ColumnType) -> ValueRule:
-    """Gives the rule of a column type; of an array, the array rule over its element's rule."""
+    """Return the rule of a column type; of an array, the array rule over its element's rule."""
     rule = _RULES[column_type.name](column_type.element)
     return ArrayRule(rule) if column_type.is_array else rule

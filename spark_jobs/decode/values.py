@@ -35,17 +35,17 @@ class Misfit(Exception):
         self.detail = detail
 
     def at(self, place: str) -> Misfit:
-        """Gives the same misfit with its place: ``column "amount" at $.amount``."""
+        """Return the same misfit with its place: ``column "amount" at $.amount``."""
         return Misfit(self.reason, f"{place}: {self.detail}")
 
 
 def wrong_type(expected: str, found: str) -> Misfit:
-    """A value of another type, or text that does not name a value of the type."""
+    """Report a value of another type, or text that does not name a value of the type."""
     return Misfit(DeadLetterReason.WRONG_TYPE, f"expected {expected}, found {found}")
 
 
 def out_of_range(expected: str, found: str) -> Misfit:
-    """A number or time that the type cannot hold exactly."""
+    """Report a number or time that the type cannot hold exactly."""
     return Misfit(DeadLetterReason.OUT_OF_RANGE, f"expected {expected}, found {found}")
 
 
@@ -86,7 +86,7 @@ class DecodedPart:
 
 
 def invalid_utf8_rows(values: pa.Array) -> list[int]:
-    """Gives the rows of a large_binary array whose bytes are not UTF-8; null is fine.
+    """Return the rows of a large_binary array whose bytes are not UTF-8; null is fine.
 
     The whole array is checked in one pass; rows are looked at one by one only when that pass found a fault.
     """
@@ -106,7 +106,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array) -> pa.Array:
-    """Gives ``array`` with ``replacements[i]`` at ``rows[i]``; ``rows`` rise."""
+    """Return ``array`` with ``replacements[i]`` at ``rows[i]``; ``rows`` rise."""
     if not rows:
         return array
     order = list(range(len(array)))
@@ -133,7 +133,7 @@ RECORD_TIME = pa.timestamp("ms", tz="UTC")
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Gives the Arrow type in which a column of this PostgreSQL type is handed to COPY.
+    """Return the Arrow type in which a column of this PostgreSQL type is handed to COPY.
 
     Booleans, integers, floats and bytea keep their type. Everything else (numeric, text, varchar, dates and times,
     uuid, jsonb, and every array as an array literal) is ``pa.string()`` with PostgreSQL's input text.
@@ -178,7 +178,7 @@ class DecodedBatch:
 
 
 def without_refused(decoded: DecodedBatch, refused: Sequence[DeadRow]) -> DecodedBatch:
-    """Makes rows that the target refuses dead ones; what was no row anyway stays what it is.
+    """Make rows that the target refuses dead ones; what was no row anyway stays what it is.
 
     Args:
         decoded: One input batch.
@@ -217,7 +217,7 @@ def described(raw: bytes) -> str:
 
 
 def number_text(raw: bytes, expected: str) -> str:
-    """Gives a JSON number's own text.
+    """Return a JSON number's own text.
 
     Raises:
         Misfit: The value is no number.
@@ -228,7 +228,7 @@ def number_text(raw: bytes, expected: str) -> str:
 
 
 def string_value(raw: bytes, expected: str) -> str:
-    """Gives the characters that a JSON string stands for.
+    """Return the characters that a JSON string stands for.
 
     Raises:
         Misfit: The value is no string.
@@ -239,7 +239,7 @@ def string_value(raw: bytes, expected: str) -> str:
 
 
 def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
-    """Gives JSON values, which are valid UTF-8, as a string array; missing and JSON null become null."""
+    """Return JSON values, which are valid UTF-8, as a string array; missing and JSON null become null."""
     if not values:
         return pa.array([], pa.string())
     joined = _NO_UTF8.join([b"null" if value is None else value for value in values])
@@ -249,7 +249,7 @@ def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
 
 
 def positions_containing(texts: pa.Array, part: str, *, sign: bytes) -> list[int]:
-    """Gives the positions of the texts that contain ``part``; null is fine.
+    """Return the positions of the texts that contain ``part``; null is fine.
 
     Args:
         texts: A string array.
@@ -267,7 +267,7 @@ def has_character(texts: pa.Array, character: bytes) -> bool:
 
 
 def positions(mask: pa.Array) -> list[int]:
-    """Gives the positions at which a boolean array is true; null counts as false."""
+    """Return the positions at which a boolean array is true; null counts as false."""
     found: list[int] = pc.indices_nonzero(mask).to_pylist()
     return found
 
@@ -304,14 +304,14 @@ class ValueRule(Protocol):
         """The type that msgspec decodes a field to before :meth:`quick`; None is always allowed beside it."""
 
     def exact(self, raw: bytes) -> Cell:
-        """Reads one JSON value that is not null, without white space around it.
+        """Read one JSON value that is not null, without white space around it.
 
         Raises:
             Misfit: The type cannot hold the value exactly.
         """
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Reads a column of values of ``quick_type``, or ``None`` where a value is missing or null."""
+        """Read a column of values of ``quick_type``, or ``None`` where a value is missing or null."""
 
 
 # ----------

@@ -41,7 +41,7 @@ _NOTHING = "no position changes"
 
 
 def run_change(options: argparse.Namespace, output: Output) -> int:
-    """Shows a change, or with ``--apply`` makes it. The same request id always means the same change."""
+    """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
     settings = find_pipeline(options.pipeline)
     request = ChangeRequest(
         pipeline=settings.pipeline,
@@ -62,12 +62,12 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
 
 
 def change_ports(settings: PipelineSettings) -> ChangePorts:
-    """Gives what a change needs."""
+    """Return what a change needs."""
     return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
 def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Change:
-    """Gives the change that the arguments ask for.
+    """Return the change that the arguments ask for.
 
     Args:
         options: Arguments of one kind.
@@ -191,7 +191,7 @@ _BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "rows", "dead_letters")
 
 
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
-    """Shows or does a roll-back. The same request id is done once, however often it comes."""
+    """Show or do a roll-back. The same request id is done once, however often it comes."""
     settings = find_pipeline(options.pipeline)
     request = RollBackRequest(
         request_id=options.request_id or new_request_id(),
@@ -207,7 +207,7 @@ def run_roll_back(options: argparse.Namespace, output: Output) -> int:
 
 
 def roll_back_ports(settings: PipelineSettings) -> RollBackPorts:
-    """Gives what a roll-back needs."""
+    """Return what a roll-back needs."""
     return RollBackPorts(PostgresRollBackLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 

@@ -79,7 +79,7 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_batches(options: argparse.Namespace, output: Output) -> int:
-    """Lists a pipeline's newest batches."""
+    """List a pipeline's newest batches."""
     settings = find_pipeline(options.pipeline)
     rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
@@ -87,7 +87,7 @@ def run_batches(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
-    """Lists a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
+    """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
     rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
@@ -101,7 +101,7 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_audit(options: argparse.Namespace, output: Output) -> int:
-    """Runs every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
+    """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
     settings = find_pipeline(options.pipeline)
     ledger = PostgresLedger(target_params(settings))
     violations = list(ledger.violations(settings.pipeline))
@@ -124,7 +124,7 @@ def run_audit(options: argparse.Namespace, output: Output) -> int:
 
 
 def _progress(output: Output) -> Callable[[TableAudit], None]:
-    """Gives what notes how far an audit is, each time that a percent more is done."""
+    """Return what notes how far an audit is, each time that a percent more is done."""
     told = -1
 
     def tell(audit: TableAudit) -> None:
@@ -187,7 +187,7 @@ _COLUMNS = ("check", "pipeline", "result", "found", "fix")
 
 
 def run_preflight(options: argparse.Namespace, output: Output) -> int:
-    """Checks the named pipelines, or all; a broken pipeline file is a result like any other."""
+    """Check the named pipelines, or all; a broken pipeline file is a result like any other."""
     results = [(name, result) for name, checked in _checked(options, output) for result in checked]
     rows: list[dict[str, Any]] = [
         {

@@ -50,7 +50,7 @@ a first run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code. Expected faults are told on standard error, without a trace."""
+    """Run one command and return its exit code. Expected faults are told on standard error, without a trace."""
     options = _parser().parse_args(arguments)
     output = Output(as_json=options.json)
     try:

@@ -28,7 +28,7 @@ class Output:
         self._stderr = stderr or sys.stderr
 
     def rows(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str) -> None:
-        """Prints a list: in text the named columns, in JSON whole rows.
+        """Print a list: in text the named columns, in JSON whole rows.
 
         Args:
             rows: The rows, in order.
@@ -41,7 +41,7 @@ class Output:
             self._write(table(rows, columns) if rows else empty)
 
     def record(self, row: Row) -> None:
-        """Prints one result: in text a line for each key."""
+        """Print one result: in text a line for each key."""
         if self.as_json:
             self._json(row)
         else:
@@ -53,7 +53,7 @@ class Output:
         self._stderr.flush()
 
     def fault(self, error: IngestError) -> None:
-        """Prints the four-part message of an expected fault, in JSON with the same parts."""
+        """Print the four-part message of an expected fault, in JSON with the same parts."""
         if self.as_json:
             self._stderr.write(json.dumps({"error": error.to_record()}) + "\n")
         else:

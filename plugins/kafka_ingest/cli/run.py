@@ -79,7 +79,7 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_plan(options: argparse.Namespace, output: Output) -> int:
-    """Shows what a run would read now, and every fault that would stop it; writes nothing."""
+    """Show what a run would read now, and every fault that would stop it; write nothing."""
     settings = find_pipeline(options.pipeline)
     request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
     preview = preview_plan(settings, request, plan_ports(settings))
@@ -126,7 +126,7 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
 
 
 def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:
-    """Finds what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
+    """Find what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
 
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
@@ -170,7 +170,7 @@ def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
 
 
 def _run_job(submission: JobSubmission, runner: str) -> int:
-    """Runs the job with its log on standard error: standard output is for the result."""
+    """Run the job with its log on standard error: standard output is for the result."""
     variables = submission.env_vars if runner == "spark" else in_process_environment(submission)
     command, environment = _command(submission, runner), {**os.environ, **variables}
     # The command is made of our own script and of validated settings; no shell is involved.

@@ -30,7 +30,7 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_check_config(options: argparse.Namespace, output: Output) -> int:
-    """Reads pipeline files, each by itself and against the others, and lists the faults of all of them."""
+    """Read pipeline files, each by itself and against the others, and list the faults of all of them."""
     deployed = pipeline_paths()
     paths = [path.resolve() for path in options.files] or deployed
     # A file that is checked alone can still clash with one that is deployed.
@@ -77,7 +77,7 @@ def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_prepare_spark(options: argparse.Namespace, output: Output) -> int:
-    """Makes the archive of Spark's classes, unless there is one that fits, and says what it gains."""
+    """Make the archive of Spark's classes, unless there is one that fits, and say what it gains."""
     if not options.again and (existing := class_archive()):
         output.record({"archive": str(existing), "result": "it is there and fits: nothing to do"})
         return OK

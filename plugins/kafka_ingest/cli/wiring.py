@@ -33,12 +33,12 @@ class UnknownRunStates:
     """Port ``RunStates`` where no scheduler can be asked: a hold ends by its time-out only."""
 
     def is_finished(self, request: Request) -> bool:
-        """``False``: it cannot be known."""
+        """Return ``False``: it cannot be known."""
         return False
 
 
 def connection(conn_id: str, conn_type: str) -> ConnectionValues:
-    """Looks a connection up in ``AIRFLOW_CONN_<ID>``, then in Airflow, where it is installed.
+    """Look a connection up in ``AIRFLOW_CONN_<ID>``, then in Airflow, where it is installed.
 
     Args:
         conn_id: Connection id.
@@ -62,12 +62,12 @@ def connection(conn_id: str, conn_type: str) -> ConnectionValues:
 
 
 def postgres_params(conn_id: str) -> dict[str, str]:
-    """Gives libpq's parameters of a connection of type ``postgres``."""
+    """Return libpq's parameters of a connection of type ``postgres``."""
     return postgres_params_of(connection(conn_id, "postgres"))
 
 
 def target_params(settings: PipelineSettings) -> dict[str, str]:
-    """Gives libpq's parameters of the pipeline's target database, which holds the ledger, too."""
+    """Return libpq's parameters of the pipeline's target database, which holds the ledger, too."""
     return postgres_params(settings.batch.target_connection)
 
 
@@ -81,7 +81,7 @@ def target_connections() -> Iterable[str]:
 
 
 def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:
-    """Gives the complete librdkafka configuration of the pipeline."""
+    """Return the complete librdkafka configuration of the pipeline."""
     extra = kafka_settings_of(connection(settings.batch.kafka_connection, "kafka"))
     return client_config(
         extra,
@@ -92,7 +92,7 @@ def kafka_config(settings: PipelineSettings) -> Mapping[str, str]:
 
 
 def plan_ports(settings: PipelineSettings) -> PlanPorts:
-    """Gives what planning needs."""
+    """Return what planning needs."""
     params = target_params(settings)
     sessions = KeptSession(params)
     return PlanPorts(
@@ -104,7 +104,7 @@ def plan_ports(settings: PipelineSettings) -> PlanPorts:
 
 
 def group_mirror(settings: PipelineSettings) -> KafkaGroupMirror:
-    """Gives the consumer groups of the pipeline's cluster."""
+    """Return the consumer groups of the pipeline's cluster."""
     return KafkaGroupMirror(kafka_config(settings))
 
 
@@ -125,5 +125,5 @@ def _from_airflow(conn_id: str) -> ConnectionValues | None:
 
 
 def new_request_id() -> str:
-    """Gives the identity of a request that did not bring one."""
+    """Return the identity of a request that did not bring one."""
     return f"cli__{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}__{secrets.token_hex(3)}"

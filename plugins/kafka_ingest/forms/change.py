@@ -191,7 +191,7 @@ Order: TypeAlias = PreflightRequest | ChangeOrder | RollBackOrder
 
 
 def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str) -> Order:
-    """Gives what a form asks for.
+    """Return what a form asks for.
 
     Args:
         form: Values by key; keys that are missing hold their defaults.
@@ -339,7 +339,7 @@ _PLACES = tuple(place.value for place in LogPlace)
 
 
 def add_change(commands: Parsers) -> None:
-    """Adds the command and its kinds."""
+    """Add the command and its kinds."""
     summary = "change positions, or what binds a pipeline: shows first, and keeps who, when and why"
     parser = commands.add_parser(
         "change",
@@ -456,7 +456,7 @@ The next run loads the same offsets again. Batches that only reloaded are passed
 
 
 def add_roll_back(commands: Parsers) -> None:
-    """Adds the command."""
+    """Add the command."""
     summary = "undo the newest batches: rows, dead letters and positions together"
     parser = commands.add_parser(
         "roll-back",

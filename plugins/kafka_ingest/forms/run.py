@@ -52,7 +52,7 @@ BACKFILL_KEYS = frozenset({"reload_what_is_left", "replace_resolved", "reason"})
 
 
 def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str, labels: Mapping[str, str] = LABELS) -> RunOptions:
-    """Gives the options that a form asks for.
+    """Return the options that a form asks for.
 
     Args:
         form: Values by key; keys that are missing hold their defaults.
@@ -85,7 +85,7 @@ def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str, labels: Ma
 
 
 def backfill_options(form: Mapping[str, Any], span: TimeSpan, *, pipeline: str) -> RunOptions:
-    """Gives the options of a run that Airflow's backfill made: a reload of the run's interval.
+    """Return the options of a run that Airflow's backfill made: a reload of the run's interval.
 
     Args:
         form: The backfill's conf; only :data:`BACKFILL_KEYS` may differ from their defaults.
@@ -134,7 +134,7 @@ def _faults_between_keys(values: FormValues, options: RunOptions) -> Iterator[tu
 
 
 def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Iterator[tuple[str, str, str]]:
-    """Yields keys that mean nothing for such a run: they are faults, since whoever gave them expects something."""
+    """Yield keys that mean nothing for such a run: they are faults, since whoever gave them expects something."""
     is_live, found = mode is RunMode.LIVE, f"a value ({values.labels['mode']} reload?)"
     for key in ("from", "offsets"):
         if is_live and values.is_given(key):
@@ -179,7 +179,7 @@ A run plans by itself: this is for looking. With a span it shows what a reload w
 
 
 def add_plan(commands: Parsers) -> None:
-    """Adds ``plan``."""
+    """Add ``plan``."""
     parser = _add(
         commands, "plan", "show what a run would read now, and what would stop it; writes nothing", _PLAN_DETAILS
     )
@@ -189,7 +189,7 @@ def add_plan(commands: Parsers) -> None:
 
 
 def add_run(commands: Parsers) -> None:
-    """Adds ``run``."""
+    """Add ``run``."""
     parser = _add(commands, "run", "plan, load and audit one batch", _RUN_DETAILS)
     parser.add_argument(
         "--mode",

@@ -23,12 +23,12 @@ _GREATEST = 2**63 - 1  # what PostgreSQL's bigint can hold
 
 
 def at_least_1(text: str) -> int:
-    """Reads a whole number above 0."""
+    """Read a whole number above 0."""
     return _whole_number(text, 1)
 
 
 def at_least_0(text: str) -> int:
-    """Reads a whole number that is not negative."""
+    """Read a whole number that is not negative."""
     return _whole_number(text, 0)
 
 
@@ -74,7 +74,7 @@ class FormValues:
         self.faults.append(f"{self.labels.get(key, key)}: expected {expected}; found {found}")
 
     def check_known_keys(self) -> None:
-        """Notes a fault for each key that is not of the form."""
+        """Note a fault for each key that is not of the form."""
         for key in sorted(set(self.given) - set(self.defaults) - _NOT_OURS):
             self.fault(key, f"one of the keys {', '.join(self.defaults)}", "an unknown key")
 
@@ -84,7 +84,7 @@ class FormValues:
         return (value.strip() if isinstance(value, str) else value) not in (self.defaults[key], None, "")
 
     def read(self, key: str, parse: Callable[[Any], Any]) -> Any:
-        """Reads one value; its default where it is not given or has a fault."""
+        """Read one value; its default where it is not given or has a fault."""
         if not self.is_given(key):
             return self.defaults[key]
         try:
@@ -94,32 +94,32 @@ class FormValues:
             return self.defaults[key]
 
     def time(self, key: str) -> int | None:
-        """Reads a time, in ms since 1970 UTC."""
+        """Read a time, in ms since 1970 UTC."""
         value: int | None = self.read(key, lambda text: parse_record_time(a_text(text), self.zone))
         return value
 
 
 def a_text(value: object) -> str:
-    """Reads a text, without white space around it."""
+    """Read a text, without white space around it."""
     if not isinstance(value, str):
         raise ValueError("a text")
     return value.strip()
 
 
 def a_flag(value: object) -> bool:
-    """Reads true or false."""
+    """Read true or false."""
     if not isinstance(value, bool):
         raise ValueError("true or false")
     return value
 
 
 def a_positive_number(value: object) -> int:
-    """Reads a whole number above 0."""
+    """Read a whole number above 0."""
     return a_whole_number(value, at_least=1)
 
 
 def a_whole_number(value: object, *, at_least: int | None = None) -> int:
-    """Reads a whole number that PostgreSQL's bigint can hold."""
+    """Read a whole number that PostgreSQL's bigint can hold."""
     least = -GREATEST_NUMBER - 1 if at_least is None else at_least
     if isinstance(value, int) and not isinstance(value, bool) and least <= value <= GREATEST_NUMBER:
         return value
@@ -129,7 +129,7 @@ def a_whole_number(value: object, *, at_least: int | None = None) -> int:
 
 
 def one_of(choices: type[StrEnum]) -> Callable[[object], str]:
-    """Gives what reads one of the values of an enumeration."""
+    """Return what reads one of the values of an enumeration."""
     values = [choice.value for choice in choices]
 
     def read(value: object) -> str:
@@ -148,7 +148,7 @@ _GREATEST_OFFSET = 2**63 - 1
 
 
 def parse_offset_spans(text: str) -> tuple[OffsetSpan, ...]:
-    """Reads spans ``[start, end)``, ordered by partition; empty lines count for nothing.
+    """Read spans ``[start, end)``, ordered by partition; empty lines count for nothing.
 
     Raises:
         ValueError: Says what was expected of the first line that does not fit.
@@ -189,7 +189,7 @@ _GREATEST_PARTITION = 2**31 - 1
 
 
 def parse_partition_offsets(text: str) -> tuple[PartitionOffset, ...]:
-    """Reads ``topic partition offset``, ordered by partition; empty lines count for nothing.
+    """Read ``topic partition offset``, ordered by partition; empty lines count for nothing.
 
     Raises:
         ValueError: Says what was expected of the first line that does not fit.
@@ -202,7 +202,7 @@ def parse_partition_offsets(text: str) -> tuple[PartitionOffset, ...]:
 
 
 def parse_selection(text: str) -> Selection:
-    """Reads ``topic`` or ``topic partition``; empty lines count for nothing.
+    """Read ``topic`` or ``topic partition``; empty lines count for nothing.
 
     Raises:
         ValueError: Says what was expected of the first line that does not fit.

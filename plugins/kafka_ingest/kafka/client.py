@@ -145,7 +145,7 @@ class OncePerMinute(logging.Filter):
         self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Compares lines without their numbers (durations, ports, client numbers)."""
+        """Compare lines without their numbers (durations, ports, client numbers)."""
         line = re.sub(r"\d+", "", record.getMessage())
         now = time.monotonic()
         if now - self._passed.get(line, float("-inf")) < 60:
@@ -176,7 +176,7 @@ class ClientEvents:
         self._has_asked = False
 
     def __call__(self, error: KafkaError) -> None:
-        """Takes one event; used as ``error_cb``."""
+        """Take one event; used as ``error_cb``."""
         self._since = self._since or time.monotonic()
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # says less than what led to it
             return
@@ -204,7 +204,7 @@ class ClientEvents:
         self._is_refused_now = self._has_asked = False
 
     def unavailable(self, *, tried: str, seconds: float) -> IngestError:
-        """Gives the error for a broker that has not answered: refused, or just not there."""
+        """Return the error for a broker that has not answered: refused, or just not there."""
         bootstrap, connection = self._config.get("bootstrap.servers", ""), connection_of(self._config)
         if self._has_other_protocol():
             return ConfigError(
@@ -382,7 +382,7 @@ _SILENT.propagate = False
 def client_config(
     extra: Mapping[str, object], isolation_level: IsolationLevel, *, client_id: str, connection: str = ""
 ) -> dict[str, str]:
-    """Merges the settings of a Kafka connection with what the protocol fixes.
+    """Merge the settings of a Kafka connection with what the protocol fixes.
 
     Args:
         extra: The extra of Airflow's ``kafka`` connection: librdkafka settings.
@@ -493,7 +493,7 @@ def _is_encrypted(config: Mapping[str, str]) -> bool:
 
 
 def _named_keys(words: str, config: Mapping[str, str]) -> Iterator[str]:
-    """Gives the keys that a refusal may be about, the likeliest first."""
+    """Yield the keys that a refusal may be about, the likeliest first."""
     yield from (name for name in _QUOTED.findall(words) if name in config)
     if "Java" in words:  # a key of the Java client: the message names librdkafka's key instead
         yield from (key for key in config if key.startswith(_JAVA_KEYS))

@@ -74,15 +74,15 @@ class KafkaAdmin:
             raise client_fault(error, config) from None
 
     def close(self) -> None:
-        """Ends the client's threads; idempotent."""
+        """End the client's threads; idempotent."""
         self._client = None
 
     def cluster_id(self) -> str:
-        """Gives the cluster's id."""
+        """Return the cluster's id."""
         return str(self.cluster().cluster_id)
 
     def cluster(self) -> DescribeClusterResult:
-        """Describes the cluster: its id, its brokers (``nodes``) and the controller."""
+        """Describe the cluster: its id, its brokers (``nodes``) and the controller."""
         future = self._open().describe_cluster(request_timeout=self._timeout_seconds)
         (answer,) = self._answers({"": future}, "describing the cluster").values()
         if isinstance(answer, KafkaError):
@@ -90,7 +90,7 @@ class KafkaAdmin:
         return answer
 
     def topic_names(self) -> list[str]:
-        """Gives the names of all topics that this client may see, sorted."""
+        """Return the names of all topics that this client may see, sorted."""
         self.cluster_id()  # a refused login shows as an event here, and not at all in list_topics
         try:
             return sorted(self._open().list_topics(timeout=self._timeout_seconds).topics)
@@ -98,7 +98,7 @@ class KafkaAdmin:
             raise self._unavailable("listing topics", error.args[0]) from error
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Describes topics; one that does not exist is missing from the answer. Creates nothing.
+        """Describe topics; one that does not exist is missing from the answer. Creates nothing.
 
         Raises:
             ConfigError: This client may not see one of them, or a name cannot be a topic's name.
@@ -165,7 +165,7 @@ class KafkaAdmin:
         return {resource.name: _config_answer(answer) for resource, answer in answers.items()}
 
     def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
-        """Waits for all futures while serving events; an answer is a result or a ``KafkaError``."""
+        """Wait for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _ADMIN_POLL_SECONDS
         # One after another: the futures of a request are answered together, and to watch each of thousands costs more.
         answers = {key: self._answer(future, deadline, tried) for key, future in futures.items()}
@@ -293,7 +293,7 @@ class KafkaGroupMirror:
         self._timeout_seconds = timeout_seconds
 
     def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets the group's offsets; see the port. One request to the group's coordinator, whatever the partitions."""
+        """Set the group's offsets; see the port. One request to the group's coordinator, whatever the partitions."""
         if not offsets:
             return
         refused = self._refused(group, offsets)
@@ -307,7 +307,7 @@ class KafkaGroupMirror:
             )
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Stores; gives the broker's words for each partition that it refused."""
+        """Store; return the broker's words for each partition that it refused."""
         events = ClientEvents(self._config)
         wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
         settings = {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events}
@@ -383,7 +383,7 @@ class KafkaLog:
         self._admin.close()
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describes the selected topics; see the port. Waits a few seconds for an election that is under way."""
+        """Describe the selected topics; see the port. Waits a few seconds for an election that is under way."""
         grace = time.monotonic() + ELECTION_GRACE_SECONDS
         while True:
             taken_at = datetime.now(UTC)
@@ -394,7 +394,7 @@ class KafkaLog:
             time.sleep(_POLL_SECONDS)
 
     def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
-        """Gives the first offset at or after a time; see the port.
+        """Return the first offset at or after a time; see the port.
 
         A time before 1970 gives the log start: in the protocol negative times are names of offsets (-1 is "latest").
         """
@@ -411,7 +411,7 @@ class KafkaLog:
         return LogIdentity(cluster_id, {topic: _topic_id(found) for topic, found in described.items()})
 
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Gives ``cleanup.policy`` of topics as they apply; one whose settings cannot be read is missing."""
+        """Return ``cleanup.policy`` of topics as they apply; one whose settings cannot be read is missing."""
         answers = self._admin.describe_configs(topics)
         return {topic: found["cleanup.policy"] for topic, found in answers.items() if not isinstance(found, str)}
 
@@ -442,7 +442,7 @@ class KafkaLog:
     def _offsets(
         self, partitions: list[TopicPartition], isolation_level: IsolationLevel
     ) -> tuple[list[OffsetAnswer], list[OffsetAnswer], list[OffsetAnswer]]:
-        """Gives log start, end and high watermark, asked for in this order so that start <= end <= HW."""
+        """Return log start, end and high watermark, asked for in this order so that start <= end <= HW."""
         kinds = [_LOG_START]
         if isolation_level is IsolationLevel.READ_COMMITTED:
             kinds.append(_LAST_STABLE)
@@ -457,7 +457,7 @@ class KafkaLog:
 
 
 def _state(partition: int, start: OffsetAnswer, end: OffsetAnswer, high: OffsetAnswer) -> PartitionState:
-    """Puts the answers for one partition together; the first fault among them makes all offsets unknown."""
+    """Put the answers for one partition together; the first fault among them makes all offsets unknown."""
     if isinstance(start, TimedOffset) and isinstance(end, TimedOffset) and isinstance(high, TimedOffset):
         return PartitionState(partition, True, start.offset, high.offset, end.offset)
     fault = next(answer for answer in (start, end, high) if isinstance(answer, str))
@@ -469,7 +469,7 @@ def _is_faulty(state: TopicState) -> bool:
 
 
 def _has_leader(leader: object) -> bool:
-    """A missing leader is no node, or a node with a negative id."""
+    """Tell whether there is a leader: a missing one is no node, or a node with a negative id."""
     return leader is not None and int(getattr(leader, "id", -1)) >= 0
 
 
@@ -479,7 +479,7 @@ def _may_read(description: TopicDescription) -> bool | None:
 
 
 def _topic_id(description: TopicDescription) -> str | None:
-    """Gives the id as Kafka's own tools print it (base64 for URLs); librdkafka uses the other alphabet."""
+    """Return the id as Kafka's own tools print it (base64 for URLs); librdkafka uses the other alphabet."""
     text = str(description.topic_id or ZERO_TOPIC_ID).rstrip("=").replace("+", "-").replace("/", "_")
     return None if text == ZERO_TOPIC_ID else text
 

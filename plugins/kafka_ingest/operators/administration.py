@@ -217,7 +217,7 @@ class AdministrationOperator(BaseOperator):
         self.folder = folder
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Does it.
+        """Do it.
 
         Raises:
             AirflowException: As ``operators/context.py`` says.
@@ -314,7 +314,7 @@ class AdministrationOperator(BaseOperator):
 
 
 def who_asks(dag_run: DagRunProtocol) -> str:
-    """Gives the Airflow user who triggered a run; ``airflow`` where Airflow does not know one."""
+    """Return the Airflow user who triggered a run; ``airflow`` where Airflow does not know one."""
     return dag_run.triggering_user_name or "airflow"
 
 

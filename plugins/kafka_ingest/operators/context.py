@@ -54,7 +54,7 @@ _EXAMPLES = {
 
 
 def kafka_connection(conn_id: str) -> ConnectionValues:
-    """Gives an Airflow connection of type ``kafka``, as the Kafka provider's hook looks it up; secrets are masked.
+    """Return an Airflow connection of type ``kafka``, as the Kafka provider's hook looks it up; secrets are masked.
 
     Raises:
         ConfigError: There is no such connection.
@@ -67,7 +67,7 @@ def kafka_connection(conn_id: str) -> ConnectionValues:
 
 
 def postgres_connection(conn_id: str) -> ConnectionValues:
-    """Gives an Airflow connection of type ``postgres``; its secrets are masked.
+    """Return an Airflow connection of type ``postgres``; its secrets are masked.
 
     Raises:
         ConfigError: There is no such connection.
@@ -76,7 +76,7 @@ def postgres_connection(conn_id: str) -> ConnectionValues:
 
 
 def spark_connection(conn_id: str) -> ConnectionValues:
-    """Gives an Airflow connection of type ``spark`` for client mode.
+    """Return an Airflow connection of type ``spark`` for client mode.
 
     Raises:
         ConfigError: There is no such connection, or it asks for another deploy mode.
@@ -149,7 +149,7 @@ def _quoted(secret: str) -> Iterator[str]:
 
 
 def timetable_of(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None:
-    """Gives the timetable of a schedule; ``None`` for a pipeline that runs only when triggered.
+    """Return the timetable of a schedule; ``None`` for a pipeline that runs only when triggered.
 
     With intervals, because a run for an hour should say which hour, also where what it reads is decided by offsets.
     """
@@ -157,7 +157,7 @@ def timetable_of(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None
 
 
 def last_ended_interval_end(schedule: ScheduleSettings, moment: datetime) -> datetime:
-    """Gives the end of the last interval that had ended at a moment; one that ends just then has.
+    """Return the end of the last interval that had ended at a moment; one that ends just then has.
 
     Args:
         schedule: With a cron expression or preset.
@@ -183,7 +183,7 @@ _BACKFILL = "backfill"
 
 
 def request_of(context: Context) -> Request:
-    """Gives the request that a task instance stands for: DAG, run, task group and map index.
+    """Return the request that a task instance stands for: DAG, run, task group and map index.
 
     Dates are not part of it: a manual run of Airflow 3 has neither a logical date nor a data interval. Nor is the try
     number: a retry or a cleared task asks for the batch that the run already has.
@@ -198,7 +198,7 @@ def request_of(context: Context) -> Request:
 
 
 def planning_request_of(context: Context, pipeline: PipelineSettings, *, has_form: bool) -> Request:
-    """Gives the same request with what the run asks for, as planning needs it.
+    """Return the same request with what the run asks for, as planning needs it.
 
     Nothing here looks at the clock: all comes from what Airflow stored when it made the run.
 
@@ -301,14 +301,14 @@ class TaskLog(Protocol):
     """What the operators need of a task's logger."""
 
     def info(self, event: Any, /, *args: Any) -> Any:
-        """Logs for information."""
+        """Log for information."""
 
     def warning(self, event: Any, /, *args: Any) -> Any:
-        """Logs what somebody should look at."""
+        """Log what somebody should look at."""
 
 
 def airflow_exception(error: IngestError, now: datetime) -> Exception:
-    """Gives the exception that makes Airflow do what the error's family says; its text is the error's message."""
+    """Return the exception that makes Airflow do what the error's family says; its text is the error's message."""
     if isinstance(error, Busy):
         return AirflowRescheduleException(now + BUSY_DELAY)  # type: ignore[no-untyped-call]
     if isinstance(error, StopAndCall):

@@ -49,7 +49,7 @@ from kafka_ingest.settings import (
 
 
 def run_params(zone: str) -> dict[str, Param]:
-    """Gives the form; its defaults are a plain live run, which is what the schedule does.
+    """Return the form; its defaults are a plain live run, which is what the schedule does.
 
     Args:
         zone: IANA time zone of times without an offset.
@@ -151,7 +151,7 @@ what to do: `docs/runbook.md`.
 
 
 def pipeline_doc(pipeline: PipelineSettings) -> str:
-    """Gives the DAG's documentation as Markdown, made from the settings alone."""
+    """Return the DAG's documentation as Markdown, made from the settings alone."""
     batch = pipeline.batch
     columns = "\n".join(
         f"| `{c.name}` | {c.type} | {'required' if c.is_not_null else ''} |" for c in written_columns(batch)
@@ -212,7 +212,7 @@ def _first_run(first_run: FirstRun) -> str:
 
 
 def kafka_to_postgres(pipeline: PipelineSettings, *, group_id: str = "kafka_to_postgres") -> TaskGroup:
-    """Puts plan_batch, load_batch and audit_batch into the DAG that is being built, as a task group.
+    """Put plan_batch, load_batch and audit_batch into the DAG that is being built, as a task group.
 
     The guarantees are those of a pipeline's own DAG: a run of the DAG has one batch for each group (and map index), and
     retries and clears ask for the same one. The group's tasks are owned, retried and stopped as the pipeline file says.
@@ -229,7 +229,7 @@ def kafka_to_postgres(pipeline: PipelineSettings, *, group_id: str = "kafka_to_p
 
 
 def task_defaults(schedule: ScheduleSettings) -> dict[str, Any]:
-    """Gives what the pipeline file says about each task, as Airflow's ``default_args``."""
+    """Return what the pipeline file says about each task, as Airflow's ``default_args``."""
     return {
         "owner": schedule.owner,
         "retries": schedule.retries,
@@ -239,7 +239,7 @@ def task_defaults(schedule: ScheduleSettings) -> dict[str, Any]:
 
 
 def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatchOperator:
-    """Adds the tasks of one batch to the DAG or group that is being built; gives the one that announces the batch.
+    """Add the tasks of one batch to the DAG or group that is being built; return the one that announces the batch.
 
     Args:
         pipeline: The pipeline.
@@ -262,17 +262,17 @@ DAG_ID_PREFIX = "kafka_to_postgres__"
 
 
 def dag_id_of(pipeline: str) -> str:
-    """Gives the DAG id of a pipeline."""
+    """Return the DAG id of a pipeline."""
     return DAG_ID_PREFIX + pipeline
 
 
 def pipeline_of(dag_id: str) -> str:
-    """Gives the pipeline of a DAG id."""
+    """Return the pipeline of a DAG id."""
     return dag_id.removeprefix(DAG_ID_PREFIX)
 
 
 def pipeline_dag(pipeline: PipelineSettings) -> DAG:
-    """Builds the DAG of a pipeline. No connection is looked up and nothing is asked over the network.
+    """Build the DAG of a pipeline. No connection is looked up and nothing is asked over the network.
 
     One run is active at a time, because a queue is easier to look at; nothing depends on it.
     """
@@ -336,7 +336,7 @@ def is_switched_on(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
-    """Builds the DAG. No connection is looked up and nothing is asked over the network.
+    """Build the DAG. No connection is looked up and nothing is asked over the network.
 
     Args:
         catalog: All pipelines; without any, a run of the DAG has nothing to do.
@@ -398,7 +398,7 @@ Any number of runs may go on at once; the ledger takes one change after the othe
 
 
 def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
-    """Builds the DAG. No connection is looked up and nothing is asked over the network.
+    """Build the DAG. No connection is looked up and nothing is asked over the network.
 
     Args:
         catalog: All pipelines, for the form.

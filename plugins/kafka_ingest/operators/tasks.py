@@ -85,7 +85,7 @@ _ANNOUNCED = (
 
 
 def target_asset(settings: BatchSettings) -> Asset:
-    """Gives the asset of a pipeline's target table: known while DAGs are parsed, without any connection.
+    """Return the asset of a pipeline's target table: known while DAGs are parsed, without any connection.
 
     Name ``<connection>.<schema>.<table>``, for ``schedule=Asset.ref(name="warehouse.shop.orders")`` in another DAG. The
     connection id is part of it because Airflow wants names to be unique, and two databases may have a table of one
@@ -102,7 +102,7 @@ def target_asset(settings: BatchSettings) -> Asset:
 
 
 def event_extra(report: AuditReport) -> dict[str, Any]:
-    """Gives the event's extra: the run's own batch, and under ``also_announced`` those of runs that never got there.
+    """Return the event's extra: the run's own batch, and under ``also_announced`` those of runs that never got there.
 
     A batch can be announced twice; consumers tell by ``batch_id``.
     """
@@ -157,7 +157,7 @@ class SeenLog:
 
 
 def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> Batch:
-    """Gives the batch of this task's request, planned anew where need be, and logs its ranges.
+    """Return the batch of this task's request, planned anew where need be, and log its ranges.
 
     Args:
         pipeline: The pipeline.
@@ -317,7 +317,7 @@ class ReportLeftOutOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> None:
-        """Looks at the batch.
+        """Look at the batch.
 
         Raises:
             AirflowFailException: Partitions were left out; each is named with its fault.
@@ -397,7 +397,7 @@ _SENDERS: Mapping[MetricKind, Callable[..., None]] = {
 
 
 def view_to_tell(pipeline: PipelineSettings, request: Request) -> PlanView | None:
-    """Reads the ledger for metrics, after the task's work is done.
+    """Read the ledger for metrics, after the task's work is done.
 
     Returns:
         ``None``, with a warning, when it could not be read: that fails no task.
@@ -410,7 +410,7 @@ def view_to_tell(pipeline: PipelineSettings, request: Request) -> PlanView | Non
 
 
 def send(measurements: Iterable[Measurement]) -> None:
-    """Sends each value under its name, with its tags; nothing where Airflow's configuration has no ``[metrics]``."""
+    """Send each value under its name, with its tags; nothing where Airflow's configuration has no ``[metrics]``."""
     for measurement in measurements:
         tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
         _SENDERS[measurement.metric.kind](measurement.metric.name, measurement.value, tags=tags)
@@ -418,7 +418,7 @@ def send(measurements: Iterable[Measurement]) -> None:
 
 @contextmanager
 def timed_step(pipeline: str, step: str) -> Iterator[None]:
-    """Sends how long a step took, when it ends without an error."""
+    """Send how long a step took, when it ends without an error."""
     began = time.monotonic()
     yield
     milliseconds = (time.monotonic() - began) * 1_000
@@ -545,7 +545,7 @@ class LoadBatchOperator(SparkSubmitOperator):
         self.has_form = has_form
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Loads.
+        """Load.
 
         Raises:
             AirflowException: As ``operators/context.py`` says.
@@ -597,7 +597,7 @@ class LoadBatchOperator(SparkSubmitOperator):
         return hook
 
     def _submit(self, context: Context) -> str:
-        """Runs spark-submit to its end; gives its last words when it failed, else an empty text."""
+        """Run spark-submit to its end; return its last words when it failed, else an empty text."""
         try:
             super().execute(context)
         except FileNotFoundError as fault:
@@ -682,7 +682,7 @@ class AuditBatchOperator(BaseOperator):
             return batch_summary(report.batch)
 
     def record_announcement(self, context: Context) -> None:
-        """Stores that the batches are announced, and counts them; after the success of :meth:`execute` only.
+        """Store that the batches are announced, and count them; after the success of :meth:`execute` only.
 
         Airflow calls it also where its server refused the success, as of a task that somebody marked failed meanwhile:
         there is no event then. So the server is asked.
@@ -693,7 +693,7 @@ class AuditBatchOperator(BaseOperator):
         send(batch_measurements(self._report.announced))
 
     def _tell_others(self, report: AuditReport) -> None:
-        """Sends metrics and copies the position to the consumer group; a failure is a warning here."""
+        """Send metrics and copy the position to the consumer group; a failure is a warning here."""
         settings, batch = self.pipeline, report.batch
         send(valid_through_measurements(batch, datetime.now(UTC)))
         if view := view_to_tell(settings, batch.request):
@@ -715,7 +715,7 @@ class AuditBatchOperator(BaseOperator):
 
 
 def _announced(context: Context) -> None:
-    """Callback of a success: the task in the context is the copy that was executed, unlike the one in the DAG."""
+    """Run as callback of a success: the task in the context is the copy that was executed, not the one in the DAG."""
     task = context["task"]
     if isinstance(task, AuditBatchOperator):
         task.record_announcement(context)

@@ -59,7 +59,7 @@ class AirflowRunStates:
 
 
 def ledger(pipeline: PipelineSettings) -> Ledger:
-    """Gives the ledger in the pipeline's target database.
+    """Return the ledger in the pipeline's target database.
 
     Raises:
         ConfigError: The connection is missing or unusable.
@@ -70,7 +70,7 @@ def ledger(pipeline: PipelineSettings) -> Ledger:
 
 
 def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
-    """Gives what planning needs: ledger, log, target table and the states of other runs.
+    """Return what planning needs: ledger, log, target table and the states of other runs.
 
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
@@ -90,7 +90,7 @@ def plan_ports(pipeline: PipelineSettings, context: Context) -> PlanPorts:
 
 
 def group_mirror(pipeline: PipelineSettings) -> GroupMirror:
-    """Gives the consumer groups of the pipeline's cluster.
+    """Return the consumer groups of the pipeline's cluster.
 
     Raises:
         ConfigError: The connection is missing or unusable.
@@ -101,7 +101,7 @@ def group_mirror(pipeline: PipelineSettings) -> GroupMirror:
 
 
 def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> JobSubmission:
-    """Gives everything that spark-submit needs for a planned batch; writes the job's secrets beside the outcome file.
+    """Return everything that spark-submit needs for a planned batch; write the job's secrets beside the outcome file.
 
     Raises:
         ConfigError: A connection is missing or unusable, or its Spark master would put secrets on a command line.
@@ -117,14 +117,14 @@ def submission(pipeline: PipelineSettings, batch: Batch, outcome_file: Path) -> 
 
 
 def settings_hash_of(pipeline: PipelineSettings) -> str:
-    """Gives the hash of everything that decides what a batch reads, decodes and writes."""
+    """Return the hash of everything that decides what a batch reads, decodes and writes."""
     from kafka_ingest.postgres.rows import settings_hash
 
     return settings_hash(pipeline.batch)
 
 
 def change_ports(pipeline: PipelineSettings) -> ChangePorts:
-    """Gives what a position change needs.
+    """Return what a position change needs.
 
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
@@ -135,7 +135,7 @@ def change_ports(pipeline: PipelineSettings) -> ChangePorts:
 
 
 def roll_back_ports(pipeline: PipelineSettings) -> RollBackPorts:
-    """Gives what a roll-back needs.
+    """Return what a roll-back needs.
 
     Raises:
         ConfigError: A connection is missing or unusable; the Kafka settings contradict the protocol.
@@ -146,7 +146,7 @@ def roll_back_ports(pipeline: PipelineSettings) -> RollBackPorts:
 
 
 def preflight_ports_of(pipeline: PipelineSettings) -> PreflightPorts:
-    """Gives what preflight needs; a connection is looked up by the check that uses it."""
+    """Return what preflight needs; a connection is looked up by the check that uses it."""
     from kafka_ingest.world import preflight_ports
 
     look_up = {"kafka": kafka_connection, "postgres": postgres_connection, "spark": spark_connection}
@@ -154,7 +154,7 @@ def preflight_ports_of(pipeline: PipelineSettings) -> PreflightPorts:
 
 
 def housekeeper(connection: str) -> Housekeeper:
-    """Gives what tidies the database of a connection.
+    """Return what tidies the database of a connection.
 
     Raises:
         ConfigError: The connection is missing or unusable.

@@ -90,7 +90,7 @@ class YamlDocument:
     unreadable: frozenset[Location] = frozenset()
 
     def line_of(self, location: Location) -> int:
-        """Gives the line of a value, or of its nearest parent that is in the file."""
+        """Return the line of a value, or of its nearest parent that is in the file."""
         for length in range(len(location), -1, -1):
             if location[:length] in self.lines:
                 return self.lines[location[:length]]
@@ -98,7 +98,7 @@ class YamlDocument:
 
 
 def parse_yaml(content: bytes) -> YamlDocument:
-    """Parses one document; never raises on its content: what is wrong is in ``faults``."""
+    """Parse one document; never raise on its content: what is wrong is in ``faults``."""
     if len(content) > MAX_BYTES:
         return _broken(1, f"expected at most {MAX_BYTES:,} bytes; found more")
     text = ""
@@ -131,7 +131,7 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> YamlDocument:
 
 
 def _unquoted_sign(error: yaml.MarkedYAMLError, text: str) -> str | None:
-    """Gives the sign at which the parser gave up, where YAML has a use of its own for it: @hourly, */5, {{ ... }}."""
+    """Return the sign at which the parser gave up, where YAML has a use of its own for it: @hourly, */5, {{ ... }}."""
     lines = text.split("\n")
     for mark in (error.problem_mark, error.context_mark):
         if mark and mark.line < len(lines):
@@ -180,7 +180,7 @@ class _Builder:
         self._depth = 0
 
     def build_document(self) -> object:
-        """Gives the value of the one document; ``None`` when there is none."""
+        """Return the value of the one document; ``None`` when there is none."""
         self._next()  # the stream begins
         if self._loader.check_event(yaml.StreamEndEvent):
             self.lines[()] = 1
@@ -209,7 +209,7 @@ class _Builder:
         return event
 
     def _build(self, location: Location) -> object:
-        """Gives the next value; ``None`` with a fault where it has none."""
+        """Return the next value; ``None`` with a fault where it has none."""
         event = self._next()
         line = event.start_mark.line + 1
         self.lines.setdefault(location, line)
@@ -264,7 +264,7 @@ class _Builder:
         return mapping
 
     def _key(self, event: Any) -> tuple[str | int | None, str]:
-        """Gives a key, or ``None`` and what is wrong with it."""
+        """Return a key, or ``None`` and what is wrong with it."""
         if not isinstance(event, yaml.ScalarEvent) or event.anchor is not None:
             if isinstance(event, yaml.CollectionStartEvent):
                 self._skip_rest()
@@ -279,12 +279,12 @@ class _Builder:
         return event.value if tag == f"{_TAG}str" else int(event.value), ""
 
     def _skip(self) -> None:
-        """Passes over the next value."""
+        """Pass over the next value."""
         if isinstance(self._next(), yaml.CollectionStartEvent):
             self._skip_rest()
 
     def _skip_rest(self) -> None:
-        """Passes over the rest of the list or mapping that has just begun."""
+        """Pass over the rest of the list or mapping that has just begun."""
         outside = self._depth - 1
         while self._depth > outside:
             self._next()
@@ -358,7 +358,7 @@ def _describe_text(text: str) -> str:
 
 
 def model_faults(error: ValidationError, model: type[BaseModel]) -> Iterator[Fault]:
-    """Yields the faults of a validation, in pydantic's order, which is that of the model's fields."""
+    """Yield the faults of a validation, in pydantic's order, which is that of the model's fields."""
     for detail in error.errors(include_url=False):
         location = _location(detail)
         if detail["type"] == "extra_forbidden":
@@ -416,7 +416,7 @@ def _unknown_key(location: Location, model: type[BaseModel]) -> Fault:
 
 
 def _section(location: Location, model: type[BaseModel]) -> type[BaseModel]:
-    """Gives the model that describes the mapping at a location."""
+    """Return the model that describes the mapping at a location."""
     for part in location:
         if isinstance(part, str):
             model = next(models_in(model.model_fields[part].annotation))
@@ -424,7 +424,7 @@ def _section(location: Location, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the models that an annotation names, however deep in lists and unions."""
+    """Yield the models that an annotation names, however deep in lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

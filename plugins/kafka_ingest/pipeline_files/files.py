@@ -72,12 +72,12 @@ class _File:
         return name if isinstance(name, str) else None
 
     def line(self, location: Location, text: str) -> str:
-        """Gives ``file:line: key: text``."""
+        """Return ``file:line: key: text``."""
         return _line(self.path, self.document.line_of(location), location, text)
 
 
 def load_pipeline(path: Path) -> PipelineSettings:
-    """Gives the settings of one file.
+    """Return the settings of one file.
 
     Raises:
         ConfigError: ``found`` has one line for every fault: ``file:line: key: expected ...; found ...``.
@@ -89,7 +89,7 @@ def load_pipeline(path: Path) -> PipelineSettings:
 
 
 def read_pipelines(paths: Iterable[Path]) -> LoadedPipelines:
-    """Reads many files, each once; a broken file does not hide the sound ones.
+    """Read many files, each once; a broken file does not hide the sound ones.
 
     Two files with the same name, or that load the same topic into the same table, are both broken: nothing tells which
     of them is meant.
@@ -106,7 +106,7 @@ def read_pipelines(paths: Iterable[Path]) -> LoadedPipelines:
 
 
 def load_pipelines(paths: Iterable[Path]) -> tuple[PipelineSettings, ...]:
-    """Gives the settings of all files, in their order.
+    """Return the settings of all files, in their order.
 
     Raises:
         ConfigError: With every fault of every file, one a line.
@@ -123,7 +123,7 @@ def load_pipelines(paths: Iterable[Path]) -> tuple[PipelineSettings, ...]:
 
 
 def pipeline_paths(folder: Path | None = None, *, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Gives every ``*.yaml`` and ``*.yml`` of the folders, in a stable order, each file once.
+    """Return every ``*.yaml`` and ``*.yml`` of the folders, in a stable order, each file once.
 
     Args:
         folder: The first folder, which may be missing; by default :data:`DEFAULT_FOLDER`.
@@ -149,7 +149,7 @@ def pipeline_paths(folder: Path | None = None, *, environment: Mapping[str, str]
 
 
 def find_pipeline(name: str, folder: Path | None = None) -> PipelineSettings:
-    """Gives the settings of the pipeline with this name; faults of other pipelines' files do not matter.
+    """Return the settings of the pipeline with this name; faults of other pipelines' files do not matter.
 
     Raises:
         ConfigError: No file, or more than one, has the name, or its file has faults.
@@ -186,7 +186,7 @@ def _mentions(path: Path, name: str) -> bool:
 
 
 def _content(path: Path) -> bytes:
-    """Reads a file up to where it is too large for ``parse_yaml``; it never waits for a pipe or a device."""
+    """Read a file up to where it is too large for ``parse_yaml``; it never waits for a pipe or a device."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "something that is not a regular file")
     with path.open("rb") as file:
@@ -266,7 +266,7 @@ class PipelineCatalog:
 
 
 def read_catalog(folder: Path) -> PipelineCatalog:
-    """Reads all pipeline files. What is broken or missing never hides what is sound.
+    """Read all pipeline files. What is broken or missing never hides what is sound.
 
     Args:
         folder: ``pipelines`` beside the DAG file; those of ``KAFKA_INGEST_PIPELINES`` are read as well.
@@ -280,7 +280,7 @@ def read_catalog(folder: Path) -> PipelineCatalog:
 
 
 def one_pipeline(name: str, folder: Path) -> PipelineSettings:
-    """Reads one pipeline, as a worker does that is about to run a task of it.
+    """Read one pipeline, as a worker does that is about to run a task of it.
 
     Args:
         name: The pipeline.
@@ -300,7 +300,7 @@ def one_pipeline(name: str, folder: Path) -> PipelineSettings:
 
 
 def require_no_errors(catalog: PipelineCatalog) -> None:
-    """Stops when a file is broken or a folder is missing.
+    """Stop when a file is broken or a folder is missing.
 
     Raises:
         ConfigError: With every fault of every file, one a line.

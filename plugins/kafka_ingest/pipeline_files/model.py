@@ -192,7 +192,7 @@ class PipelineFile(Section):
 
 
 def to_settings(file: PipelineFile) -> core.PipelineSettings:
-    """Gives the settings of a file that has no faults."""
+    """Return the settings of a file that has no faults."""
     return core.PipelineSettings(
         pipeline=file.pipeline,
         batch=_batch(file),

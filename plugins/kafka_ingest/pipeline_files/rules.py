@@ -25,7 +25,7 @@ _Data = Mapping[Any, Any]
 
 
 def rule_faults(data: _Data) -> Iterator[Fault]:
-    """Yields every fault between keys."""
+    """Yield every fault between keys."""
     for rule in _RULES:
         yield from rule(data)
 
@@ -130,7 +130,7 @@ def _named_columns(data: _Data) -> Iterator[tuple[Location, str]]:
 
 
 def _paths_that_fit_together(data: _Data) -> Iterator[Fault]:
-    """A place cannot hold a scalar or an array for one column and an object with members for another."""
+    """List places that hold a scalar or an array for one column and an object with members for another."""
     inner = {keys[:length] for _, keys, _ in _typed_paths(data) for length in range(len(keys))}
     for location, keys, type_name in _typed_paths(data):
         if keys in inner and type_name != "jsonb":
@@ -233,7 +233,7 @@ class Clash:
 
 
 def clashes(pipelines: Sequence[_Loaded]) -> Iterator[Clash]:
-    """Yields the clashes of all pairs of pipelines, each for both files."""
+    """Yield the clashes of all pairs of pipelines, each for both files."""
     by_name: defaultdict[str, list[_Loaded]] = defaultdict(list)
     by_target: defaultdict[tuple[str, str, str], list[_Loaded]] = defaultdict(list)
     for path, settings in pipelines:

@@ -180,7 +180,7 @@ _MEMORY = r"[1-9][0-9]*[kKmMgGtT][bB]?"
 
 
 def _schema(pattern: str | None = None, **keywords: str) -> WithJsonSchema:
-    """What editors are told of a text; the check beside it decides."""
+    """Return what editors are told of a text; the check beside it decides."""
     return WithJsonSchema({"type": "string", **({"pattern": f"^{pattern}$"} if pattern else {}), **keywords})
 
 

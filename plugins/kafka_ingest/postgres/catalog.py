@@ -153,7 +153,7 @@ class CatalogTable:
         return any(hook.changes_rows for hook in self.hooks)
 
     def columns_without_value(self, written: Collection[str]) -> frozenset[str]:
-        """Gives the columns whose value only the table itself knows: staging can neither fill nor judge them.
+        """Return the columns whose value only the table itself knows: staging can neither fill nor judge them.
 
         Args:
             written: Columns that the pipeline fills.
@@ -166,7 +166,7 @@ class CatalogTable:
         return frozenset(numbered | {column.name for column in unwritten if numbered & set(column.reads)})
 
     def column(self, name: str) -> CatalogColumn | None:
-        """Gives a column by its exact name."""
+        """Return a column by its exact name."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -185,7 +185,7 @@ class LoadedRows:
 
 
 def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable | None) -> tuple[LoadedRows, ...]:
-    """Reads who has loaded rows that can no longer be found: the table, or a column that identifies them, is gone.
+    """Read who has loaded rows that can no longer be found: the table, or a column that identifies them, is gone.
 
     Empty where nothing is gone, and where nothing was loaded.
     """
@@ -202,7 +202,7 @@ def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable |
 
 
 def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
-    """Reads the relation under the target's name; ``None`` when there is none.
+    """Read the relation under the target's name; ``None`` when there is none.
 
     Expressions of CHECKs are written with every name outside ``pg_catalog`` qualified, so that they mean the same in
     every session. The caller's transaction keeps its ``search_path`` from here on: ``pg_catalog`` only.
@@ -229,7 +229,7 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
 
 
 def read_hooks(cursor: Any, target: TargetSettings) -> tuple[TargetHook, ...]:
-    """Reads the triggers and rules of INSERT and DELETE; none where there is no such table."""
+    """Read the triggers and rules of INSERT and DELETE; none where there is no such table."""
     cursor.execute(sql_text("queries/target_hooks"), {"schema": target.schema, "table": target.table})
     return tuple(TargetHook(*row) for row in cursor.fetchall())
 

@@ -80,13 +80,13 @@ class PostgresPositionLedger:
         self._limits = limits
 
     def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
-        """Reads what a change needs, at one moment."""
+        """Read what a change needs, at one moment."""
         with self._transaction("read the ledger", request, SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return _read_view(cursor, request, target)
 
     def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
-        """Makes a change, if the ledger still stands as it was seen; durable on return.
+        """Make a change, if the ledger still stands as it was seen; durable on return.
 
         Raises:
             LedgerMoved: Something decisive has changed; nothing was written.
@@ -228,7 +228,7 @@ def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRe
 
 
 def _serve_elsewhere(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:
-    """Serves the topics in the new place, and marks them as retired in the former one."""
+    """Serve the topics in the new place, and marks them as retired in the former one."""
     after = change.plan.binding or bound
     served = fetch_rows(
         cursor,
@@ -276,7 +276,7 @@ _NOBODY = Request("roll-back", "")
 
 
 def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackView:
-    """Reads what a roll-back needs. In a snapshot all parts are of one moment."""
+    """Read what a roll-back needs. In a snapshot all parts are of one moment."""
     bound = fetch_row(cursor, "select_pipeline", pipeline=request.pipeline)
     target = TargetSettings(bound["target_schema"], bound["target_table"]) if bound else TargetSettings("", "")
     lines = fetch_rows(cursor, "bound_lines", pipeline=request.pipeline)
@@ -292,7 +292,7 @@ def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackVie
 
 
 def roll_back_arrays(plan: RollBackPlan, record: RollBackRecord) -> dict[str, list[Any]]:
-    """Gives the columns of the roll-back's position changes as arrays, one element a partition."""
+    """Return the columns of the roll-back's position changes as arrays, one element a partition."""
     before = [lowered.before for lowered in plan.positions]
     after = [lowered.after for lowered in plan.positions]
     return {
@@ -376,7 +376,7 @@ class PostgresRollBackLedger:
         self._limits = limits
 
     def roll_back_view(self, request: RollBackRequest) -> RollBackView:
-        """Reads what a roll-back needs, at one moment."""
+        """Read what a roll-back needs, at one moment."""
         with (
             closing(connect(self._params, application_name=_APPLICATION)) as connection,
             database_faults("read the ledger", pipeline=request.pipeline),
@@ -387,7 +387,7 @@ class PostgresRollBackLedger:
 
     @contextmanager
     def begin_roll_back(self, plan: RollBackPlan) -> Iterator[PostgresRollBack]:
-        """Opens a transaction; leaving the context without commit rolls it back."""
+        """Open a transaction; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name=_APPLICATION)) as connection:
             with database_faults("begin to roll back", pipeline=plan.request.pipeline):
@@ -426,7 +426,7 @@ class PostgresRollBack:
             run_query(self._cursor, "lock_positions", pipeline=self._pipeline, **where)
 
     def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
-        """Counts rows of the target and dead letters in each range, by identity.
+        """Count rows of the target and dead letters in each range, by identity.
 
         Raises:
             TargetMismatch: The target or one of its metadata columns is gone.
@@ -438,7 +438,7 @@ class PostgresRollBack:
         return [WrittenCounts(r["found"], d["found"]) for r, d in zip(rows, dead_letters, strict=True)]
 
     def delete(self) -> Mapping[TopicPartition, WrittenCounts]:
-        """Deletes rows and dead letters by identity; gives their numbers by partition.
+        """Delete rows and dead letters by identity; return their numbers by partition.
 
         Raises:
             TargetMismatch: A constraint, trigger or rule of the target refused it or kept rows, or the table no longer
@@ -478,7 +478,7 @@ class PostgresRollBack:
             )
 
     def commit(self) -> None:
-        """Commits; durable on return.
+        """Commit; durable on return.
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; the same request again decides.
@@ -495,7 +495,7 @@ class PostgresRollBack:
             raise fault from None
 
     def _require_none_left(self, parameters: Mapping[str, Any]) -> None:
-        """Stops where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
+        """Stop where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
         target = self._plan.batches[0].settings.target
         hooks = [hook for hook in read_hooks(self._cursor, target) if hook.on_delete]
         if not hooks:

@@ -69,7 +69,7 @@ def _root() -> Traversable:
 
 @cache
 def sql_text(name: str) -> str:
-    """Gives the text of an SQL file.
+    """Return the text of an SQL file.
 
     Args:
         name: Path below ``sql/`` without ``.sql``, such as ``queries/claim_batch``.
@@ -81,7 +81,7 @@ def sql_text(name: str) -> str:
 
 
 def sql_names(folder: str) -> list[str]:
-    """Lists the SQL files of a folder in the order of their names, without ``.sql``."""
+    """List the SQL files of a folder in the order of their names, without ``.sql``."""
     names = [entry.name for entry in _root().joinpath(folder).iterdir()]
     return sorted(name.removesuffix(".sql") for name in names if name.endswith(".sql"))
 
@@ -124,7 +124,7 @@ SNAPSHOT = TransactionLimits(is_snapshot=True)
 
 
 def connect(params: Mapping[str, object], *, application_name: str, read_only: bool = False) -> Connection:
-    """Opens a connection; :func:`transaction` begins and ends what runs on it.
+    """Open a connection; :func:`transaction` begins and end what runs on it.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; they win over the defaults of this module.
@@ -246,7 +246,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def commit(cursor: Cursor) -> None:
-    """Commits, and believes it only when the server has answered COMMIT. Durable on return.
+    """Commit, and believes it only when the server has answered COMMIT. Durable on return.
 
     The one place that commits. PostgreSQL answers ROLLBACK, without an error, to the COMMIT of a transaction that has
     failed (https://www.postgresql.org/docs/18/sql-commit.html), and psycopg2's ``commit()`` takes that for success.
@@ -274,7 +274,7 @@ _UNKNOWN_OUTCOME = (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN, errorcodes.TR
 
 
 def _is_outcome_unknown(connection: Connection, error: psycopg2.Error) -> bool:
-    """An ERROR on a connection that lives is the server's word that it rolled back; all else may have committed."""
+    """Tell whether a failed COMMIT may have committed: not after an ERROR on a connection that lives."""
     if error.pgcode in _UNKNOWN_OUTCOME:
         return True
     return bool(connection.closed) or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
@@ -287,7 +287,7 @@ def _roll_back(cursor: Cursor) -> None:
 
 @contextmanager
 def transaction(connection: Connection, limits: TransactionLimits = SHORT_TRANSACTION) -> Iterator[Cursor]:
-    """Runs one transaction: commits when the block ends, rolls back when it raises.
+    """Run one transaction: commit when the block ends, rolls back when it raises.
 
     Durable on return. psycopg2's errors pass through, those of :func:`commit` too: wrap with :func:`database_faults`.
     """
@@ -315,7 +315,7 @@ class Sessions(Protocol):
     """Gives connections, each to one user at a time."""
 
     def use(self, application_name: str) -> AbstractContextManager[Connection]:
-        """Gives a connection without an open transaction; the user leaves it like that.
+        """Return a connection without an open transaction; the user leaves it like that.
 
         Raises:
             DatabaseUnavailable: No read-write server answers.
@@ -335,7 +335,7 @@ class NewSessions:
 
     @contextmanager
     def use(self, application_name: str) -> Iterator[Connection]:
-        """Opens a connection and closes it at the end."""
+        """Open a connection and close it at the end."""
         with closing(connect(self._params, application_name=application_name)) as connection:
             yield connection
 
@@ -356,7 +356,7 @@ class KeptSession:
 
     @contextmanager
     def use(self, application_name: str) -> Iterator[Connection]:
-        """Gives the kept connection while it is fresh, otherwise a new one."""
+        """Give the kept connection while it is fresh, otherwise a new one."""
         connection = self._fresh() or connect(self._params, application_name=application_name)
         try:
             yield connection

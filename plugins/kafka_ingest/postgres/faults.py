@@ -124,12 +124,12 @@ class CommitAnswerLost(psycopg2.OperationalError):
 
 
 def whole_message(error: psycopg2.Error) -> str:
-    """Gives the server's primary message, or libpq's text, on one line and without details; it can quote a value."""
+    """Return the server's primary message, or libpq's text, on one line and without details; it can quote a value."""
     return " ".join((error.diag.message_primary or str(error)).split())
 
 
 def server_message(error: psycopg2.Error) -> str:
-    """Gives the server's primary message, or libpq's text, on one line: neither details nor values of records.
+    """Return the server's primary message, or libpq's text, on one line: neither details nor values of records.
 
     What a function of the target raises (P0001) is shown as its author wrote it.
     """
@@ -140,7 +140,7 @@ def server_message(error: psycopg2.Error) -> str:
 
 
 def trace_without_payload(error: BaseException) -> str:
-    """Formats a trace with its causes; of a database's error only :func:`server_message` is shown.
+    """Format a trace with its causes; of a database's error only :func:`server_message` is shown.
 
     The text of psycopg2's errors ends in DETAIL and CONTEXT, which can quote a whole row.
     """
@@ -167,7 +167,7 @@ def is_connection_trouble(error: psycopg2.Error) -> bool:
 def ingest_error(
     error: psycopg2.Error, doing: str, *, pipeline: str | None = None, batch_id: str | None = None
 ) -> IngestError | None:
-    """Gives the error of this package that ``error`` means; ``None`` when it is no expected fault.
+    """Return the error of this package that ``error`` means; ``None`` when it is no expected fault.
 
     Args:
         error: What psycopg2 raised.
@@ -185,7 +185,7 @@ def ingest_error(
 def refused(
     error: psycopg2.Error, doing: str, *, pipeline: str | None = None, batch_id: str | None = None
 ) -> IngestError:
-    """Gives the error of this package for any error of psycopg2: an expected fault, else ``DatabaseRefused``.
+    """Return the error of this package for any error of psycopg2: an expected fault, else ``DatabaseRefused``.
 
     Args:
         error: What psycopg2 raised.
@@ -228,7 +228,7 @@ def _statement_fault(code: str, found: str) -> tuple[type[IngestError], str] | N
 
 
 def connection_fault(found: str) -> tuple[type[IngestError], str]:
-    """Gives class and advice for what libpq says: what can pass by itself is never a fault of the connection."""
+    """Return class and advice for what libpq says: what can pass by itself is never a fault of the connection."""
     if not _PASSES.search(found):
         for pattern, advice in _REFUSED.items():
             if re.search(pattern, found):
@@ -241,7 +241,7 @@ def connection_fault(found: str) -> tuple[type[IngestError], str]:
 
 
 def _grant(found: str) -> str:
-    """Gives the least that helps; PostgreSQL names the thing, not the right."""
+    """Return the least that helps; PostgreSQL names the thing, not the right."""
     to = "TO the role of the connection"
     if match := re.search(r'set parameter "(\S+)"', found):
         return f"ALTER ROLE … RESET {match[1]}, or ALTER DATABASE … RESET {match[1]}: a superuser set it"
@@ -262,7 +262,7 @@ def _grant(found: str) -> str:
 
 @contextmanager
 def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | None = None) -> Iterator[None]:
-    """Raises whatever psycopg2 raises inside as the error of this package that it means.
+    """Raise whatever psycopg2 raises inside as the error of this package that it means.
 
     Connection trouble, shutdown, a full disk and a read-only server are ``DatabaseUnavailable``; a lock that is not
     granted is ``LockTimeout``; a missing ledger is ``LedgerOutdated``; a missing privilege is ``ConfigError`` with the

@@ -74,14 +74,14 @@ from kafka_ingest.settings import PROTOCOL_VERSION, IdentityColumns, TargetSetti
 
 
 def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-    """Reads what a plan needs. In a snapshot all parts are of one moment."""
+    """Read what a plan needs. In a snapshot all parts are of one moment."""
     observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
     decisive = _read_decisive(cursor, pipeline, request, target)
     return replace(decisive, observations=tuple(observation_of(row) for row in observations))
 
 
 def _read_decisive(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-    """Reads what must still stand when the plan is recorded: all but the observations, a row for each partition."""
+    """Read what must still stand when the plan is recorded: all but the observations, a row for each partition."""
     clock = fetch_rows(cursor, "read_clock")[0]["clock_timestamp"]
     bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline)
     positions = fetch_rows(cursor, "select_positions", pipeline=pipeline)
@@ -101,7 +101,7 @@ def _read_decisive(cursor: Cursor, pipeline: str, request: Request, target: Targ
 
 
 def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
-    """Records a plan in the running transaction, if the ledger still stands as it was seen.
+    """Record a plan in the running transaction, if the ledger still stands as it was seen.
 
     Raises:
         LedgerMoved: It does not.
@@ -322,7 +322,7 @@ def _commit_empty(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
 
 
 def pipeline_valid_through(cursor: Cursor, pipeline: str) -> object:
-    """Gives the time up to which all partitions of the pipeline are complete; ``None`` when one is unknown."""
+    """Return the time up to which all partitions of the pipeline are complete; ``None`` when one is unknown."""
     run_query(cursor, "pipeline_valid_through", pipeline=pipeline)
     row = cursor.fetchone()
     return row[0] if row else None
@@ -343,7 +343,7 @@ def _moved(plan: NewPlan, found: str) -> LedgerMoved:
 
 
 def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
-    """Takes the next claim of a planned batch; gives a committed batch back as it is.
+    """Take the next claim of a planned batch; return a committed batch back as it is.
 
     Raises:
         Fenced: The batch is superseded or rolled back.
@@ -375,7 +375,7 @@ def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:
 def extend_hold(
     cursor: Cursor, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
 ) -> BatchStanding:
-    """Extends the hold of the newest claim, without waiting for locks; gives the batch's standing.
+    """Extend the hold of the newest claim, without waiting for locks; return the batch's standing.
 
     Raises:
         ConfigError: There is no such batch.
@@ -399,13 +399,13 @@ def extend_hold(
 
 
 def release_hold(cursor: Cursor, batch_id: str, claim: int) -> None:
-    """Ends the hold of a claim that is the newest, without waiting for locks; else it changes nothing."""
+    """End the hold of a claim that is the newest, without waiting for locks; else it changes nothing."""
     if is_batch_id(batch_id):
         run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
 
 def no_such_batch(batch_id: str) -> IngestError:
-    """Gives the error for a batch id that the ledger does not know."""
+    """Return the error for a batch id that the ledger does not know."""
     return ConfigError(
         "the ledger has no such batch",
         expected="a batch that the plan step recorded in this database",
@@ -416,7 +416,7 @@ def no_such_batch(batch_id: str) -> IngestError:
 
 
 def is_locked(error: LockTimeout) -> Busy:
-    """Gives the error for a plan or claim that another session keeps waiting: a large publish takes minutes."""
+    """Return the error for a plan or claim that another session keeps waiting: a large publish takes minutes."""
     return Busy(
         "another session has the batch locked, most likely an attempt that publishes it",
         expected="the rows of pipeline and batch free within the lock time-out",
@@ -474,7 +474,7 @@ def audited(cursor: Cursor, pipeline: str) -> Audited:
 
 
 def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequence[Batch]:
-    """Gives committed batches that nobody announced, those that ``request`` announced, and its own; oldest first."""
+    """Return committed batches that nobody announced, those that ``request`` announced, and its own; oldest first."""
     rows = fetch_rows(
         cursor,
         "find_unannounced_batches",
@@ -486,12 +486,12 @@ def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequenc
 
 
 def mark_announced(cursor: Cursor, batch_ids: Sequence[str], request: Request) -> None:
-    """Stores that ``request`` announces these batches; one that is announced already stays with its announcer."""
+    """Store that ``request`` announces these batches; one that is announced already stays with its announcer."""
     run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
 
 
 def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
-    """Runs every invariant for a pipeline; the cursor's transaction should be a snapshot.
+    """Run every invariant for a pipeline; the cursor's transaction should be a snapshot.
 
     Raises:
         TargetMismatch: The target table, or one of its metadata columns, is no longer there.
@@ -519,7 +519,7 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
 
 
 def target_is_gone(error: psycopg2.Error, target: TargetSettings, pipeline: str) -> TargetMismatch:
-    """Gives the error of a table, or of a column that identifies its rows, that is not there."""
+    """Return the error of a table, or of a column that identifies its rows, that is not there."""
     return TargetMismatch(
         "the target table no longer fits the batches that were loaded into it",
         expected=f"table {target} with its metadata columns",
@@ -530,7 +530,7 @@ def target_is_gone(error: psycopg2.Error, target: TargetSettings, pipeline: str)
 
 
 def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
-    """Gives the names that the columns have now, of a batch that may have been loaded before they were renamed."""
+    """Return the names that the columns have now, of a batch that may have been loaded before they were renamed."""
     bound = fetch_row(cursor, "select_pipeline", pipeline=batch.pipeline)
     record, target = pipeline_of(bound) if bound else None, batch.settings.target
     if record is None or (record.target_schema, record.target_table) != (target.schema, target.table):
@@ -539,7 +539,7 @@ def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
 
 
 def target_identifiers(target: TargetSettings, identity: IdentityColumns) -> dict[str, sql.Composable]:
-    """Gives the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
+    """Return the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
     return {
         "target": sql.Identifier(target.schema, target.table),
         "topic": sql.Identifier(identity.topic),
@@ -580,19 +580,19 @@ class PostgresLedger:
         self._limits = limits
 
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-        """Reads what a plan needs, at one moment."""
+        """Read what a plan needs, at one moment."""
         with self._transaction("read the ledger", SNAPSHOT, pipeline=pipeline) as cursor:
             require_current_ledger(cursor)
             return read_plan_view(cursor, pipeline, request, target)
 
     def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
-        """Gives, by partition, the lowest offset of any committed range with records at or after a time."""
+        """Return, by partition, the lowest offset of any committed range with records at or after a time."""
         with self._transaction("read loaded ranges", SNAPSHOT, pipeline=pipeline) as cursor:
             rows = fetch_rows(cursor, "loaded_from", pipeline=pipeline, since_ms=since_ms)
             return {TopicPartition(row["topic"], row["partition"]): row["range_start"] for row in rows}
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
-        """Records a plan, if the ledger still stands as it was seen; durable on return.
+        """Record a plan, if the ledger still stands as it was seen; durable on return.
 
         Raises:
             LedgerMoved: Something decisive has changed; nothing was written.
@@ -606,14 +606,14 @@ class PostgresLedger:
             raise is_locked(error) from error
 
     def batch(self, batch_id: str) -> Batch | None:
-        """Reads one batch."""
+        """Read one batch."""
         if not is_batch_id(batch_id):
             return None
         with self._transaction("read a batch", SNAPSHOT, batch_id=batch_id) as cursor:
             return load_batch(cursor, batch_id)
 
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
-        """Takes the next claim of a planned batch; gives a committed batch back as it is.
+        """Take the next claim of a planned batch; return a committed batch back as it is.
 
         Raises:
             Fenced: The batch is superseded or rolled back.
@@ -629,17 +629,17 @@ class PostgresLedger:
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
     ) -> BatchStanding:
-        """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
+        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing."""
         with self._transaction("store a heartbeat", batch_id=batch_id) as cursor:
             return extend_hold(cursor, batch_id, claim, step=step, progress=progress, hold_seconds=hold_seconds)
 
     def release_hold(self, batch_id: str, claim: int) -> None:
-        """Ends the hold of a batch now, while ``claim`` is the newest."""
+        """End the hold of a batch now, while ``claim`` is the newest."""
         with self._transaction("release the hold", batch_id=batch_id) as cursor:
             release_hold(cursor, batch_id, claim)
 
     def settle(self, batch_id: str) -> BatchStanding:
-        """Reads a batch's standing ``FOR UPDATE``: what it says is final.
+        """Read a batch's standing ``FOR UPDATE``: what it says is final.
 
         Raises:
             CommitStateUnknown: The row could not be locked in time: the COMMIT may still be under way.
@@ -657,7 +657,7 @@ class PostgresLedger:
             ) from error
 
     def hold(self, batch_id: str) -> Hold | None:
-        """Reads the hold of a batch."""
+        """Read the hold of a batch."""
         if not is_batch_id(batch_id):
             return None
         with self._transaction("read the hold", SNAPSHOT, batch_id=batch_id) as cursor:
@@ -665,17 +665,17 @@ class PostgresLedger:
             return hold_of(row) if row else None
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Gives committed batches that nobody announced, those that ``request`` announced, and its own."""
+        """Return committed batches that nobody announced, those that ``request`` announced, and its own."""
         with self._transaction("read unannounced batches", SNAPSHOT, pipeline=pipeline) as cursor:
             return find_unannounced(cursor, pipeline, request)
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
-        """Stores that ``request`` announces these batches."""
+        """Store that ``request`` announces these batches."""
         with self._transaction("store the announcement") as cursor:
             mark_announced(cursor, batch_ids, request)
 
     def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
-        """Counts the dead letters of a batch by reason, the most frequent first."""
+        """Count the dead letters of a batch by reason, the most frequent first."""
         if not is_batch_id(batch_id):
             return []
         with self._transaction("count dead letters", SNAPSHOT, batch_id=batch_id) as cursor:
@@ -687,7 +687,7 @@ class PostgresLedger:
             ]
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
-        """Runs every invariant for a pipeline, all at one moment; empty when all hold."""
+        """Run every invariant for a pipeline, all at one moment; empty when all hold."""
         with self._transaction("check the invariants", SNAPSHOT, pipeline=pipeline) as cursor:
             require_current_ledger(cursor)
             return find_violations(cursor, pipeline)

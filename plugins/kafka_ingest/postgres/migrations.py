@@ -33,7 +33,7 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """Lists the migrations of this package in order."""
+    """List the migrations of this package in order."""
     return [_migration(name) for name in sql_names("migrations")]
 
 
@@ -43,7 +43,7 @@ def _migration(name: str) -> Migration:
 
 
 def migrate(params: Mapping[str, object]) -> list[str]:
-    """Applies the migrations that are missing, all in one transaction under an advisory lock.
+    """Apply the migrations that are missing, all in one transaction under an advisory lock.
 
     Running it twice, or by two processes at once, applies each migration once.
 
@@ -78,7 +78,7 @@ def _apply(cursor: Cursor, migration: Migration) -> None:
 
 
 def require_current_ledger(cursor: Cursor) -> None:
-    """Checks that the ledger has exactly the migrations of this package.
+    """Check that the ledger has exactly the migrations of this package.
 
     Raises:
         LedgerOutdated: The ledger is missing, older, newer, or was made by other files.

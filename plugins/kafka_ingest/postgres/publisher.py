@@ -54,7 +54,7 @@ from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_c
 
 
 def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
-    """Deletes rows and dead letters in the replaced part of every range; nothing is asked where no range has one.
+    """Delete rows and dead letters in the replaced part of every range; nothing is asked where no range has one.
 
     psycopg2's errors pass through.
 
@@ -86,7 +86,7 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
 
 
 def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any]) -> None:
-    """Stops where a trigger or rule kept rows, or put them back: they would stand twice."""
+    """Stop where a trigger or rule kept rows, or put them back: they would stand twice."""
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
@@ -191,7 +191,7 @@ class StagedRows:
         }
 
     def insert(self) -> int:
-        """Inserts the rows; gives the number that stands in the target.
+        """Insert the rows; return the number that stands in the target.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -208,7 +208,7 @@ class StagedRows:
             raise target_fault(error, self._batch) from None
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
-        """Runs an INSERT in a savepoint; gives its count, or the error, it undone, where some row may be the cause."""
+        """Run an INSERT in a savepoint; return its count, or the error, it undone, where some row may be the cause."""
         statement = query_with_identifiers(f"queries/{query}", **self._names)
         self._cursor.execute("SAVEPOINT rows")
         try:
@@ -224,7 +224,7 @@ class StagedRows:
         return inserted
 
     def _refused(self, error: psycopg2.Error) -> Exception:
-        """Looks for every refused record; nothing that this inserts is committed."""
+        """Look for every refused record; nothing that this inserts is committed."""
         found: list[RefusedRecord] = []
         for place, fault in self._refused_places():
             record = self._record_at(place)
@@ -264,7 +264,7 @@ class StagedRows:
         return next(iter(self._cursor.fetchall()), None)
 
     def _standing(self, inserted: int) -> int:
-        """Gives the number of rows in the target; compares them with staging where something can have altered them.
+        """Return the number of rows in the target; compare them with staging where something can have altered them.
 
         INSERT holds the target's lock by now: nobody adds a trigger or rule any more.
         """
@@ -312,7 +312,7 @@ class PostgresPublisher:
 
     @contextmanager
     def begin(self, batch: Batch) -> Iterator[PostgresPublication]:
-        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
+        """Open a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name="kafka_ingest publish")) as connection:
             with database_faults("begin to publish", pipeline=batch.pipeline, batch_id=batch.batch_id):
@@ -367,7 +367,7 @@ class PostgresPublication:
             )
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
-        """Deletes what the batch replaces: rows and dead letters below ``loaded_to`` in its ranges, by identity.
+        """Delete what the batch replaces: rows and dead letters below ``loaded_to`` in its ranges, by identity.
 
         Raises:
             TargetMismatch: A constraint or trigger of the target refused the deletion, or the table no longer fits.
@@ -379,7 +379,7 @@ class PostgresPublication:
             raise target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' staged rows into the target; gives their number, as they stand there.
+        """Move the winners' staged rows into the target; return their number, as they stand there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -390,7 +390,7 @@ class PostgresPublication:
         return StagedRows(self._cursor, self._batch, outcome).insert()
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' dead letters into the ledger; gives their number.
+        """Move the winners' dead letters into the ledger; return their number.
 
         Raises:
             AccountingMismatch: The ledger holds a dead letter of one of these records already, or refuses one.
@@ -410,7 +410,7 @@ class PostgresPublication:
         return int(self._cursor.rowcount)
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
-        """Stores counts per range, and makes the batch ``committed`` with its counts and ``valid_through``.
+        """Store count per range, and make the batch ``committed`` with its counts and ``valid_through``.
 
         Raises:
             Fenced: The batch is not planned, or its claim is not ours.
@@ -428,7 +428,7 @@ class PostgresPublication:
             run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
 
     def commit(self) -> None:
-        """Commits; durable on return.
+        """Commit; durable on return.
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.

@@ -58,7 +58,7 @@ def concerns_one_row(error: psycopg2.Error) -> bool:
 def refusal(
     error: psycopg2.Error, checks: Sequence[CheckConstraint] = (), *, may_quote: bool = True
 ) -> tuple[DeadLetterReason, str]:
-    """Gives the reason and the detail of a row that PostgreSQL refused on its own.
+    """Return the reason and the detail of a row that PostgreSQL refused on its own.
 
     Args:
         error: What it said.
@@ -100,7 +100,7 @@ STAGING_SCHEMA = "kafka_ingest_staging"
 
 
 def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
-    """Gives the error for a staging table that is gone, or for a sick database; ``None`` for anything else."""
+    """Return the error for a staging table that is gone, or for a sick database; ``None`` for anything else."""
     if error.pgcode == errorcodes.UNDEFINED_TABLE and STAGING_SCHEMA in server_message(error):
         return StagingLost(
             "the staging table of this attempt is gone",
@@ -113,7 +113,7 @@ def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
 
 
 def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> IngestError:
-    """Gives the error for a statement that writes the target, or for a COMMIT that it refused.
+    """Return the error for a statement that writes the target, or for a COMMIT that it refused.
 
     What is neither missing staging nor a sick database was said by the target: a constraint (class 23), a trigger
     (any class), or a table that was altered since the batch was planned (class 42).
@@ -135,7 +135,7 @@ def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> Ing
 
 
 def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, found: str) -> TargetMismatch:
-    """Gives the error for rows that a trigger or rule kept from being what was written."""
+    """Return the error for rows that a trigger or rule kept from being what was written."""
     return TargetMismatch(
         f"triggers or rules of {batch.settings.target} drop, keep, move or alter rows; nothing was published",
         expected=f"{expected}, found by topic, generation, partition, offset and batch id",
@@ -148,7 +148,7 @@ def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, fou
 
 
 def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str, expected: str) -> AccountingMismatch:
-    """Gives the error for rows that a constraint of the ledger refused; the constraints are named for their rules."""
+    """Return the error for rows that a constraint of the ledger refused; the constraints are named for their rules."""
     return AccountingMismatch(
         f"the ledger refused the {what}; nothing was published",
         expected=expected,
@@ -160,7 +160,7 @@ def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str
 
 
 def fenced(batch: Batch, found: str) -> Fenced:
-    """Gives the error for an attempt that lost its batch."""
+    """Return the error for an attempt that lost its batch."""
     return Fenced(
         "this attempt no longer owns the batch and changes nothing",
         expected=f"state planned, claim {batch.claim}",

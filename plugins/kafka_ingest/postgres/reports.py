@@ -48,15 +48,15 @@ class PostgresReports:
         self._params = params
 
     def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
-        """Gives one row for each pipeline, in the order of the names."""
+        """Return one row for each pipeline, in the order of the names."""
         return self._rows("report_status", {"pipelines": list(pipelines)})
 
     def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
-        """Gives the newest batches, the newest first."""
+        """Return the newest batches, the newest first."""
         return self._rows("list_batches", {"pipeline": pipeline, "limit": limit})
 
     def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
-        """Gives dead letters, those of the newest batch first, with their original bytes."""
+        """Return dead letters, those of the newest batch first, with their original bytes."""
         return self._rows("list_dead_letters", {"pipeline": pipeline, "batch_id": batch_id, "limit": limit})
 
     def _rows(self, query: str, parameters: Mapping[str, object]) -> list[ReportRow]:
@@ -72,7 +72,7 @@ class PostgresReports:
 
 
 def _plain(value: Any) -> Any:
-    """Turns the driver's buffers into bytes."""
+    """Turn the driver's buffers into bytes."""
     if isinstance(value, memoryview):
         return bytes(value)
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -110,7 +110,7 @@ class PostgresWrittenTable:
             return AuditScope(**found, roll_backs=roll_backs)
 
     def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Gives some batches below an ordinal that have published into the table, the newest first."""
+        """Return some batches below an ordinal that have published into the table, the newest first."""
         with self._snapshot() as cursor:
             bound = self._bound(cursor)
             rows = fetch_rows(
@@ -129,7 +129,7 @@ class PostgresWrittenTable:
         ]
 
     def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
-        """Counts rows in pieces; see the port.
+        """Count rows in pieces; see the port.
 
         Raises:
             TargetMismatch: The table, or a column that identifies rows, is not there.
@@ -147,7 +147,7 @@ class PostgresWrittenTable:
         return Count(counted, [_piece(row) for row in since])
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Gives the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
         with self._snapshot() as cursor:
             [row] = self._in_target(
                 cursor,
@@ -214,7 +214,7 @@ def _piece(row: Row) -> Piece:
 
 
 def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Gives pieces that follow each other together: an index is searched once for them."""
+    """Return pieces that follow each other together: an index is searched once for them."""
     runs: list[list[Piece]] = []
     for piece in pieces:
         if runs and (runs[-1][-1].place, runs[-1][-1].end) == (piece.place, piece.start):

@@ -40,12 +40,12 @@ _Value = TypeVar("_Value", BatchSettings, FirstRun)
 
 
 def settings_to_json(settings: BatchSettings) -> str:
-    """Gives the settings as canonical JSON."""
+    """Return the settings as canonical JSON."""
     return _to_json(settings)
 
 
 def settings_from_json(text: str) -> BatchSettings:
-    """Reads settings that :func:`settings_to_json` wrote; the order of keys does not matter.
+    """Read settings that :func:`settings_to_json` wrote; the order of keys does not matter.
 
     Raises:
         VersionSkew: Another version of this package wrote them, in a way that this one cannot read.
@@ -54,17 +54,17 @@ def settings_from_json(text: str) -> BatchSettings:
 
 
 def settings_hash(settings: BatchSettings) -> str:
-    """Gives the SHA-256 of the canonical JSON, in hexadecimal."""
+    """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(settings_to_json(settings).encode()).hexdigest()
 
 
 def first_run_to_json(first_run: FirstRun) -> str:
-    """Gives the choice of the first run as canonical JSON."""
+    """Return the choice of the first run as canonical JSON."""
     return _to_json(first_run)
 
 
 def first_run_from_json(text: str) -> FirstRun:
-    """Reads what :func:`first_run_to_json` wrote.
+    """Read what :func:`first_run_to_json` wrote.
 
     Raises:
         VersionSkew: Another version of this package wrote it, in a way that this one cannot read.
@@ -95,7 +95,7 @@ Row = dict[str, Any]
 
 
 def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
-    """Runs ``sql/queries/<name>.sql``; gives the number of rows that it touched or returned.
+    """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
 
     A list becomes an array, whose type the statement names (``%(offsets)s::bigint[]``).
     """
@@ -105,7 +105,7 @@ def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
 
 
 def _array(elements: list[Any]) -> str:
-    """Gives an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
+    """Return an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
 
     psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
     the thousands of partitions that a plan stores it took three times as long.
@@ -129,26 +129,26 @@ _ELEMENTS: Mapping[type, Callable[[Any], str]] = {
 
 
 def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
-    """Runs ``sql/queries/<name>.sql``; gives its rows by column name."""
+    """Run ``sql/queries/<name>.sql``; return its rows by column name."""
     run_query(cursor, name, **parameters)
     return rows_of(cursor)
 
 
 def fetch_row(cursor: Cursor, name: str, **parameters: object) -> Row | None:
-    """Runs ``sql/queries/<name>.sql``; gives its first row, or ``None``."""
+    """Run ``sql/queries/<name>.sql``; return its first row, or ``None``."""
     rows = fetch_rows(cursor, name, **parameters)
     return rows[0] if rows else None
 
 
 def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
-    """Gives the rows that the last statement returned, by column name."""
+    """Return the rows that the last statement returned, by column name."""
     names = [column.name for column in cursor.description or ()]
     rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
-    """Gives the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
+    """Return the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
     return sql.SQL(sql_text(name)).format(**identifiers)
 
 
@@ -162,7 +162,7 @@ def is_batch_id(text: str) -> bool:
 
 
 def request_parameters(request: Request) -> dict[str, object]:
-    """Gives the columns that identify a request."""
+    """Return the columns that identify a request."""
     return {
         "dag_id": request.dag_id,
         "run_id": request.run_id,
@@ -173,12 +173,12 @@ def request_parameters(request: Request) -> dict[str, object]:
 
 
 def announcer(request: Request) -> str:
-    """Gives the identity of a request as ``batch.announced_by`` stores it: a JSON array."""
+    """Return the identity of a request as ``batch.announced_by`` stores it: a JSON array."""
     return json.dumps(request.identity, ensure_ascii=False)
 
 
 def request_of(row: Row) -> Request:
-    """Reads the request of a batch."""
+    """Read the request of a batch."""
     return Request(
         dag_id=row["dag_id"],
         run_id=row["run_id"],
@@ -191,7 +191,7 @@ def request_of(row: Row) -> Request:
 
 
 def range_of(row: Row) -> OffsetRange:
-    """Reads a range."""
+    """Read a range."""
     return OffsetRange(
         topic=row["topic"],
         partition=row["partition"],
@@ -208,7 +208,7 @@ def range_of(row: Row) -> OffsetRange:
 
 
 def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    """Gives the columns of ranges as arrays, one element a range."""
+    """Return the columns of ranges as arrays, one element a range."""
     return {
         "topic": [r.topic for r in ranges],
         "partition": [r.partition for r in ranges],
@@ -240,12 +240,12 @@ _POSITION_COLUMNS = (
 
 
 def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
-    """Gives the columns of positions as arrays, one element a position."""
+    """Return the columns of positions as arrays, one element a position."""
     return {name: [getattr(position, name) for position in positions] for name in _POSITION_COLUMNS}
 
 
 def position_of(row: Row) -> Position:
-    """Reads a position."""
+    """Read a position."""
     return Position(**row)
 
 
@@ -253,17 +253,17 @@ _OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))
 
 
 def observation_arrays(observations: Sequence[LogObservation]) -> dict[str, list[Any]]:
-    """Gives the columns of observations as arrays, one element a partition."""
+    """Return the columns of observations as arrays, one element a partition."""
     return {name: [getattr(observation, name) for observation in observations] for name in _OBSERVATION_COLUMNS}
 
 
 def observation_of(row: Row) -> LogObservation:
-    """Reads an observation."""
+    """Read an observation."""
     return LogObservation(**row)
 
 
 def pipeline_of(row: Row) -> PipelineRecord:
-    """Reads what binds a pipeline."""
+    """Read what binds a pipeline."""
     return PipelineRecord(
         pipeline=row["pipeline"],
         target_schema=row["target_schema"],
@@ -278,7 +278,7 @@ def pipeline_of(row: Row) -> PipelineRecord:
 
 
 def identity_parameters(identity: IdentityColumns) -> dict[str, object]:
-    """Gives the columns of ``pipeline`` that name what identifies a row of the target."""
+    """Return the columns of ``pipeline`` that name what identifies a row of the target."""
     return {
         "topic_column": identity.topic,
         "generation_column": identity.generation,
@@ -288,7 +288,7 @@ def identity_parameters(identity: IdentityColumns) -> dict[str, object]:
 
 
 def hold_of(row: Row) -> Hold:
-    """Reads a hold."""
+    """Read a hold."""
     return Hold(
         batch_id=row["batch_id"],
         request=request_of(row),
@@ -301,12 +301,12 @@ def hold_of(row: Row) -> Hold:
 
 
 def standing_of(row: Row) -> BatchStanding:
-    """Reads state and claim."""
+    """Read state and claim."""
     return BatchStanding(BatchState(row["state"]), row["claim"])
 
 
 def load_batches(cursor: Cursor, batch_ids: Iterable[str]) -> list[Batch]:
-    """Reads batches with their ranges, in the order in which they were recorded."""
+    """Read batches with their ranges, in the order in which they were recorded."""
     wanted = sorted(set(batch_ids))
     if not wanted:
         return []
@@ -318,7 +318,7 @@ def load_batches(cursor: Cursor, batch_ids: Iterable[str]) -> list[Batch]:
 
 
 def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
-    """Reads one batch; ``None`` when there is none."""
+    """Read one batch; ``None`` when there is none."""
     batches = load_batches(cursor, [batch_id] if batch_id else [])
     return batches[0] if batches else None
 
@@ -361,12 +361,12 @@ _POINT_COLUMNS = ("offset", "generation", "line", "topic_id", "cluster_id")
 
 
 def place_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
-    """Gives the partitions of positions as arrays."""
+    """Return the partitions of positions as arrays."""
     return {"topic": [p.topic for p in positions], "partition": [p.partition for p in positions]}
 
 
 def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
-    """Gives what positions must still be for a change to be made, as arrays."""
+    """Return what positions must still be for a change to be made, as arrays."""
     return {
         "from_offset": [p.committed_offset for p in positions],
         "from_generation": [p.generation for p in positions],
@@ -376,7 +376,7 @@ def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
 
 
 def change_arrays(change: NewChange) -> dict[str, list[Any]]:
-    """Gives the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
+    """Return the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
     changes: Sequence[PositionChange | None] = change.plan.positions or [None]
     topic = change.plan.retired_topic or change.plan.topic_read_again
     arrays: dict[str, list[Any]] = {
@@ -388,7 +388,7 @@ def change_arrays(change: NewChange) -> dict[str, list[Any]]:
 
 
 def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
-    """Gives the rows of positions that a plan moves as arrays: one element a partition."""
+    """Return the rows of positions that a plan moves as arrays: one element a partition."""
     changes = [move.change for move in moves]
     return {
         "topic": [c.topic for c in changes],
@@ -407,7 +407,7 @@ def _point_arrays(changes: Sequence[PositionChange | None]) -> dict[str, list[An
 
 
 def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChange:
-    """Reads what a request has recorded; at least one row. One of a roll-back has no arguments."""
+    """Read what a request has recorded; at least one row. One of a roll-back has no arguments."""
     first = rows[0]
     details = first["details"]
     return RecordedChange(

@@ -62,7 +62,7 @@ class PostgresStaging:
         self._params = params
 
     def create(self, batch: Batch) -> None:
-        """Creates the tables of the batch's claim, after dropping those of older claims as far as nobody uses them.
+        """Create the tables of the batch's claim, after dropping those of older claims as far as nobody uses them.
 
         Tables that exist keep what is in them. Durable on return, until the server crashes: they are unlogged.
 
@@ -80,7 +80,7 @@ class PostgresStaging:
                 _create_rows(cursor, stem, batch, table)
 
     def progress(self, batch: Batch) -> StageProgress:
-        """Sums what the tasks of the batch's claim have staged so far; zero while there are no tables."""
+        """Sum what the tasks of the batch's claim have staged so far; zero while there are no tables."""
         stem = staging_name(batch.batch_id, batch.claim)
         with closing(self._connect()) as connection, _faults("read the progress of staging", batch):
             try:
@@ -102,7 +102,7 @@ class PostgresStaging:
         return [f"{topic}[{partition}] offsets [{first}, {end})" for topic, partition, first, end in rows]
 
     def drop(self, batch: Batch) -> None:
-        """Drops the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
+        """Drop the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
         with closing(self._connect()) as connection, _faults("drop staging tables", batch):
             _drop_tables(connection, batch, up_to_claim=batch.claim)
 
@@ -168,7 +168,7 @@ def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:
 
 
 def drop_staging_table(connection: Connection, name: str, limits: TransactionLimits = DROP_LIMITS) -> str:
-    """Drops one staging table in a transaction of its own; a missing one is no fault.
+    """Drop one staging table in a transaction of its own; a missing one is no fault.
 
     Returns:
         Why it stays: it is in use, or another role's. Empty when it is gone.
@@ -200,7 +200,7 @@ class PostgresHousekeeper:
         self._drop_limits = drop_limits
 
     def staging_tables(self) -> Sequence[StagingTable]:
-        """Lists the staging tables with what the ledger says of their batches, seen at one moment."""
+        """List the staging tables with what the ledger says of their batches, seen at one moment."""
         with self._connection("list staging tables") as connection, transaction(connection) as cursor:
             require_current_ledger(cursor)
             return [
@@ -215,12 +215,12 @@ class PostgresHousekeeper:
             ]
 
     def drop_staging_table(self, name: str) -> str:
-        """Drops a table, or gives the reason why it stays."""
+        """Drop a table, or return the reason why it stays."""
         with self._connection("drop a staging table") as connection:
             return drop_staging_table(connection, name, self._drop_limits)
 
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
-        """Deletes ranges, or in a dry run takes the deletion back; gives their number."""
+        """Delete ranges, or in a dry run take the deletion back; return their number."""
         with self._connection("delete ranges of superseded batches") as connection:
             with transaction(connection) as cursor:
                 cursor.execute("SAVEPOINT nothing_deleted")
@@ -230,7 +230,7 @@ class PostgresHousekeeper:
             return count
 
     def brin_indexes(self) -> Sequence[str]:
-        """Lists the BRIN indexes of the pipelines' targets and of their partitions, quoted, with their schemas."""
+        """List the BRIN indexes of the pipelines' targets and of their partitions, quoted, with their schemas."""
         with self._connection("list BRIN indexes") as connection, transaction(connection) as cursor:
             return [row["index_name"] for row in fetch_rows(cursor, "list_brin_indexes")]
 

@@ -57,14 +57,14 @@ class Mismatch:
 
 
 def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()) -> tuple[Mismatch, ...]:
-    """Gives every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
+    """Return every reason why the pipeline cannot load into the table, in a stable order; empty when it can."""
     return (*table_mismatches(settings, table, loaded), *_staging_right_mismatches(table))
 
 
 def table_mismatches(
     settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()
 ) -> tuple[Mismatch, ...]:
-    """Gives the reasons that lie in the table and the role's rights on it, not in those on staging and database.
+    """Return the reasons that lie in the table and the role's rights on it, not in those on staging and database.
 
     Args:
         settings: What the pipeline writes.
@@ -86,7 +86,7 @@ def table_mismatches(
 
 
 def missing_table(settings: BatchSettings, loaded: Sequence[LoadedRows] = ()) -> Mismatch:
-    """Gives the mismatch of a table that is not there, with the statement that creates it where nothing is lost.
+    """Return the mismatch of a table that is not there, with the statement that creates it where nothing is lost.
 
     Args:
         settings: What the pipeline writes.
@@ -113,7 +113,7 @@ def _lost_table(target: TargetSettings, loaded: Sequence[LoadedRows]) -> Mismatc
 
 
 def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
-    """Yields what does not keep the pipeline from loading, but makes reloads slow, fail, or change other tables."""
+    """Yield what does not keep the pipeline from loading, but make reloads slow, fail, or change other tables."""
     metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
     if not has_index_for_replacing(settings, table):
         fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
@@ -244,7 +244,7 @@ def _other_column_mismatches(settings: BatchSettings, table: CatalogTable) -> It
 
 
 def unique_key_columns(settings: BatchSettings) -> tuple[str, str, str, str]:
-    """Gives the columns of a record's identity in the order of the unique key."""
+    """Return the columns of a record's identity in the order of the unique key."""
     metadata = settings.metadata
     return (metadata.topic, metadata.generation, metadata.partition, metadata.offset)
 
@@ -329,7 +329,7 @@ class PostgresTarget:
         self._sessions = sessions or NewSessions(params)
 
     def prepare(self, settings: BatchSettings) -> None:
-        """Creates the table where the settings say so and nothing was loaded into it yet, and checks it.
+        """Create the table where the settings say so and nothing was loaded into it yet, and check it.
 
         Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
         identity with ``unique_key``. Running it twice, or two at once, gives the same table. An existing table is
@@ -352,7 +352,7 @@ class PostgresTarget:
         _warn(settings, _require_match(settings, table, loaded))
 
     def shape(self, settings: BatchSettings) -> TargetShape:
-        """Describes the target as staging must know it.
+        """Describe the target as staging must know it.
 
         Columns carry the types that the pipeline writes, which the table's types can hold, and the table's own NOT
         NULLs. CHECKs name everything outside ``pg_catalog`` with its schema.

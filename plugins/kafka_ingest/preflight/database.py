@@ -100,19 +100,19 @@ class PostgresPreflight:
         self._params = params
 
     def server(self) -> ServerFacts:
-        """Describes server, database and role; see the port."""
+        """Describe server, database and role; see the port."""
         with self._transaction("read the server's version") as cursor:
             (row,) = fetch_rows(cursor, "server_version")
             return ServerFacts(row["version"], row["version_number"], row["database"], row["role"], row["encoding"])
 
     def ledger_version(self) -> str:
-        """Gives the name of the ledger's newest migration; see the port."""
+        """Return the name of the ledger's newest migration; see the port."""
         with self._transaction("read the ledger's version") as cursor:
             require_current_ledger(cursor)
             return migrations()[-1].name
 
     def missing_rights(self, settings: BatchSettings) -> Sequence[Finding]:
-        """Lists rights that the role lacks outside the target table; see the port."""
+        """List rights that the role lacks outside the target table; see the port."""
         target = settings.target
         with self._transaction("read the role's rights") as cursor:
             creates_table = target.create_table and read_table(cursor, target) is None
@@ -127,7 +127,7 @@ class PostgresPreflight:
             return int(row["tables"])
 
     def target(self, settings: BatchSettings) -> TargetFacts:
-        """Compares the target table with the pipeline; see the port."""
+        """Compare the target table with the pipeline; see the port."""
         with self._transaction(f"read the table {settings.target}") as cursor:
             table = read_table(cursor, settings.target)
             # Without a ledger, or without rights on it, other checks fail; this one says what it can.

@@ -73,7 +73,7 @@ class TopicFacts:
     may_read: bool | None = None
 
     def number(self, name: str) -> int | None:
-        """Gives a numeric setting; ``None`` where this broker does not know it."""
+        """Return a numeric setting; ``None`` where this broker does not know it."""
         return int(self.settings[name]) if name in self.settings else None
 
 
@@ -142,30 +142,30 @@ class KafkaProbe(Protocol):
     """
 
     def cluster(self) -> ClusterFacts:
-        """Describes the cluster."""
+        """Describe the cluster."""
 
     def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
-        """Describes the pipeline's topics that exist, by name."""
+        """Describe the pipeline's topics that exist, by name."""
 
     def limits(self) -> FetchLimits:
-        """Gives what the pipeline's connection lets its clients take in one answer."""
+        """Return what the pipeline's connection lets its clients take in one answer."""
 
 
 class DatabaseProbe(Protocol):
     """The target's database. Every method raises ``DatabaseUnavailable`` or ``ConfigError`` without an answer."""
 
     def server(self) -> ServerFacts:
-        """Describes server, database and role."""
+        """Describe server, database and role."""
 
     def ledger_version(self) -> str:
-        """Gives the name of the ledger's newest migration.
+        """Return the name of the ledger's newest migration.
 
         Raises:
             LedgerOutdated: The ledger is missing, older or newer than this package.
         """
 
     def missing_rights(self, settings: BatchSettings) -> Sequence[Finding]:
-        """Lists rights that the role lacks on ledger, staging and database, and to create the table where it must."""
+        """List rights that the role lacks on ledger, staging and database, and to create the table where it must."""
 
     def old_leftovers(self, days: int) -> int:
         """Count the staging tables of batches that were planned so many days ago and are planned no more.
@@ -175,24 +175,24 @@ class DatabaseProbe(Protocol):
         """
 
     def target(self, settings: BatchSettings) -> TargetFacts:
-        """Compares the target table, and the role's rights on it, with the pipeline."""
+        """Compare the target table, and the role's rights on it, with the pipeline."""
 
 
 class SparkProbe(Protocol):
     """Spark, where the pipeline's job runs."""
 
     def master(self) -> MasterFacts:
-        """Looks for the master.
+        """Look for the master.
 
         Raises:
             ConfigError: The connection names no master that can be used.
         """
 
     def this_interpreter(self) -> InterpreterFacts:
-        """Describes the interpreter that asks; the driver runs on it."""
+        """Describe the interpreter that asks; the driver runs on it."""
 
     def executors(self) -> Sequence[InterpreterFacts]:
-        """Runs a small job that describes the interpreter of every executor.
+        """Run a small job that describes the interpreter of every executor.
 
         Raises:
             IngestError: The job did not succeed; ``found`` has its last words.
@@ -252,7 +252,7 @@ class CheckResult:
 
 
 def failed(check: str, fault: IngestError) -> CheckResult:
-    """Gives the result of a check that could not get an answer."""
+    """Return the result of a check that could not get an answer."""
     found = f"{fault.what}: {fault.found}" if fault.found else fault.what
     return CheckResult(check, Verdict.FAIL, found, fault.next_command)
 

@@ -174,7 +174,7 @@ def _size_concerns(topic: TopicFacts, limits: FetchLimits) -> Iterator[CheckResu
 
 
 def spelled(seconds: float) -> str:
-    """Gives a duration in the largest unit that it reaches."""
+    """Return a duration in the largest unit that it reaches."""
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"
@@ -211,7 +211,7 @@ _PRESETS = {"@quarterly": "0 0 1 */3 *"}
 
 
 def longest_interval_seconds(schedule: ScheduleSettings) -> float | None:
-    """Gives the longest time between two runs; ``None`` for a pipeline that only runs by hand.
+    """Return the longest time between two runs; ``None`` for a pipeline that only runs by hand.
 
     It is taken from a year's runs, 2,000 at most, in UTC: a change of the clock can add an hour.
     """
@@ -255,7 +255,7 @@ class KafkaPreflight:
         self._log = log
 
     def cluster(self) -> ClusterFacts:
-        """Describes the cluster; see the port."""
+        """Describe the cluster; see the port."""
         found = self._admin.cluster()
         return ClusterFacts(
             cluster_id=str(found.cluster_id),
@@ -265,7 +265,7 @@ class KafkaPreflight:
         )
 
     def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
-        """Describes the pipeline's topics; see the port."""
+        """Describe the pipeline's topics; see the port."""
         states = self._log.snapshot(settings.plan.topics, settings.batch.isolation_level).topics
         described = self._admin.describe(states)
         configs = self._admin.describe_configs(described)
@@ -277,7 +277,7 @@ class KafkaPreflight:
         ]
 
     def limits(self) -> FetchLimits:
-        """Gives the client's limits; see the port."""
+        """Return the client's limits; see the port."""
         fetch = int(self._config.get("fetch.max.bytes", _FETCH_BYTES))
         least = max(_RESPONSE_BYTES, fetch + RESPONSE_OVERHEAD_BYTES)
         return FetchLimits(fetch, int(self._config.get("receive.message.max.bytes", least)))
@@ -285,7 +285,7 @@ class KafkaPreflight:
 
 @contextmanager
 def kafka_preflight(config: Mapping[str, str], *, timeout_seconds: float) -> Iterator[KafkaPreflight]:
-    """Opens the port, and closes its clients at the end."""
+    """Open the port, and close its clients at the end."""
     admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
     try:
         with KafkaLog(config, timeout_seconds=timeout_seconds) as log:

@@ -22,7 +22,7 @@ from kafka_ingest.settings import PipelineSettings
 def preflight(
     settings: PipelineSettings, ports: PreflightPorts, *, submit_job: bool = False
 ) -> tuple[CheckResult, ...]:
-    """Checks Kafka, the database and Spark for one pipeline, in this order; idempotent, and writes nothing.
+    """Check Kafka, the database and Spark for one pipeline, in this order; idempotent, and write nothing.
 
     A check that gets no answer is a result like any other: it never keeps the others from being made.
 

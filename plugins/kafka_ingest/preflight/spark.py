@@ -81,7 +81,7 @@ def _package_faults(interpreter: InterpreterFacts) -> Iterator[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Gives the leading numbers of a version: 2.9.13 is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
+    """Return the leading numbers of a version: 2.9.13 is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
@@ -105,7 +105,7 @@ class SparkPreflight:
         self._connection = connection
 
     def master(self) -> MasterFacts:
-        """Looks for the master; see the port."""
+        """Look for the master; see the port."""
         master = spark_master_of(self._connection)
         authenticated = is_authenticated(self._settings.job, self._connection)
         if master.startswith("local"):
@@ -122,11 +122,11 @@ class SparkPreflight:
         )
 
     def this_interpreter(self) -> InterpreterFacts:
-        """Describes the interpreter that asks; see the port."""
+        """Describe the interpreter that asks; see the port."""
         return this_interpreter()
 
     def executors(self) -> Sequence[InterpreterFacts]:
-        """Runs the job; see the port.
+        """Run the job; see the port.
 
         Raises:
             ConfigError: spark-submit is missing, or the job failed or got no cores within five minutes.
@@ -147,7 +147,7 @@ class SparkPreflight:
 
 
 def _refusal(address: str) -> str:
-    """Gives why an address refuses a TCP connection; empty when it accepts one."""
+    """Return why an address refuses a TCP connection; empty when it accepts one."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):

@@ -44,7 +44,7 @@ def require_few_dead_letters(
     pipeline: str | None = None,
     batch_id: str | None = None,
 ) -> None:
-    """Stops when a batch passes one of its limits.
+    """Stop when a batch passes one of its limits.
 
     Args:
         limits: The pipeline's limits.
@@ -133,7 +133,7 @@ class KeptDeadLetters:
     invisible: int = 0
 
     def applied_to(self, counts: RecordCounts) -> RecordCounts:
-        """Gives the counts of the partition with every kept record counted as the dead letter that it stays."""
+        """Return the counts of the partition with every kept record counted as the dead letter that it stays."""
         return replace(
             counts,
             rows=counts.rows - self.rows,
@@ -151,7 +151,7 @@ class Replacement:
     kept: tuple[KeptDeadLetters, ...] = ()
 
     def outcome_of(self, outcome: BatchOutcome) -> BatchOutcome:
-        """Gives the outcome with resolved dead letters counted as what they are."""
+        """Return the outcome with resolved dead letters counted as what they are."""
         kept = {k.where: k for k in self.kept}
 
         def counted(part: PartitionOutcome) -> PartitionOutcome:
@@ -167,7 +167,7 @@ class Replacement:
 
 
 def require_nothing_lost(batch: Batch, replaced: Sequence[ReplacedPartition]) -> None:
-    """Stops a publish that would delete records which the log no longer holds.
+    """Stop a publish that would delete records which the log no longer holds.
 
     Raises:
         ReloadWouldLose: Names their number and the first offsets, by partition.
@@ -202,7 +202,7 @@ _Staged: TypeAlias = tuple[Subrange, SubrangeResult]
 
 
 def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[StageResult]) -> BatchOutcome:
-    """Adds the tasks' results up to the batch's outcome, and checks that nothing is missing or double.
+    """Add the tasks' results up to the batch's outcome, and check that nothing is missing or double.
 
     Args:
         batch: The claimed batch.
@@ -290,7 +290,7 @@ def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
 
 
 def _valid_through(batch: Batch, r: OffsetRange, results: list[SubrangeResult]) -> datetime | None:
-    """The plan's time if the range reaches the high watermark, else the time of the last record read.
+    """Return the plan's time if the range reaches the high watermark, else the time of the last record read.
 
     A range that moves no position changes nothing of it.
     """

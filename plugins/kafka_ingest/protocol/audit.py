@@ -96,7 +96,7 @@ class Taken:
         self._ends: dict[Place, list[int]] = {}
 
     def take(self, place: Place, start: int, end: int) -> list[Piece]:
-        """Takes ``[start, end)``; gives the parts of it that were free, in order."""
+        """Take ``[start, end)``; return the parts of it that were free, in order."""
         starts, ends = self._starts.setdefault(place, []), self._ends.setdefault(place, [])
         first, beyond = bisect_left(ends, start), bisect_right(starts, end)
         free, at = [], start
@@ -210,17 +210,17 @@ class WrittenTable(Protocol):
         """Says what there is."""
 
     def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Gives some batches below an ordinal that have published into the table, the newest first; none at the end."""
+        """Return batches below an ordinal that have published into the table, the newest first; none at the end."""
 
     def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
-        """Counts rows in pieces, which are in the order of the table and do not overlap.
+        """Count rows in pieces, which are in the order of the table and do not overlap.
 
         Raises:
             TargetMismatch: The table, or a column that identifies rows, is not there.
         """
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Gives the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ class TableAudit:
     violations: list[Violation] = field(default_factory=list)
 
     def add(self, segment: Segment) -> None:
-        """Adds what was found in one segment."""
+        """Add what was found in one segment."""
         if not segment.pieces:
             return
         least, greatest = segment.bounds
@@ -279,14 +279,14 @@ _log = logging.getLogger(__name__)
 
 
 def group_of(pipeline: str) -> str:
-    """Gives the name of a pipeline's consumer group."""
+    """Return the name of a pipeline's consumer group."""
     return f"kafka_ingest.{pipeline}"
 
 
 def mirror_group(
     settings: PipelineSettings, request: Request, ledger: Ledger, open_mirror: Callable[[], GroupMirror]
 ) -> bool:
-    """Copies the committed offsets of all topics that are not retired.
+    """Copy the committed offsets of all topics that are not retired.
 
     They are those of this moment, not of the run's own batch: another may have moved the position since. Runs that end
     at the same time may store theirs in any order; the next run mends it.
@@ -371,7 +371,7 @@ def record_announcement(report: AuditReport, ledger: Ledger) -> None:
 
 
 def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:
-    """Stops when an invariant returned rows.
+    """Stop when an invariant returned rows.
 
     Raises:
         AccountingMismatch: Lists them, the first ten rows at most.
@@ -400,7 +400,7 @@ _NAMED = 10
 
 
 def audit_table(table: WrittenTable, tell: Callable[[TableAudit], None]) -> TableAudit:
-    """Counts the rows of every published range.
+    """Count the rows of every published range.
 
     Args:
         table: Ledger and target.

@@ -271,14 +271,14 @@ class RunOptions:
         return BatchKind.RELOAD if self.times is not None or self.offsets else BatchKind.LIVE
 
     def to_parameters(self) -> str:
-        """Gives canonical JSON of what differs from the defaults; ``{}`` for a plain run."""
+        """Return canonical JSON of what differs from the defaults; ``{}`` for a plain run."""
         plain, given = asdict(RunOptions()), asdict(self)
         changed = {key: value for key, value in given.items() if value != plain[key]}
         return json.dumps(changed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def run_options_of(request: Request) -> RunOptions:
-    """Reads the options that :meth:`RunOptions.to_parameters` wrote into a request."""
+    """Read the options that :meth:`RunOptions.to_parameters` wrote into a request."""
     stored: Mapping[str, Any] = json.loads(request.parameters)
     values = dict(stored)
     if "mode" in values:

@@ -255,7 +255,7 @@ class NewChange:
 
 
 def recorded_before(view: ChangeView, request: ChangeRequest) -> RecordedChange | None:
-    """Gives what the request recorded when it came before, or ``None``.
+    """Return what the request recorded when it came before, or ``None``.
 
     Raises:
         RequestChanged: It came with other arguments.

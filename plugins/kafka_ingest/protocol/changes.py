@@ -66,7 +66,7 @@ from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettin
 
 
 def selection_of(change: OffsetChange) -> Selection:
-    """Gives the partitions that a change of offsets is about."""
+    """Return the partitions that a change of offsets is about."""
     if isinstance(change, ResetToOffsets):
         return Selection(partitions=tuple(TopicPartition(o.topic, o.partition) for o in change.offsets))
     return change.only
@@ -129,7 +129,7 @@ def _new_offset(
 
 
 def _latest(position: Position, state: PartitionState) -> int:
-    """Gives the end offset, or the position, where an open transaction that began before it holds the end back."""
+    """Return the end offset, or the position, where an open transaction that began before it holds the end back."""
     log_start, end, high_watermark = state.log_start_offset or 0, state.end_offset or 0, state.high_watermark or 0
     is_in_log = log_start <= position.committed_offset <= high_watermark
     return max(log_start, end, position.committed_offset if is_in_log else 0)
@@ -240,7 +240,7 @@ def _recreation(
 def _return(
     topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
 ) -> ChangePlan:
-    """Takes a retirement back; the positions become those of the log that is there now.
+    """Take a retirement back; the positions become those of the log that is there now.
 
     A cluster may have been accepted meanwhile: its change left the positions of retired topics alone.
     """
@@ -263,7 +263,7 @@ def _return(
 def _continued(
     positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot, topic: str
 ) -> Iterator[PositionMove | PartitionFault]:
-    """Yields what the positions of a topic need, to go on in the log that is there; nothing where they fit it."""
+    """Yield what the positions of a topic need, to go on in the log that is there; nothing where they fit it."""
     log = snapshot.topics[topic]
     has_ids = settings.batch.topic_identity is TopicIdentity.TOPIC_ID and any(p.topic_id for p in positions)
     is_elsewhere = any(position.cluster_id != snapshot.cluster_id for position in positions)
@@ -296,7 +296,7 @@ def _is_another(
 
 
 def _topics(view: PlanView) -> Mapping[str, list[Position]]:
-    """Gives the positions by topic, without retired topics."""
+    """Return the positions by topic, without retired topics."""
     retired = retired_topics(view)
     topics: dict[str, list[Position]] = {}
     for position in view.positions:
@@ -363,7 +363,7 @@ def _served_by_others(view: PlanView, snapshot: LogSnapshot, record: PipelineRec
 
 
 def served_elsewhere(topic: str, record: PipelineRecord, other: str) -> PartitionFault:
-    """Gives the fault of a topic that another pipeline loads into the same table."""
+    """Return the fault of a topic that another pipeline loads into the same table."""
     return PartitionFault(
         ConfigError,
         f"topic {topic} into {record.target_schema}.{record.target_table}",
@@ -459,7 +459,7 @@ def _identity_columns(settings: PipelineSettings, view: ChangeView, record: Pipe
 def _column_faults(
     before: IdentityColumns, settings: BatchSettings, columns: Mapping[str, str] | None
 ) -> Iterator[PartitionFault]:
-    """Yields one fault where identity columns still have their former names; a table that is not there has no rows."""
+    """Yield one fault where identity columns still have their former names; a table that is not there has no rows."""
     target, renamed = settings.target, before.differing(settings.metadata.identity)
     types = {column.name: column.type for column in written_columns(settings)}
     wrong: dict[str, str] = {}
@@ -529,7 +529,7 @@ def needs_table(change: Change) -> bool:
 def partitions_to_time(
     settings: PipelineSettings, request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot
 ) -> list[TopicPartition]:
-    """Gives the partitions whose offsets for a time must be asked for: those of a reset to a time."""
+    """Return the partitions whose offsets for a time must be asked for: those of a reset to a time."""
     if not isinstance(request.change, ResetToTime):
         return []
     scope = change_scope(view.ledger, snapshot, request.change.only, identity=settings.batch.topic_identity)
@@ -616,7 +616,7 @@ class ChangePreview:
 
 
 def preview_change(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> ChangePreview:
-    """Gives what a change would do now; writes nothing.
+    """Return what a change would do now; write nothing.
 
     Raises:
         ConfigError: The pipeline file differs from what binds the pipeline.
@@ -630,7 +630,7 @@ def preview_change(settings: PipelineSettings, request: ChangeRequest, ports: Ch
 
 
 def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:
-    """Makes a change, or gives back what the same request recorded before.
+    """Make a change, or return back what the same request recorded before.
 
     Durable on return: positions, what binds the pipeline, and the rows of ``position_change``, all in one transaction.
 

@@ -85,16 +85,16 @@ class Housekeeper(Protocol):
     """Tidies one database; every method is durable on return and harmless to run twice."""
 
     def staging_tables(self) -> Sequence[StagingTable]:
-        """Lists all staging tables with what the ledger says of their batches, by name."""
+        """List all staging tables with what the ledger says of their batches, by name."""
 
     def drop_staging_table(self, name: str) -> str:
-        """Drops a table; gives the reason why it stays, or an empty text."""
+        """Drop a table; return the reason why it stays, or an empty text."""
 
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
-        """Deletes the ranges of superseded batches of that age; gives how many, in a dry run without deleting any."""
+        """Delete the ranges of superseded batches of that age; return how many, in a dry run without deleting any."""
 
     def brin_indexes(self) -> Sequence[str]:
-        """Lists the BRIN indexes of all targets, as quoted names."""
+        """List the BRIN indexes of all targets, as quoted names."""
 
     def summarize(self, index: str) -> int | str:
         """Summarises an index; gives the number of page ranges, or the reason why it was left."""

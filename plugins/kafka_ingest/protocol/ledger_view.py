@@ -209,7 +209,7 @@ class RecordedChange:
 
 
 def moved(position: Position, to: int) -> PositionMove:
-    """Moves a position to another offset of the same log.
+    """Move a position to another offset of the same log.
 
     The leader epoch belongs to the offset that was read last, so a new offset has none: with an old one Kafka would
     take the log for truncated (KIP-320).
@@ -281,7 +281,7 @@ class NewPlan:
 
 
 def retired_topics(view: PlanView) -> frozenset[str]:
-    """Gives the topics that the pipeline has retired.
+    """Return the topics that the pipeline has retired.
 
     Topics that it served on a former cluster or into a former table are marked in the same way, so that nobody loads
     them there again; they are retired only there.
@@ -303,7 +303,7 @@ def without_retired(view: PlanView, snapshot: LogSnapshot) -> LogSnapshot:
 
 
 def unread_topics(view: PlanView, snapshot: LogSnapshot) -> Iterator[str]:
-    """Yields a text for each retired topic that the pipeline file selects and that has partitions.
+    """Yield a text for each retired topic that the pipeline file selects and that has partitions.
 
     Args:
         view: The ledger.

@@ -186,7 +186,7 @@ def load_batch(
     report: Callable[[LoadProgress], None],
     on_published: Callable[[LoadPhases], None] = lambda _: None,
 ) -> Batch:
-    """Loads a batch, and gives it back committed. Running it again changes nothing.
+    """Load a batch, and return it back committed. Running it again changes nothing.
 
     Durable on return: rows, dead letters, counts and positions, in one transaction, by this attempt or by a newer one.
 

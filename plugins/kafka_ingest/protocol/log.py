@@ -145,7 +145,7 @@ class LogObservation:
 
 
 def observe(snapshot: LogSnapshot, stored: Iterable[LogObservation]) -> tuple[LogObservation, ...]:
-    """Gives the observations after a snapshot, ordered by (topic, partition).
+    """Return the observations after a snapshot, ordered by (topic, partition).
 
     Args:
         snapshot: The log now. Partitions without a leader or without an answer keep what is stored.
@@ -161,7 +161,7 @@ def observe(snapshot: LogSnapshot, stored: Iterable[LogObservation]) -> tuple[Lo
 
 
 def newest(observations: Iterable[LogObservation]) -> tuple[LogObservation, ...]:
-    """Gives those of the newest plan: others are of partitions that Kafka did not tell about, or that are retired."""
+    """Return those of the newest plan: others are of partitions that Kafka did not tell about, or that are retired."""
     known = tuple(observations)
     last = max((observation.seen_at for observation in known), default=None)
     return tuple(observation for observation in known if observation.seen_at == last)
@@ -196,7 +196,7 @@ _Anchor = tuple[datetime, int]
 
 
 def _window(before: LogObservation | None, at: datetime, start: int) -> tuple[_Anchor, _Anchor]:
-    """Gives where the rate is measured from now, and from where next; both move on every half window."""
+    """Return where the rate is measured from now, and from where next; both move on every half window."""
     if before is None:
         return (at, start), (at, start)
     then = (before.next_rate_from_at, before.next_rate_from_offset)
@@ -276,7 +276,7 @@ class Headroom:
 
 
 def headrooms(positions: Iterable[Position], observations: Iterable[LogObservation]) -> tuple[Headroom, ...]:
-    """Puts positions and observations of the same log together, ordered by (topic, partition)."""
+    """Put positions and observations of the same log together, ordered by (topic, partition)."""
     seen = {(observation.topic, observation.partition): observation for observation in observations}
     return tuple(
         _headroom(position, found)
@@ -287,7 +287,7 @@ def headrooms(positions: Iterable[Position], observations: Iterable[LogObservati
 
 
 def short_headrooms(known: Iterable[Headroom], settings: WatchSettings) -> tuple[Headroom, ...]:
-    """Gives the partitions that may soon lose records, the most urgent first."""
+    """Return the partitions that may soon lose records, the most urgent first."""
     short = [headroom for headroom in known if headroom.is_short(settings)]
     return tuple(sorted(short, key=lambda h: (h.seconds is None, h.seconds or 0.0, h.offsets, h.where)))
 
@@ -343,7 +343,7 @@ class StalledPartition:
 
 
 def stalled_partition(position: Position, state: PartitionState) -> StalledPartition | None:
-    """Gives the partition as stalled when records wait in it and none of them may be read."""
+    """Return the partition as stalled when records wait in it and none of them may be read."""
     end, high = state.end_offset, state.high_watermark
     if end is None or high is None or not end <= position.committed_offset < high:
         return None

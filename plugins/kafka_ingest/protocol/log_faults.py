@@ -55,7 +55,7 @@ def adopted_ids(identity: TopicIdentity, view: PlanView, snapshot: LogSnapshot) 
 
 
 def require_same_log(batch: Batch, identity: LogIdentity) -> None:
-    """Compares cluster id and topic ids with those frozen in the batch.
+    """Compare cluster id and topic ids with those frozen in the batch.
 
     Raises:
         ClusterChanged: Another cluster answers.
@@ -103,7 +103,7 @@ _RUNBOOK = "see docs/runbook.md, section "
 
 
 def snapshot_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> Iterator[PartitionFault]:
-    """Yields faults of the cluster, of whole topics, and of partitions that the log no longer lists."""
+    """Yield faults of the cluster, of whole topics, and of partitions that the log no longer lists."""
     if fault := _cluster_fault(view, snapshot):
         yield fault
         return  # offsets of another cluster say nothing about these positions
@@ -117,7 +117,7 @@ def snapshot_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSna
 def partition_fault(
     tp: TopicPartition, state: PartitionState, settings: PipelineSettings, *, is_first: bool
 ) -> PartitionFault | None:
-    """Gives the fault of a partition whose offsets cannot be had.
+    """Return the fault of a partition whose offsets cannot be had.
 
     On the first plan it can be left out only with ``earliest``: joining later means to start at the log start, which
     any other choice did not ask for.
@@ -135,7 +135,7 @@ def partition_fault(
 
 
 def position_fault(position: Position, state: PartitionState, pipeline: str) -> PartitionFault | None:
-    """Gives the fault of a position that lies outside the log."""
+    """Return the fault of a position that lies outside the log."""
     committed = position.committed_offset
     log_start, high_watermark = state.log_start_offset or 0, state.high_watermark or 0
     if committed < log_start:
@@ -298,7 +298,7 @@ class Scope:
 
 
 def change_scope(view: PlanView, snapshot: LogSnapshot, only: Selection, *, identity: TopicIdentity) -> Scope:
-    """Finds the selected positions in the log; all but those of retired topics when nothing is selected."""
+    """Find the selected positions in the log; all but those of retired topics when nothing is selected."""
     if fault := other_cluster(view, snapshot):
         return Scope((), (fault,))
     retired = retired_topics(view)
@@ -314,7 +314,7 @@ def change_scope(view: PlanView, snapshot: LogSnapshot, only: Selection, *, iden
 
 
 def other_cluster(view: PlanView, snapshot: LogSnapshot) -> PartitionFault | None:
-    """Gives the fault of a connection that leads to another cluster than the positions belong to."""
+    """Return the fault of a connection that leads to another cluster than the positions belong to."""
     record = view.pipeline
     if record is None or record.cluster_id == snapshot.cluster_id:
         return None
@@ -328,7 +328,7 @@ def other_cluster(view: PlanView, snapshot: LogSnapshot) -> PartitionFault | Non
 
 
 def without_offsets(place: TopicPartition, state: PartitionState) -> PartitionFault:
-    """Gives the fault of a partition whose offsets Kafka does not tell."""
+    """Return the fault of a partition whose offsets Kafka does not tell."""
     return PartitionFault(
         LeaderMissing,
         str(place),
@@ -339,7 +339,7 @@ def without_offsets(place: TopicPartition, state: PartitionState) -> PartitionFa
 
 
 def missing_topic(topic: str, pipeline: str) -> PartitionFault:
-    """Gives the fault of a topic that the ledger knows and that the pipeline's selection does not find."""
+    """Return the fault of a topic that the ledger knows and that the pipeline's selection does not find."""
     return PartitionFault(
         TopicMissing,
         f"topic {topic}",
@@ -350,7 +350,7 @@ def missing_topic(topic: str, pipeline: str) -> PartitionFault:
 
 
 def unknown_topic(topic: str, pipeline: str) -> PartitionFault:
-    """Gives the fault of a topic that the ledger does not know."""
+    """Return the fault of a topic that the ledger does not know."""
     return PartitionFault(
         ConfigError,
         f"topic {topic}",
@@ -361,7 +361,7 @@ def unknown_topic(topic: str, pipeline: str) -> PartitionFault:
 
 
 def retired_topic(topic: str, pipeline: str) -> PartitionFault:
-    """Gives the fault of a retired topic, of which a change wants positions that are read."""
+    """Return the fault of a retired topic, of which a change wants positions that are read."""
     return PartitionFault(
         ConfigError,
         f"topic {topic}",

@@ -39,7 +39,7 @@ from kafka_ingest.times import to_iso_text
 
 
 def numbered_request(view: PlanView, request: Request) -> Request:
-    """Gives the request of a plan its number: that of the run's newest batch, or the next one.
+    """Return the request of a plan its number: that of the run's newest batch, or the next one.
 
     The next one only where Airflow reprocesses a run by a backfill: the run was cleared since its newest batch was
     planned, and that batch is committed, or answers something else, as the live batch of a scheduled run that failed
@@ -54,7 +54,7 @@ def numbered_request(view: PlanView, request: Request) -> Request:
 
 
 def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batch | None:
-    """Gives the batch that already answers the request, or ``None`` when it must be planned (anew).
+    """Return the batch that already answers the request, or ``None`` when it must be planned (anew).
 
     A committed batch answers for ever. A planned one answers while settings and protocol are those of this process. A
     superseded or rolled-back one does not answer.
@@ -81,7 +81,7 @@ def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batc
 
 
 def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Request], bool]) -> str | None:
-    """Gives the outstanding batch that a new plan replaces, or ``None`` when there is none.
+    """Return the outstanding batch that a new plan replaces, or ``None`` when there is none.
 
     Superseding is safe at any moment, because publishing is fenced; waiting for a live holder only saves its work.
 
@@ -158,7 +158,7 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
 
 
 def batch_to_supersede(view: PlanView, *, supersede: bool) -> str | None:
-    """Gives the outstanding batch that a change takes out of the way, or ``None`` when there is none.
+    """Return the outstanding batch that a change takes out of the way, or ``None`` when there is none.
 
     Superseding is safe at any moment, because publishing is fenced; it wastes what the batch's attempt has staged.
 
@@ -190,7 +190,7 @@ def batch_to_supersede(view: PlanView, *, supersede: bool) -> str | None:
 
 
 def follow_up_run_id(batch: Batch) -> str:
-    """Gives the id of the run that follows a batch: the same however often it is asked for."""
+    """Return the id of the run that follows a batch: the same however often it is asked for."""
     return f"follow_up__{batch.batch_id}"
 
 
@@ -253,7 +253,7 @@ def _used_up(batch: Batch, limit: OffsetLimit) -> bool:
 def watched(
     choice: PlanChoice, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, kind: BatchKind
 ) -> PlanChoice:
-    """Compares what the plan saw with what earlier plans saw; the ranges stay as they are.
+    """Compare what the plan saw with what earlier plans saw; the ranges stay as they are.
 
     Args:
         choice: What the plan chose.
@@ -341,7 +341,7 @@ class PlanPreview:
 
 
 def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *, settings_hash: str) -> Batch:
-    """Gives the batch of a request, planning it if need be.
+    """Return the batch of a request, planning it if need be.
 
     Durable on return: the batch with its ranges is in the ledger, ``planned``; or ``committed``, when it had been
     loaded before or has nothing to read.
@@ -368,7 +368,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
 
 
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
-    """Gives what a plan would choose now, with its faults as values; writes nothing."""
+    """Return what a plan would choose now, with its faults as values; write nothing."""
     view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
     snapshot, choice = _choose(settings, view, run_options_of(request), ports)
     return PlanPreview(choice, snapshot, view)

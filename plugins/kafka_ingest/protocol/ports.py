@@ -22,17 +22,17 @@ class Clock(Protocol):
     """Time of the process that asks. Holds use the database's clock instead."""
 
     def now(self) -> datetime:
-        """Gives the time, UTC, with a time zone."""
+        """Return the time, UTC, with a time zone."""
 
     def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Wait."""
 
 
 class Log(Protocol):
     """Kafka as the planner and the publisher ask it. Reads metadata only; changes nothing."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describes the selected topics and the offsets of all their partitions.
+        """Describe the selected topics and the offsets of all their partitions.
 
         A named topic that does not exist is missing from the snapshot, it is never created. Partition faults are
         values (``PartitionState.has_leader``, ``fault``), not errors.
@@ -43,7 +43,7 @@ class Log(Protocol):
         """
 
     def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
-        """Gives for each partition the first offset whose record time is at or after ``time_ms``, and that time.
+        """Return for each partition the first offset whose record time is at or after ``time_ms``, and that time.
 
         The first by offset, not by time: records are rarely in the order of their times. Records without a time are
         passed over. Where there is none it gives the high watermark without a time.
@@ -64,7 +64,7 @@ class GroupMirror(Protocol):
     """Kafka consumer groups, to which positions are copied for lag tools. Written only, never read."""
 
     def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets the group's offsets of these partitions; others of the group stay. Doing it twice is harmless.
+        """Set the group's offsets of these partitions; others of the group stay. Doing it twice is harmless.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -95,16 +95,16 @@ class Ledger(Protocol):
     """
 
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-        """Reads what a plan needs, in one read-only transaction."""
+        """Read what a plan needs, in one read-only transaction."""
 
     def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
-        """Gives, by partition, the lowest offset of any committed range with records at or after a time.
+        """Return, by partition, the lowest offset of any committed range with records at or after a time.
 
         Only of the partition's generation; a partition without such a range is missing.
         """
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
-        """Records a plan, if the ledger still stands as it was ``seen``.
+        """Record a plan, if the ledger still stands as it was ``seen``.
 
         Locks pipeline, then batch, then positions. The batch is ``planned``, or ``committed`` when it has no ranges.
 
@@ -113,10 +113,10 @@ class Ledger(Protocol):
         """
 
     def batch(self, batch_id: str) -> Batch | None:
-        """Reads one batch."""
+        """Read one batch."""
 
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
-        """Takes the next claim of a planned batch and holds the pipeline for the time-out.
+        """Take the next claim of a planned batch and holds the pipeline for the time-out.
 
         A committed batch is given back as it is, without a new claim.
 
@@ -128,13 +128,13 @@ class Ledger(Protocol):
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
     ) -> BatchStanding:
-        """Extends the hold and stores progress while ``claim`` is the newest; gives the batch's standing."""
+        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing."""
 
     def release_hold(self, batch_id: str, claim: int) -> None:
-        """Ends the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
+        """End the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
 
     def settle(self, batch_id: str) -> BatchStanding:
-        """Reads a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
+        """Read a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
 
         This decides a COMMIT whose answer was lost: a plain read could still see ``planned`` while it is under way.
 
@@ -143,19 +143,19 @@ class Ledger(Protocol):
         """
 
     def hold(self, batch_id: str) -> Hold | None:
-        """Reads the hold of a batch."""
+        """Read the hold of a batch."""
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Gives committed batches that nobody has announced, and those that ``request`` has announced before."""
+        """Return committed batches that nobody has announced, and those that ``request`` has announced before."""
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
-        """Stores that ``request`` announces these batches."""
+        """Store that ``request`` announces these batches."""
 
     def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
-        """Counts the dead letters of a batch by reason, the most frequent first."""
+        """Count the dead letters of a batch by reason, the most frequent first."""
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
-        """Runs every invariant (``sql/invariants``) for a pipeline; empty when all hold."""
+        """Run every invariant (``sql/invariants``) for a pipeline; empty when all hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class PositionLedger(Protocol):
     """The ledger as position changes need it, one transaction a method; it raises what :class:`Ledger` raises."""
 
     def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
-        """Reads what a change needs, in one read-only transaction.
+        """Read what a change needs, in one read-only transaction.
 
         Args:
             request: Who asks; the pipeline is looked up by :attr:`ChangeRequest.known_name`.
@@ -178,7 +178,7 @@ class PositionLedger(Protocol):
         """
 
     def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
-        """Makes a change, if the ledger still stands as it was ``seen``: all of it in one transaction, or nothing.
+        """Make a change, if the ledger still stands as it was ``seen``: all of it in one transaction, or nothing.
 
         Locks pipeline, then batch, then positions by (topic, partition).
 
@@ -191,7 +191,7 @@ class Target(Protocol):
     """The target table."""
 
     def prepare(self, settings: BatchSettings) -> None:
-        """Creates the table where the settings say so, and checks it against the settings.
+        """Create the table where the settings say so, and check it against the settings.
 
         Raises:
             TargetMismatch: Lists every mismatch at once.
@@ -202,13 +202,13 @@ class Staging(Protocol):
     """Staging tables of one attempt."""
 
     def create(self, batch: Batch) -> None:
-        """Creates the tables of ``batch`` and its claim; running it twice is harmless."""
+        """Create the tables of ``batch`` and its claim; running it twice is harmless."""
 
     def progress(self, batch: Batch) -> StageProgress:
-        """Sums what running and finished tasks have staged so far."""
+        """Sum what running and finished tasks have staged so far."""
 
     def drop(self, batch: Batch) -> None:
-        """Drops the tables with a short lock time-out; what stays is left to housekeeping."""
+        """Drop the tables with a short lock time-out; what stays is left to housekeeping."""
 
 
 class TaskRunner(Protocol):
@@ -225,7 +225,7 @@ class TaskRunner(Protocol):
         """
 
     def cancel(self) -> None:
-        """Stops running tasks as soon as possible; called from another thread when the attempt is fenced."""
+        """Stop running tasks as soon as possible; called from another thread when the attempt is fenced."""
 
     def release(self) -> None:
         """Give back what the runner holds of a cluster; nothing runs with it afterwards. Safe to call again."""
@@ -245,7 +245,7 @@ class Publication(Protocol):
         """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
-        """Deletes rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
+        """Delete rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
 
         Resolved dead letters and their rows stay unless ``with_resolved``; staged records in whose place they stay are
         not published.
@@ -255,7 +255,7 @@ class Publication(Protocol):
         """
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' staged rows into the target; gives their number, as they stand there.
+        """Move the winners' staged rows into the target; return their number, as they stand there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -263,13 +263,13 @@ class Publication(Protocol):
         """
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
-        """Moves the winners' dead letters into the ledger; gives their number."""
+        """Move the winners' dead letters into the ledger; return their number."""
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
-        """Stores counts per partition, and makes the batch ``committed`` with its counts and ``valid_through``."""
+        """Store count per partition, and make the batch ``committed`` with its counts and ``valid_through``."""
 
     def commit(self) -> None:
-        """Commits.
+        """Commit.
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
@@ -280,4 +280,4 @@ class Publisher(Protocol):
     """Opens publications."""
 
     def begin(self, batch: Batch) -> AbstractContextManager[Publication]:
-        """Opens a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
+        """Open a new transaction for the batch and its claim; leaving the context without commit rolls it back."""

@@ -155,7 +155,7 @@ class PartitionFault:
 
 
 def fault_error(faults: Sequence[PartitionFault], pipeline: str) -> StopAndCall:
-    """Makes one error of all faults: of their class when they share one, else ``PartitionsFaulty``."""
+    """Make one error of all faults: of their class when they share one, else ``PartitionsFaulty``."""
     classes = {fault.error for fault in faults}
     error = classes.pop() if len(classes) == 1 else PartitionsFaulty
     if len(faults) == 1:

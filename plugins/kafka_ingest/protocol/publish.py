@@ -12,7 +12,7 @@ from kafka_ingest.protocol.ports import BatchStanding, Ledger, Publication, Publ
 
 
 def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, ledger: Ledger) -> None:
-    """Publishes a claimed batch. Running it again after it was committed changes nothing.
+    """Publish a claimed batch. Running it again after it was committed changes nothing.
 
     Durable on return: everything, or (where another attempt had committed before) everything of that attempt.
 

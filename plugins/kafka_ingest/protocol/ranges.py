@@ -87,7 +87,7 @@ class WantedRange:
 def wanted_range(
     position: Position, state: PartitionState, options: RunOptions, times: LogTimes, *, taken_at: datetime
 ) -> WantedRange | PartitionFault:
-    """Applies the rule to a partition whose offsets are known.
+    """Apply the rule to a partition whose offsets are known.
 
     Args:
         position: Where the pipeline stands.
@@ -176,7 +176,7 @@ def first_offset(
     is_first: bool,
     offsets_at: Mapping[TopicPartition, TimedOffset],
 ) -> int | PartitionFault:
-    """Gives the first position of a partition, or the fault that prevents one.
+    """Return the first position of a partition, or the fault that prevents one.
 
     ``first_run`` holds for the partitions of the first plan. One that joins later starts at its log start, so that
     nothing written between its creation and the plan is lost.
@@ -241,7 +241,7 @@ class Lagging:
 
 
 def lagging(position: Position, state: PartitionState, policy: LagPolicy, *, taken_at: datetime) -> Lagging | None:
-    """Gives the partition if its lag passes a limit.
+    """Return the partition if its lag passes a limit.
 
     Args:
         position: Where the pipeline stands.
@@ -270,7 +270,7 @@ def lagging(position: Position, state: PartitionState, policy: LagPolicy, *, tak
 
 
 def lag_fault(found: Lagging, pipeline: str) -> PartitionFault:
-    """Gives the fault of a lagging partition under the action ``fail``."""
+    """Return the fault of a lagging partition under the action ``fail``."""
     seconds = "" if found.lag_seconds is None else f", about {found.lag_seconds:.0f} seconds"
     return PartitionFault(
         LagTooLarge,
@@ -474,7 +474,7 @@ def _unknown_spans(snapshot: LogSnapshot, options: RunOptions) -> Iterator[Parti
 
 
 def _limit(settings: PipelineSettings, options: RunOptions) -> OffsetLimit | None:
-    """Gives the limit of a run; ``None`` for a reload, which is as large as its span."""
+    """Return the limit of a run; ``None`` for a reload, which is as large as its span."""
     if options.kind is not BatchKind.LIVE:
         return None
     limit = settings.plan.limit

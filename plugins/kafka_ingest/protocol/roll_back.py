@@ -192,7 +192,7 @@ class RollBackPlan:
     faults: tuple[PartitionFault, ...]
 
     def record(self, deleted: Mapping[TopicPartition, WrittenCounts]) -> RollBackRecord:
-        """Gives what the ledger is to hold, given what was deleted in each partition; nothing where it is missing."""
+        """Return what the ledger is to hold, given what was deleted in each partition; nothing where it is missing."""
         return RollBackRecord(
             request_id=self.request.request_id,
             batches=self.request.batches,
@@ -225,14 +225,14 @@ class RollBackTransaction(Protocol):
         """
 
     def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
-        """Counts what the target and the ledger hold in each range now, by identity.
+        """Count what the target and the ledger hold in each range now, by identity.
 
         Raises:
             TargetMismatch: The target or one of its metadata columns is gone.
         """
 
     def delete(self) -> Mapping[TopicPartition, WrittenCounts]:
-        """Deletes rows and dead letters by identity; gives their numbers by partition.
+        """Delete rows and dead letters by identity; return their numbers by partition.
 
         Raises:
             TargetMismatch: A constraint or trigger of the target refused it.
@@ -246,7 +246,7 @@ class RollBackTransaction(Protocol):
         """
 
     def commit(self) -> None:
-        """Commits; durable on return.
+        """Commit; durable on return.
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; the same request again decides.
@@ -257,20 +257,20 @@ class RollBackLedger(Protocol):
     """The ledger and the target, as far as a roll-back goes."""
 
     def roll_back_view(self, request: RollBackRequest) -> RollBackView:
-        """Reads what a roll-back needs, at one moment."""
+        """Read what a roll-back needs, at one moment."""
 
     def begin_roll_back(self, plan: RollBackPlan) -> AbstractContextManager[RollBackTransaction]:
-        """Opens a transaction for a plan without faults; leaving the context without commit rolls it back."""
+        """Open a transaction for a plan without faults; leaving the context without commit rolls it back."""
 
 
 class RollBackLog(Protocol):
     """Kafka as a roll-back asks it."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describes the topics and the offsets of all their partitions (``core.ports.Log``)."""
+        """Describe the topics and the offsets of all their partitions (``core.ports.Log``)."""
 
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Gives ``cleanup.policy`` of topics as they apply; a topic whose settings cannot be read is missing.
+        """Return ``cleanup.policy`` of topics as they apply; a topic whose settings cannot be read is missing.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -284,7 +284,7 @@ _ANOTHER_LOG = "none: these batches belong to another log and can no longer be r
 
 
 def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
-    """Yields what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
+    """Yield what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
     try:
         batch_to_supersede(view.ledger, supersede=request.supersede)
     except BatchOutstanding as refused:
@@ -301,7 +301,7 @@ def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) 
 
 
 def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
-    """Yields batches that were loaded before the target or the isolation level was changed, or a topic retired."""
+    """Yield batches that were loaded before the target or the isolation level was changed, or a topic retired."""
     record = view.ledger.pipeline
     if record is None:
         return
@@ -323,7 +323,7 @@ def log_faults(
     *,
     identity: TopicIdentity,
 ) -> Iterator[PartitionFault]:
-    """Yields what keeps the log from giving the same records again."""
+    """Yield what keeps the log from giving the same records again."""
     clusters = {lowered.before.cluster_id for lowered in positions} - {snapshot.cluster_id}
     for cluster_id in sorted(clusters):
         yield PartitionFault(
@@ -408,7 +408,7 @@ def _compacted(positions: Sequence[LoweredPosition], policies: Mapping[str, str]
 
 
 def undone_writers(request: RollBackRequest, view: RollBackView) -> tuple[Writer, ...]:
-    """Gives the newest batches that moved the position, the newest first: as many as the request names, or fewer.
+    """Return the newest batches that moved the position, the newest first: as many as the request names, or fewer.
 
     Batches that only reloaded are passed over: they moved nothing that could be moved back.
     """
@@ -416,7 +416,7 @@ def undone_writers(request: RollBackRequest, view: RollBackView) -> tuple[Writer
 
 
 def undone_topics(request: RollBackRequest, view: RollBackView) -> tuple[str, ...]:
-    """Gives the topics that a roll-back would lower positions of: those that Kafka must be asked about."""
+    """Return the topics that a roll-back would lower positions of: those that Kafka must be asked about."""
     return tuple(sorted({r.topic for writer in undone_writers(request, view) for r in writer.moved}))
 
 
@@ -450,14 +450,14 @@ def choose_roll_back(
 
 
 def _identity(writers: tuple[Writer, ...]) -> TopicIdentity:
-    """Gives what the newest batch was loaded under: with ``none`` its topic may have no id that could be compared."""
+    """Return what the newest batch was loaded under: with ``none`` its topic may have no id that could be compared."""
     return writers[0].batch.settings.topic_identity if writers else TopicIdentity.TOPIC_ID
 
 
 def _lowered(
     view: RollBackView, writers: tuple[Writer, ...]
 ) -> tuple[tuple[LoweredPosition, ...], list[PartitionFault]]:
-    """Walks back along the chain of each partition: a range must end where the one after it began."""
+    """Walk back along the chain of each partition: a range must end where the one after it began."""
     stored = {position.topic_partition: position for position in view.ledger.positions}
     lowest: dict[TopicPartition, OffsetRange] = {}
     faults: dict[TopicPartition, PartitionFault] = {}
@@ -490,7 +490,7 @@ def _continues(r: OffsetRange, writer: Writer, position: Position, bound_line: i
 
 
 def _after(position: Position, oldest: OffsetRange) -> Position:
-    """Gives the position at the begin of the oldest range that is undone.
+    """Return the position at the begin of the oldest range that is undone.
 
     Nothing above it is left, except what an older reset had left above the position: then ``loaded_to`` stays. Up to
     what time the partition is complete now is not known before it is read again.
@@ -519,7 +519,7 @@ def _passed(r: OffsetRange, writer: Writer, position: Position | None) -> Partit
 
 
 def _counted(view: RollBackView, positions: tuple[LoweredPosition, ...]) -> Iterator[WrittenRange]:
-    """Yields the ranges that reach into what is deleted and were written last by their batch, as a whole.
+    """Yield the ranges that reach into what is deleted and were written last by their batch, as a whole.
 
     A range into which a later batch wrote, or whose end an earlier roll-back took, no longer has its counts.
     """
@@ -565,7 +565,7 @@ class RollBackPorts:
 
 
 def preview_roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackPlan:
-    """Gives what a roll-back would do now, with its faults as values; writes nothing.
+    """Return what a roll-back would do now, with its faults as values; write nothing.
 
     Raises:
         BrokerUnavailable: Kafka cannot be reached.
@@ -647,7 +647,7 @@ def _require_complete(request: RollBackRequest) -> None:
 
 
 def _recorded(request: RollBackRequest, view: RollBackView) -> RollBackRecord | None:
-    """Gives what the request id stands for, or ``None`` when it is new."""
+    """Return what the request id stands for, or ``None`` when it is new."""
     if view.used_for is None:
         return None
     if view.recorded is not None and view.recorded.batches == request.batches:

@@ -57,7 +57,7 @@ def quoted_table(target: TargetSettings) -> str:
 
 
 def rename_column(target: TargetSettings, before: str, after: str) -> str:
-    """Gives the statement that renames a column of the target."""
+    """Return the statement that renames a column of the target."""
     return f"ALTER TABLE {quoted_table(target)} RENAME COLUMN {quoted(before)} TO {quoted(after)};"
 
 
@@ -65,7 +65,7 @@ _KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "j
 
 
 def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
-    """Gives every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
+    """Return every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
 
     ``is_not_null`` says what a created table gets; an existing table may be stricter (``TargetShape``).
     """
@@ -304,7 +304,7 @@ class StageProgress:
 
 
 def staging_name(batch_id: str, claim: int) -> str:
-    """Gives the stem of the names of an attempt's staging tables: unique by batch and claim, 63 bytes at most."""
+    """Return the stem of the names of an attempt's staging tables: unique by batch and claim, 63 bytes at most."""
     return f"b{batch_id.replace('-', '')}_c{claim}"
 
 
@@ -344,7 +344,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
 
 
 def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedRecord]) -> tuple[StageTask, ...]:
-    """Gives the tasks that have read refused records, told which these are; the others stay as they were staged."""
+    """Return the tasks that have read refused records, told which these are; the others stay as they were staged."""
     told = (
         replace(task, refused=tuple(r for r in refused if any(subrange.holds(r) for subrange in task.subranges)))
         for task in tasks
@@ -378,7 +378,7 @@ def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Subrange]:
 
 
 def _edges(r: OffsetRange, max_span: int) -> list[int]:
-    """Gives where subranges begin and end; one begins at the committed offset, whose leader epoch is checked."""
+    """Return where subranges begin and end; one begins at the committed offset, whose leader epoch is checked."""
     pieces = ceil(r.span_offsets / max_span)
     edges = {r.start + r.span_offsets * i // pieces for i in range(pieces + 1)}
     return sorted(edges | ({r.committed_before} if r.committed_before < r.end else set()))
@@ -437,7 +437,7 @@ class StageFault:
 def one_result_per_task(
     batch: Batch, tasks: Sequence[StageTask], found: Iterable[StageResult | StageFault]
 ) -> Sequence[StageResult]:
-    """Gives the results in the order of the tasks.
+    """Return the results in the order of the tasks.
 
     Raises:
         IngestError: The fault of the first task that has one, in its class.

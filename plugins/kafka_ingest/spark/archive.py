@@ -117,7 +117,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def job_archive(folder: Path | None = None) -> Path:
-    """Gives the path of the zip with ``kafka_ingest`` (what a job needs of it) and ``spark_jobs``.
+    """Return the path of the zip with ``kafka_ingest`` (what a job needs of it) and ``spark_jobs``.
 
     The name is that of the content, so another version of the code is another file, and a running job keeps the one
     that it was started with. The file is written whole or not at all; one that is there and whole is reused.
@@ -135,7 +135,7 @@ def job_archive(folder: Path | None = None) -> Path:
 
 
 def entry_script(name: str) -> Path:
-    """Gives the path of a script that spark-submit runs: ``load_batch`` or ``report_packages``."""
+    """Return the path of a script that spark-submit runs: ``load_batch`` or ``report_packages``."""
     return _spark_jobs() / f"{name}.py"
 
 

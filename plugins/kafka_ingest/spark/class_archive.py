@@ -39,7 +39,7 @@ class PreparedArchive:
 
 
 def prepare_archive() -> PreparedArchive:
-    """Makes the archive for the Java and the Spark of this machine, in place of one that is there.
+    """Make the archive for the Java and the Spark of this machine, in place of one that is there.
 
     Runs a job of one small task on ``local[1]`` three times: as it is, to make the archive, and with it. The file
     appears under its name only when the third run has used it.

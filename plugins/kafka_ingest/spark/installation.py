@@ -21,7 +21,7 @@ _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:]?\s*(.*?)\s*$")
 
 
 def spark_submit() -> str:
-    """Gives the spark-submit beside this Python, else that of ``PATH``.
+    """Return the spark-submit beside this Python, else that of ``PATH``.
 
     Raises:
         ConfigError: There is none.
@@ -38,7 +38,7 @@ def spark_submit() -> str:
 
 
 def java() -> Path:
-    """Gives the Java that runs Spark, with all links resolved.
+    """Return the Java that runs Spark, with all links resolved.
 
     Raises:
         ConfigError: There is none.
@@ -56,7 +56,7 @@ def java() -> Path:
 
 
 def spark_home() -> Path:
-    """Gives Spark's folder: ``SPARK_HOME``, that of an unpacked Spark, or the package ``pyspark``.
+    """Return Spark's folder: ``SPARK_HOME``, that of an unpacked Spark, or the package ``pyspark``.
 
     Raises:
         ConfigError: None of them has Spark's jars.
@@ -76,7 +76,7 @@ def spark_home() -> Path:
 
 
 def conf_folder() -> Path:
-    """Gives the folder of Spark's configuration; it need not exist.
+    """Return the folder of Spark's configuration; it need not exist.
 
     Raises:
         ConfigError: Spark is missing.
@@ -114,7 +114,7 @@ _CLASS_PATH_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPA
 
 
 def jvm_conf(conf: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
-    """Gives the Spark properties with the options of the driver's and of the executors' JVMs.
+    """Return the Spark properties with the options of the driver's and of the executors' JVMs.
 
     Where the pipeline or ``spark-defaults.conf`` sets options of its own, none are added to them: two choices of a
     garbage collector, for example, keep a JVM from starting.
@@ -135,7 +135,7 @@ def jvm_conf(conf: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
 
 
 def launcher_options() -> dict[str, str]:
-    """Gives the variable with the options of the JVM that writes spark-submit's command line; a caller's own stays.
+    """Return the variable with the options of the JVM that writes spark-submit's command line; a caller's own stays.
 
     Source: ``bin/spark-class``, Spark 4.2.
     """
@@ -143,13 +143,13 @@ def launcher_options() -> dict[str, str]:
 
 
 def driver_options(archive: Path | None) -> str:
-    """Gives the options of a JVM, with an archive that it is to use."""
+    """Return the options of a JVM, with an archive that it is to use."""
     # Spark takes the quotes away, as a shell would.
     return " ".join([*JVM_OPTIONS, *([f'-XX:SharedArchiveFile="{archive}"'] if archive else [])])
 
 
 def class_archive() -> Path | None:
-    """Gives the archive for the Java and the Spark of this machine; ``None`` without one. Starts no JVM."""
+    """Return the archive for the Java and the Spark of this machine; ``None`` without one. Starts no JVM."""
     try:
         path = archive_path()
         return path if _is_trusted(path) else None
@@ -158,7 +158,7 @@ def class_archive() -> Path | None:
 
 
 def archive_path() -> Path:
-    """Gives the path of the archive for the Java and the Spark of this machine, whether it is there or not.
+    """Return the path of the archive for the Java and the Spark of this machine, whether it is there or not.
 
     The folder is ``KAFKA_INGEST_CACHE``, else in the virtual environment of this Python, else the user's cache folder.
 
@@ -171,7 +171,7 @@ def archive_path() -> Path:
 
 
 def _made_for() -> Iterator[str]:
-    """What a JVM compares (its own build; names, sizes and times of the jars, in their order), and the options."""
+    """Return what a JVM compares (its build; names, sizes and times of the jars, in their order), and the options."""
     yield " ".join(JVM_OPTIONS)
     yield _stamp(java())
     yield _stamp(java().parents[1] / "lib" / "modules")
@@ -209,6 +209,6 @@ def _cache_folder() -> Path:
 
 
 def _is_trusted(path: Path) -> bool:
-    """A JVM runs what is in it: nobody may have written it who could not change this installation, too."""
+    """Tell whether only those can write it who can change this installation: a JVM runs what is in it."""
     owners = {0, os.getuid(), Path(sys.prefix).stat().st_uid}
     return all(part.stat().st_uid in owners and not part.stat().st_mode & 0o022 for part in (path, path.parent))

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def this_interpreter() -> InterpreterFacts:
-    """Imports each package, because one that is installed may lack a native library; gives versions and reasons."""
+    """Import each package, because one that is installed may lack a native library; return versions and reasons."""
     versions: list[tuple[str, str]] = []
     faults: list[tuple[str, str]] = []
     for name in OLDEST_PACKAGES:
@@ -29,12 +29,12 @@ def this_interpreter() -> InterpreterFacts:
 
 
 def write_report(path: Path, interpreters: Iterable[InterpreterFacts]) -> None:
-    """Writes what the executors said, for the process that submitted the job."""
+    """Write what the executors said, for the process that submitted the job."""
     path.write_text(json.dumps([asdict(facts) for facts in interpreters]), encoding="utf-8")
 
 
 def read_report(path: Path) -> Sequence[InterpreterFacts] | None:
-    """Gives what :func:`write_report` wrote; ``None`` when the job did not come so far."""
+    """Return what :func:`write_report` wrote; ``None`` when the job did not come so far."""
     if not path.is_file():
         return None
     return [_facts(record) for record in json.loads(path.read_text(encoding="utf-8"))]

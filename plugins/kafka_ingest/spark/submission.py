@@ -139,17 +139,17 @@ def _taken(path: Path) -> bytes:
 
 
 def write_batch(path: Path, summary: Mapping[str, Any], phases: LoadPhases | None = None) -> None:
-    """Writes what ``core.summary.batch_summary`` gives for a committed batch, and where the time went."""
+    """Write what ``core.summary.batch_summary`` gives for a committed batch, and where the time went."""
     _write_whole(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
 
 
 def write_error(path: Path, error: IngestError) -> None:
-    """Writes an error that this package recognises."""
+    """Write an error that this package recognises."""
     _write_whole(path, {"error": error.to_record()})
 
 
 def read_phases(path: Path) -> LoadPhases | None:
-    """Gives where the job's time went; ``None`` when it did not publish, or ended before it could say so."""
+    """Return where the job's time went; ``None`` when it did not publish, or ended before it could say so."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def read_phases(path: Path) -> LoadPhases | None:
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:
-    """Gives the batch's summary; ``None`` when the job ended without a word (killed, or an unexpected error).
+    """Return the batch's summary; ``None`` when the job ended without a word (killed, or an unexpected error).
 
     Raises:
         IngestError: The job's own error, in its class.
@@ -177,7 +177,7 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
 
 
 def require_unlocked(batch: Batch, ledger: Ledger) -> None:
-    """Looks before a job is started, which would only wait for its claim, whether an attempt publishes the batch now.
+    """Look before a job is started, which would only wait for its claim, whether an attempt publishes the batch now.
 
     Raises:
         Busy: The batch is locked: it is asked for again without using up a retry.
@@ -196,7 +196,7 @@ def require_unlocked(batch: Batch, ledger: Ledger) -> None:
 
 
 def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: str) -> Batch:
-    """Gives the batch committed, once its job has ended; the ledger decides, not the job's exit code.
+    """Return the batch committed, once its job has ended; the ledger decides, not the job's exit code.
 
     Args:
         batch: The batch that the job was submitted for.
@@ -330,7 +330,7 @@ def job_submission(
 
 
 def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
-    """Puts together the submission of the small job that says which packages the executors have.
+    """Put together the submission of the small job that says which packages the executors have.
 
     Of secrets it gets that of the Spark cluster alone.
 
@@ -346,7 +346,7 @@ def package_report_submission(settings: PipelineSettings, spark: ConnectionValue
 
 
 def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
-    """Puts together the submission of the same small job in one process, with options of its JVM (``spark_archive``).
+    """Put together the submission of the same small job in one process, with options of its JVM (``spark_archive``).
 
     Args:
         java_options: Options of the driver's JVM, in place of all others.
@@ -419,13 +419,13 @@ def _cluster_conf(job: JobSettings, spark: ConnectionValues) -> dict[str, str]:
 
 
 def _local_dirs(job: JobSettings, folder: Path) -> dict[str, str]:
-    """What Spark puts on disk lies in the job's folder, which is deleted with it, unless another place is named."""
+    """Place what Spark puts on disk in the job's folder, which is deleted with it, unless another place is named."""
     is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in default_properties() | dict(job.conf)
     return {} if is_named else {_LOCAL_DIRS_VARIABLE: str(folder)}
 
 
 def spark_submit_command(submission: JobSubmission) -> list[str]:
-    """Gives the command line of a submission, for callers without Airflow; its environment is ``env_vars``.
+    """Return the command line of a submission, for callers without Airflow; its environment is ``env_vars``.
 
     Raises:
         ConfigError: spark-submit is neither beside this Python nor on PATH.
@@ -440,7 +440,7 @@ def spark_submit_command(submission: JobSubmission) -> list[str]:
 
 
 def in_process_command(submission: JobSubmission) -> list[str]:
-    """Gives the command line that runs the same job without Spark, in one Python process.
+    """Return the command line that runs the same job without Spark, in one Python process.
 
     Its environment is ``env_vars`` and the zip on ``PYTHONPATH`` (:func:`in_process_environment`).
     """
@@ -448,7 +448,7 @@ def in_process_command(submission: JobSubmission) -> list[str]:
 
 
 def in_process_environment(submission: JobSubmission) -> dict[str, str]:
-    """Gives the variables for :func:`in_process_command`, on top of the caller's environment."""
+    """Return the variables for :func:`in_process_command`, on top of the caller's environment."""
     return {**submission.env_vars, "PYTHONPATH": submission.py_files}
 
 
@@ -492,7 +492,7 @@ _JOB_SECONDS = 300.0
 
 
 def run_job(command: list[str], environment: dict[str, str]) -> str:
-    """Runs spark-submit; gives how it ended, with the likely cause from its log. The whole log goes to DEBUG."""
+    """Run spark-submit; return how it ended, with the likely cause from its log. The whole log goes to DEBUG."""
     try:
         # The command is made of our own script and of validated settings; no shell is involved.
         done = subprocess.run(  # noqa: S603
@@ -511,6 +511,6 @@ def run_job(command: list[str], environment: dict[str, str]) -> str:
 
 
 def likely_cause(log: str) -> str:
-    """Gives the error of the task that failed last, else the first that a job's log names."""
+    """Return the error of the task that failed last, else the first that a job's log names."""
     cause = _NAMED_ERROR.search(log.rpartition(_FAILURE)[2])
     return f"; {cause[1]}" if cause else ""
