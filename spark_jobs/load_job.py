@@ -58,7 +58,7 @@ class ScrubbedFormatter(logging.Formatter):
 
 
 # ----------
-# Gives the runners what their tasks need besides subranges.
+# Gives the runners what their tasks need besides splits.
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:

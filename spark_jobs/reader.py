@@ -34,7 +34,7 @@ from kafka_ingest.kafka.client import (
     librdkafka_settings,
 )
 from kafka_ingest.protocol.log_faults import grant_read
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
 
 # ----------
@@ -58,9 +58,9 @@ class FetchPosition:
         """Take one document; it is parsed only when someone waits."""
         self._latest = statistics
 
-    def follow(self, subrange: Subrange) -> None:
-        """Follows the partition of ``subrange`` from now on."""
-        self._topic, self._partition = subrange.topic, subrange.partition
+    def follow(self, split: Split) -> None:
+        """Follows the partition of ``split`` from now on."""
+        self._topic, self._partition = split.topic, split.partition
         self._seen = None
 
     def has_moved(self) -> bool:
@@ -75,7 +75,7 @@ class FetchPosition:
 
 
 # ----------
-# Where a subrange ends, and what a message on the way there means.
+# Where a split ends, and what a message on the way there means.
 
 #: Errors that librdkafka settles by itself, or that do not matter here: they are noted, and the time-out decides.
 #: Every other error ends the read at once, because librdkafka goes on behind it: after a damaged record batch
@@ -121,31 +121,31 @@ class PartitionFailure(Exception):
 
 
 class RangeEnd:
-    """Follows one subrange through the messages until one at or past its end.
+    """Follows one split through the messages until one at or past its end.
 
     Attributes:
-        subrange: What is read.
+        split: What is read.
         next_offset: One past the last record that was taken; the start before there is one.
         ended: Whether a record or an end-of-partition event at or past the end was seen.
         has_record: Whether a record was seen, inside or past the end.
         first_epoch: Leader epoch of the first of them; ``None`` before it, or when the broker told none.
         record_epoch: Leader epoch of the record that ended it; ``None`` when an event did, or the broker told none.
         last_event_end: Offset of the latest end-of-partition event; ``None`` before the first.
-        last_words: The latest passing error.
+        output_tail: The latest passing error.
     """
 
-    def __init__(self, subrange: Subrange) -> None:
-        self.subrange = subrange
-        self.next_offset = subrange.start
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.next_offset = split.start
         self.ended = False
         self.has_record = False
         self.first_epoch: int | None = None
         self.record_epoch: int | None = None
         self.last_event_end: int | None = None
-        self.last_words = ""
+        self.output_tail = ""
 
     def take(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return those of the messages that are records of the subrange.
+        """Return those of the messages that are records of the split.
 
         Raises:
             PartitionFailure: One of them is an error that does not pass.
@@ -169,7 +169,7 @@ class RangeEnd:
         offsets = list(map(Message.offset, own))
         if offsets and not (offsets[0] >= self.next_offset and all(map(lt, offsets, offsets[1:]))):
             raise RetryLater(
-                f"Kafka gave records of {self.subrange.topic_partition} out of order",
+                f"Kafka gave records of {self.split.topic_partition} out of order",
                 expected=f"rising offsets from {self.next_offset} on",
                 found=f"offsets {offsets[0]} to {offsets[-1]}",
                 next_command="none: the task reads again from the start of its range",
@@ -177,7 +177,7 @@ class RangeEnd:
         if own and not self.has_record:
             self.has_record = True
             self.first_epoch = own[0].leader_epoch()
-        inside = bisect_left(offsets, self.subrange.end)
+        inside = bisect_left(offsets, self.split.end)
         if inside < len(own):
             self.ended = True
             self.record_epoch = own[inside].leader_epoch()
@@ -188,21 +188,21 @@ class RangeEnd:
     def _own(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Leaves out what an earlier assignment may have left behind."""
         topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
-        if topics == {self.subrange.topic} and partitions == {self.subrange.partition}:
+        if topics == {self.split.topic} and partitions == {self.split.partition}:
             return messages
         return [message for message in messages if self._is_own(message)]
 
     def _is_own(self, message: Message) -> bool:
-        return bool(message.topic() == self.subrange.topic and message.partition() == self.subrange.partition)
+        return bool(message.topic() == self.split.topic and message.partition() == self.split.partition)
 
     def _event(self, message: Message, error: KafkaError) -> None:
         if message.topic() is not None and not self._is_own(message):
             return
         if error.code() == KafkaError._PARTITION_EOF:
             self.last_event_end = message.offset()
-            self.ended = message.offset() >= self.subrange.end
+            self.ended = message.offset() >= self.split.end
         elif error.code() in PASSING and not error.fatal():
-            self.last_words = error.str()
+            self.output_tail = error.str()
         else:
             raise PartitionFailure(error, message.offset())
 
@@ -225,14 +225,14 @@ def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) ->
         return _out_of_range(consumer, end, failure)
     if code in REFUSALS or failure.error.fatal():
         return ConfigError(
-            f"Kafka refuses to let this client read {end.subrange.topic_partition}",
+            f"Kafka refuses to let this client read {end.split.topic_partition}",
             expected="the right to READ the topic",
             found=failure.error.str(),
             next_command="correct the connection, or: "
-            + grant_read(end.subrange.topic, "of the pipeline (kafka.connection)"),
+            + grant_read(end.split.topic, "of the pipeline (kafka.connection)"),
         )
     return RetryLater(
-        f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
+        f"{end.split.topic_partition} cannot be read at offset {end.next_offset}",
         expected="a readable record batch",
         found=failure.error.str(),
         next_command="none: the task tries again; when it fails there again, check the broker's log directories",
@@ -246,7 +246,7 @@ def refused_calls(end: RangeEnd) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise BrokerUnavailable(
-            f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}: the client refused a call",
+            f"{end.split.topic_partition} cannot be read at offset {end.next_offset}: the client refused a call",
             expected="a client that goes on",
             found=error.args[0].str() if isinstance(error.args[0], KafkaError) else str(error),
             next_command="none: the task tries again with a new client",
@@ -255,7 +255,7 @@ def refused_calls(end: RangeEnd) -> Iterator[None]:
 
 def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:
     """Return the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
-    topic, partition = end.subrange.topic, end.subrange.partition
+    topic, partition = end.split.topic, end.split.partition
     if isinstance(silence, ConfigError):
         return silence
     try:
@@ -263,7 +263,7 @@ def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> Ing
         if found.error is not None and found.error.code() in _UNKNOWN:
             return _missing(TopicMissing, f"Topic {topic} does not exist any more", found.error)
         if partition not in found.partitions:
-            return _missing(PartitionMissing, f"{end.subrange.topic_partition} does not exist any more", found.error)
+            return _missing(PartitionMissing, f"{end.split.topic_partition} does not exist any more", found.error)
         if found.partitions[partition].leader < 0:
             return _without_leader(end)
         log_start, log_end = _log_bounds(consumer, end)
@@ -271,7 +271,7 @@ def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> Ing
         return silence
     if end.next_offset < log_start:
         return _expired(end, end.next_offset, log_start)
-    if log_end < end.subrange.end:
+    if log_end < end.split.end:
         # Planned ends were readable once, and neither high watermark nor last stable offset ever moves backwards in
         # an intact log (KIP-98).
         return _truncated(end, f"the readable log ends at {log_end}")
@@ -288,8 +288,8 @@ def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) 
         log_start, log_end = _log_bounds(consumer, end)
     except KafkaException as error:
         return RetryLater(
-            f"{end.subrange.topic_partition} does not hold offset {wanted}, and does not tell what it holds",
-            expected=f"offsets {end.next_offset} to {end.subrange.end}",
+            f"{end.split.topic_partition} does not hold offset {wanted}, and does not tell what it holds",
+            expected=f"offsets {end.next_offset} to {end.split.end}",
             found=error.args[0].str(),
             next_command="none: the task tries again",
         )
@@ -300,25 +300,25 @@ def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) 
 
 def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
     """Asks the leader for log start and end; the end is the last stable offset under ``read_committed``."""
-    partition = TopicPartition(end.subrange.topic, end.subrange.partition)
+    partition = TopicPartition(end.split.topic, end.split.partition)
     log_start, log_end = consumer.get_watermark_offsets(partition, timeout=_ASK_SECONDS, cached=False)
     return log_start, log_end
 
 
 def _expired(end: RangeEnd, wanted: int, log_start: int) -> OffsetsExpired:
     return OffsetsExpired(
-        f"{end.subrange.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
-        expected=f"offsets {wanted} to {end.subrange.end}",
+        f"{end.split.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
+        expected=f"offsets {wanted} to {end.split.end}",
         found=f"log start offset {log_start}: {log_start - wanted} offsets are gone",
         next_command=f"{_LOOK}{change_command('PIPELINE', 'accept-loss --supersede')}; {_RUNBOOK}OffsetsExpired",
     )
 
 
 def _truncated(end: RangeEnd, found: str) -> LogTruncated:
-    epoch = end.subrange.leader_epoch
+    epoch = end.split.leader_epoch
     return LogTruncated(
-        f"{end.subrange.topic_partition} is not the log that was read before",
-        expected=f"offsets {end.next_offset} to {end.subrange.end}"
+        f"{end.split.topic_partition} is not the log that was read before",
+        expected=f"offsets {end.next_offset} to {end.split.end}"
         + (f" after epoch {epoch}" if epoch is not None else ""),
         found=found,
         next_command=(
@@ -329,7 +329,7 @@ def _truncated(end: RangeEnd, found: str) -> LogTruncated:
 
 def _without_leader(end: RangeEnd) -> BrokerUnavailable:
     return BrokerUnavailable(
-        f"{end.subrange.topic_partition} cannot be read at offset {end.next_offset}",
+        f"{end.split.topic_partition} cannot be read at offset {end.next_offset}",
         expected="a partition with a leader",
         found="no leader",
         next_command="bring its brokers back; the task tries again",
@@ -346,7 +346,7 @@ def _missing(cls: type[IngestError], what: str, error: KafkaError | None) -> Ing
 
 
 # ----------
-# The reader: subranges of Kafka partitions as Arrow record batches, with librdkafka.
+# The reader: splits of Kafka partitions as Arrow record batches, with librdkafka.
 #
 # What it must never do is end early: an empty poll, a time-out or a count says nothing about the end of a range whose
 # tail can consist of transaction markers, aborted or compacted records. It ends when something at or past the end was
@@ -362,7 +362,7 @@ _MOST_AT_ONCE = 250
 class KafkaRangeReader:
     """The port ``RangeReader`` on a real cluster: one consumer, one partition at a time. Not safe for several threads.
 
-    It joins no group and stores no offset anywhere; reading the same subrange again gives the same records.
+    It joins no group and stores no offset anywhere; reading the same split again gives the same records.
 
     Args:
         config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
@@ -390,7 +390,7 @@ class KafkaRangeReader:
     ) -> None:
         self.close()
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield every readable record of ``[start, end)`` once, in rising offset order; see the port.
 
         A batch has at most 10,000 records and about 8 MB. Beside the errors of the port:
@@ -401,10 +401,10 @@ class KafkaRangeReader:
             PartitionMissing: The partition was still missing after the time-out.
         """
         self._start_leader_epoch = self._end_leader_epoch = None
-        end = RangeEnd(subrange)
+        end = RangeEnd(split)
         with refused_calls(end):
             try:
-                self._assign(subrange)
+                self._assign(split)
                 yield from self._batches(end)
                 self._end_leader_epoch = self._epoch_after(end)
                 self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
@@ -414,11 +414,11 @@ class KafkaRangeReader:
                 self._leave_partition()
 
     def start_leader_epoch(self) -> int | None:
-        """Return the leader epoch of the first record of the last subrange that was read to its end; see the port."""
+        """Return the leader epoch of the first record of the last split that was read to its end; see the port."""
         return self._start_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
-        """Return the leader epoch to go on with after the last subrange that was read to its end; see the port."""
+        """Return the leader epoch to go on with after the last split that was read to its end; see the port."""
         return self._end_leader_epoch
 
     def close(self) -> None:
@@ -439,7 +439,7 @@ class KafkaRangeReader:
         ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
         """
         deadline = time.monotonic() + self._timeout_seconds
-        self._fetch_position.follow(end.subrange)
+        self._fetch_position.follow(end.split)
         while (first := self._consumer.poll(_POLL_SECONDS)) is None:
             if self._fetch_position.has_moved():
                 deadline = time.monotonic() + self._timeout_seconds
@@ -451,23 +451,23 @@ class KafkaRangeReader:
         return [first, *self._consumer.consume(many, 0)]
 
     def _give_up(self, end: RangeEnd) -> NoReturn:
-        tried = f"reading {end.subrange.topic_partition} at offset {end.next_offset}"
-        if not self._events.last_words and end.last_words:
-            self._events.last_words = end.last_words
+        tried = f"reading {end.split.topic_partition} at offset {end.next_offset}"
+        if not self._events.output_tail and end.output_tail:
+            self._events.output_tail = end.output_tail
         silence = self._events.unavailable(tried=tried, seconds=self._timeout_seconds)
         raise stalled_read(self._consumer, end, silence)
 
-    def _assign(self, subrange: Subrange) -> None:
-        """Start fetching at the start of a subrange, and has its leader epoch checked.
+    def _assign(self, split: Split) -> None:
+        """Start fetching at the start of a split, and has its leader epoch checked.
 
         ``assign`` alone checks the epoch only when the topic is new to this consumer (librdkafka 2.16 validates on a
         metadata change, rdkafka_topic.c, and on ``seek``, rdkafka_partition.c), so a ``seek`` with the epoch follows.
         """
-        start = TopicPartition(subrange.topic, subrange.partition, subrange.start)
-        if subrange.leader_epoch is None:
+        start = TopicPartition(split.topic, split.partition, split.start)
+        if split.leader_epoch is None:
             self._consumer.assign([start])
             return
-        start = TopicPartition(subrange.topic, subrange.partition, subrange.start, leader_epoch=subrange.leader_epoch)
+        start = TopicPartition(split.topic, split.partition, split.start, leader_epoch=split.leader_epoch)
         self._consumer.assign([start])
         self._seek(start)
 
@@ -492,12 +492,12 @@ class KafkaRangeReader:
         """
         if end.record_epoch is not None:
             return end.record_epoch
-        subrange = end.subrange
-        (position,) = self._consumer.position([TopicPartition(subrange.topic, subrange.partition)])
-        return position.leader_epoch if position.offset >= subrange.end else None
+        split = end.split
+        (position,) = self._consumer.position([TopicPartition(split.topic, split.partition)])
+        return position.leader_epoch if position.offset >= split.end else None
 
     def _leave_partition(self) -> None:
-        """Stop fetching and throws away what was fetched ahead, so that nothing of it reaches the next subrange."""
+        """Stop fetching and throws away what was fetched ahead, so that nothing of it reaches the next split."""
         self._consumer.unassign()
         while self._consumer.consume(MAX_RECORDS, 0):
             pass

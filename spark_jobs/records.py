@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 
 # ----------
 # The shape of what a reader gives: Arrow record batches of Kafka records, in offset order.
@@ -37,9 +37,9 @@ RECORD_SCHEMA = pa.schema(
 
 
 class RangeReader(Protocol):
-    """Reads subranges one after another. One reader, one consumer, one thread."""
+    """Reads splits one after another. One reader, one consumer, one thread."""
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Return every readable record of ``[start, end)`` once, in rising offset order, in batches of bounded size.
 
         The iterator ends only when a record or an end-of-partition event at or past ``end`` was seen.
@@ -51,13 +51,13 @@ class RangeReader(Protocol):
         """
 
     def start_leader_epoch(self) -> int | None:
-        """Return the leader epoch of the first record at or after the start of the last subrange read to its end.
+        """Return the leader epoch of the first record at or after the start of the last split read to its end.
 
         Where an end-of-partition event came first, it is :meth:`end_leader_epoch`.
         """
 
     def end_leader_epoch(self) -> int | None:
-        """Return the leader epoch of what ended the last subrange that was read to its end."""
+        """Return the leader epoch of what ended the last split that was read to its end."""
 
     def close(self) -> None:
         """Leaves Kafka."""

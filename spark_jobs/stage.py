@@ -33,16 +33,16 @@ from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
     RefusedRecord,
+    Split,
+    SplitResult,
     StageContext,
     StageResult,
     StageTask,
-    Subrange,
-    SubrangeResult,
-    rare_collections,
+    relaxed_gc,
     staging_name,
 )
 from spark_jobs.decode.record import RecordDecoder
-from spark_jobs.decode.values import DeadRow, without_refused
+from spark_jobs.decode.values import Rejected, without_refused
 from spark_jobs.records import RangeReader
 from spark_jobs.staging import StagingWriter, storable_detail
 
@@ -93,7 +93,7 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 # ----------
-# Keeps account of one subrange while it is staged: every offset once, and what became of it.
+# Keeps account of one split while it is staged: every offset once, and what became of it.
 
 MAX_SAMPLES = 5
 
@@ -112,20 +112,20 @@ class ChunkOutcome:
     """
 
     rows: int
-    dead: Sequence[DeadRow]
+    dead: Sequence[Rejected]
     tombstones: int
 
 
-class SubrangeAccount:
-    """Adds up the chunks of one subrange, in offset order.
+class SplitAccount:
+    """Adds up the chunks of one split, in offset order.
 
     Args:
-        subrange: What is read.
+        split: What is read.
     """
 
-    def __init__(self, subrange: Subrange) -> None:
-        self._subrange = subrange
-        self._next_offset = subrange.start
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self._next_offset = split.start
         self._counts = RecordCounts()
         self._run = DeadLetterRun()
         self._samples: list[DeadLetterSample] = []
@@ -149,8 +149,8 @@ class SubrangeAccount:
 
     @property
     def passed_offsets(self) -> int:
-        """Offsets passed so far: from the subrange's start up to the last record."""
-        return self._next_offset - self._subrange.start
+        """Offsets passed so far: from the split's start up to the last record."""
+        return self._next_offset - self._split.start
 
     def require_in_order(self, records: pa.RecordBatch) -> None:
         """Check a chunk before anything of it is staged.
@@ -158,13 +158,13 @@ class SubrangeAccount:
         Raises:
             AccountingMismatch: A record of another partition, outside ``[start, end)``, or not above the one before.
         """
-        subrange, offsets = self._subrange, records.column("offset")
-        expected = f"rising offsets from {self._next_offset} to {subrange.end - 1} of {subrange.topic_partition}"
-        if not (_all_equal(records, "topic", subrange.topic) and _all_equal(records, "partition", subrange.partition)):
+        split, offsets = self._split, records.column("offset")
+        expected = f"rising offsets from {self._next_offset} to {split.end - 1} of {split.topic_partition}"
+        if not (_all_equal(records, "topic", split.topic) and _all_equal(records, "partition", split.partition)):
             raise self._mismatch("the reader gave a record of another partition", expected, "another partition")
         rising = pc.all(pc.greater(offsets.slice(1), offsets.slice(0, len(offsets) - 1))).as_py()
         first, last = offsets[0].as_py(), offsets[-1].as_py()
-        if rising is False or first < self._next_offset or last >= subrange.end:
+        if rising is False or first < self._next_offset or last >= split.end:
             found = f"offsets {first} to {last}" + ("" if rising is not False else ", not rising")
             raise self._mismatch("the reader gave records out of order or out of range", expected, found)
 
@@ -185,11 +185,11 @@ class SubrangeAccount:
         self._add_samples(offsets, outcome.dead)
         self._add_times(records.column("timestamp_ms"))
 
-    def result(self, end_leader_epoch: int | None, start_leader_epoch: int | None = None) -> SubrangeResult:
-        """Return the account of a subrange that was read to its end; offsets without a record are invisible."""
-        invisible = self._subrange.span_offsets - self._counts.readable
-        return SubrangeResult(
-            index=self._subrange.index,
+    def result(self, end_leader_epoch: int | None, start_leader_epoch: int | None = None) -> SplitResult:
+        """Return the account of a split that was read to its end; offsets without a record are invisible."""
+        invisible = self._split.span_offsets - self._counts.readable
+        return SplitResult(
+            index=self._split.index,
             counts=replace(self._counts, invisible=invisible),
             record_time_min_ms=min(self._times, default=None),
             record_time_max_ms=max(self._times, default=None),
@@ -200,10 +200,10 @@ class SubrangeAccount:
             samples=tuple(self._samples),
         )
 
-    def _add_samples(self, offsets: pa.Array, dead: Sequence[DeadRow]) -> None:
+    def _add_samples(self, offsets: pa.Array, dead: Sequence[Rejected]) -> None:
         for row in dead[: MAX_SAMPLES - len(self._samples)]:
             offset, detail = offsets[row.row_index].as_py(), storable_detail(row.detail)
-            place = self._subrange
+            place = self._split
             self._samples.append(DeadLetterSample(place.topic, place.partition, offset, row.reason.value, detail))
 
     def _add_times(self, times: pa.Array) -> None:
@@ -215,7 +215,7 @@ class SubrangeAccount:
         self._last_time = times[-1].as_py()
 
     def _mismatch(self, what: str, expected: str, found: str) -> AccountingMismatch:
-        place = f"{self._subrange.topic_partition} [{self._subrange.start}, {self._subrange.end})"
+        place = f"{self._split.topic_partition} [{self._split.start}, {self._split.end})"
         return AccountingMismatch(
             f"{what}: {place}; nothing was published",
             expected=expected,
@@ -401,7 +401,7 @@ class TaskStopwatch:
 
 
 # ----------
-# One staging task: reads its subranges, decodes, and stages everything in one transaction of its own.
+# One staging task: reads its splits, decodes, and stages everything in one transaction of its own.
 #
 # Nothing that a task does is visible to the target: the driver publishes what the winning attempt of each task staged.
 # An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
@@ -414,19 +414,19 @@ MIN_IDLE_TIMEOUT_SECONDS = 1_800
 def stage_task(
     task: StageTask, context: StageContext, attempt_id: int, *, reader: RangeReader | None = None
 ) -> StageResult:
-    """Stages the subranges of one task, one after another.
+    """Stages the splits of one task, one after another.
 
     Durable on return: rows and dead letters, tagged with ``task.task_index`` and ``attempt_id``, were committed to the
     attempt's (unlogged) staging tables. An error leaves none of them.
 
     Args:
-        task: Subranges to read.
+        task: Splits to read.
         context: Settings of the attempt.
         attempt_id: Spark's id of the task attempt; differs between any two attempts of a batch.
-        reader: Reads the subranges; by default a Kafka reader of its own, closed at the end.
+        reader: Reads the splits; by default a Kafka reader of its own, closed at the end.
 
     Raises:
-        AccountingMismatch: The reader gave a record twice, out of order or outside its subrange.
+        AccountingMismatch: The reader gave a record twice, out of order or outside its split.
         TooManyDeadLetters: This task alone passes the batch's limit of dead letters.
         RetryLater: The staging tables are gone, or database or broker cannot be reached.
         OffsetsExpired, LogTruncated: The log no longer holds what is to be read.
@@ -437,7 +437,7 @@ def stage_task(
         idle_timeout_seconds=max(MIN_IDLE_TIMEOUT_SECONDS, 4 * context.no_progress_timeout_seconds),
     )
     name = f"kafka_ingest stage task {task.task_index}"
-    with rare_collections(), _faults(context), ExitStack() as stack:
+    with relaxed_gc(), _faults(context), ExitStack() as stack:
         connection = stack.enter_context(closing(connect(context.postgres, application_name=name)))
         tell = partial(connect, context.postgres, application_name=f"{name} progress")
         progress = StageProgressReport(tell, stem, stage_task=task.task_index, stage_attempt=attempt_id)
@@ -445,14 +445,14 @@ def stage_task(
         source = reader or stack.enter_context(closing(_kafka_reader(context)))
         with transaction(connection, limits):
             writer = StagingWriter(connection, stem, context, task.task_index, attempt_id)
-            stager = _SubrangeStager(context, writer, progress, task.refused)
-            results = tuple(stager.stage(source, subrange) for subrange in task.subranges)
+            stager = _SplitStager(context, writer, progress, task.refused)
+            results = tuple(stager.stage(source, split) for split in task.splits)
         stager.end()
     return StageResult(task.task_index, attempt_id, results, stager.seconds)
 
 
-class _SubrangeStager:
-    """Stages subranges and keeps the account of the whole task."""
+class _SplitStager:
+    """Stages splits and keeps the account of the whole task."""
 
     def __init__(
         self,
@@ -474,47 +474,45 @@ class _SubrangeStager:
     def seconds(self) -> TaskSeconds:
         return self._stopwatch.seconds
 
-    def stage(self, reader: RangeReader, subrange: Subrange) -> SubrangeResult:
-        account = SubrangeAccount(subrange)
-        with _reading(reader, subrange) as batches:
+    def stage(self, reader: RangeReader, split: Split) -> SplitResult:
+        account = SplitAccount(split)
+        with _reading(reader, split) as batches:
             for records in self._stopwatch.each("read", chunks(batches)):
                 account.require_in_order(records)
-                self._tell_place(records, subrange, account)
-                account.add(records, self._stage_chunk(records, subrange))
+                self._tell_place(records, split, account)
+                account.add(records, self._stage_chunk(records, split))
                 self._require_few_dead_letters(account)
                 staged = self._counts + account.counts
                 self._progress.tell_sometimes(staged.readable, self._offsets + account.passed_offsets)
         self._counts += account.counts
-        self._offsets += subrange.span_offsets
+        self._offsets += split.span_offsets
         return account.result(reader.end_leader_epoch(), reader.start_leader_epoch())
 
     def end(self) -> None:
         self._progress.end(self._counts.readable, self._offsets)
 
-    def _tell_place(self, records: pa.RecordBatch, subrange: Subrange, account: SubrangeAccount) -> None:
+    def _tell_place(self, records: pa.RecordBatch, split: Split, account: SplitAccount) -> None:
         offsets = records.column("offset")
         staged = (self._counts + account.counts).readable, self._offsets + account.passed_offsets
-        self._progress.begin(
-            subrange.topic, subrange.partition, (offsets[0].as_py(), offsets[-1].as_py() + 1), staged=staged
-        )
+        self._progress.begin(split.topic, split.partition, (offsets[0].as_py(), offsets[-1].as_py() + 1), staged=staged)
 
-    def _stage_chunk(self, records: pa.RecordBatch, subrange: Subrange) -> ChunkOutcome:
+    def _stage_chunk(self, records: pa.RecordBatch, split: Split) -> ChunkOutcome:
         with self._stopwatch.measuring("decode"):
-            decoded = self._decoder.decode(records, generation=subrange.generation)
+            decoded = self._decoder.decode(records, generation=split.generation)
             decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
             refused = self._writer.write(decoded)
             dead = _in_order(decoded.dead, refused)
-            self._writer.write_dead_letters(records, dead, subrange)
-            self._writer.write_counted(records, decoded.tombstones, subrange)
+            self._writer.write_dead_letters(records, dead, split)
+            self._writer.write_counted(records, decoded.tombstones, split)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
 
-    def _refused_in(self, records: pa.RecordBatch) -> list[DeadRow]:
+    def _refused_in(self, records: pa.RecordBatch) -> list[Rejected]:
         places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
         found = ((index, self._refused.get(place)) for index, place in enumerate(places))
-        return [DeadRow(index, record.reason, record.detail) for index, record in found if record]
+        return [Rejected(index, record.reason, record.detail) for index, record in found if record]
 
-    def _require_few_dead_letters(self, account: SubrangeAccount) -> None:
+    def _require_few_dead_letters(self, account: SplitAccount) -> None:
         """Stop early on what one task can know; the share of all records is looked at when the batch is complete."""
         require_few_dead_letters(
             replace(self._context.settings.dead_letters, max_ratio=1.0),
@@ -526,8 +524,8 @@ class _SubrangeStager:
 
 
 @contextmanager
-def _reading(reader: RangeReader, subrange: Subrange) -> Iterator[Iterator[pa.RecordBatch]]:
-    batches = reader.read(subrange)
+def _reading(reader: RangeReader, split: Split) -> Iterator[Iterator[pa.RecordBatch]]:
+    batches = reader.read(split)
     try:
         yield batches
     finally:
@@ -536,7 +534,7 @@ def _reading(reader: RangeReader, subrange: Subrange) -> Iterator[Iterator[pa.Re
             batches.close()
 
 
-def _in_order(dead: Sequence[DeadRow], refused: Sequence[DeadRow]) -> list[DeadRow]:
+def _in_order(dead: Sequence[Rejected], refused: Sequence[Rejected]) -> list[Rejected]:
     return list(heapq.merge(dead, refused, key=lambda row: row.row_index))
 
 

@@ -16,10 +16,10 @@ from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.database import sql_text
 from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.staging import DeadLetterReason, StageContext, Subrange, TargetShape
+from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext, TargetShape
 from spark_jobs.copy_binary import NotBinaryError, binary_format
 from spark_jobs.copy_csv import CSV, CopyFormat
-from spark_jobs.decode.values import DeadRow, DecodedBatch
+from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 # ----------
@@ -69,10 +69,10 @@ class Violations:
         return Violation(offset, constraint.reason, constraint.detail)
 
 
-def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> DeadRow:
+def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> Rejected:
     """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
     reason, detail = refusal(error, shape.checks)
-    return DeadRow(row_index, reason, detail)
+    return Rejected(row_index, reason, detail)
 
 
 def _not_nulls(shape: TargetShape) -> list[_Constraint]:
@@ -129,7 +129,7 @@ def storable_detail(detail: str, *, is_ascii: bool = False) -> str:
 
 
 def dead_letter_rows(
-    records: pa.RecordBatch, dead: Sequence[DeadRow], subrange: Subrange, *, is_ascii: bool = False
+    records: pa.RecordBatch, dead: Sequence[Rejected], split: Split, *, is_ascii: bool = False
 ) -> pa.RecordBatch:
     """Build rows for the table of dead letters, in the order of ``dead``, without the columns that tell the task.
 
@@ -140,7 +140,7 @@ def dead_letter_rows(
     Args:
         records: Records as the reader gave them (``RECORD_SCHEMA``).
         dead: The records that do not fit; ``row_index`` counts in ``records``.
-        subrange: Where the records come from.
+        split: Where the records come from.
         is_ascii: Write all but ASCII as escapes, in details and header names; key and value are bytes in any case.
     """
     count = len(dead)
@@ -150,7 +150,7 @@ def dead_letter_rows(
     return pa.RecordBatch.from_pydict(
         {
             "topic": chosen.column("topic"),
-            "generation": pa.array([subrange.generation] * count, pa.int32()),
+            "generation": pa.array([split.generation] * count, pa.int32()),
             "partition": chosen.column("partition"),
             "offset": chosen.column("offset"),
             "record_time_ms": chosen.column("timestamp_ms"),
@@ -256,7 +256,7 @@ class StagingWriter:
         self._violations = Violations(context.target, self._offset)
         self._has_chunk_table = False
 
-    def write(self, decoded: DecodedBatch) -> Sequence[DeadRow]:
+    def write(self, decoded: DecodedBatch) -> Sequence[Rejected]:
         """Stages the rows of one chunk of one partition, with rising offsets.
 
         Returns:
@@ -266,37 +266,37 @@ class StagingWriter:
             return ()
         return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index)))
 
-    def write_dead_letters(self, records: pa.RecordBatch, dead: Sequence[DeadRow], subrange: Subrange) -> None:
+    def write_dead_letters(self, records: pa.RecordBatch, dead: Sequence[Rejected], split: Split) -> None:
         """Stages dead letters with their original bytes.
 
         Args:
             records: The chunk as the reader gave it.
             dead: Which of its records, and why.
-            subrange: Where the chunk comes from.
+            split: Where the chunk comes from.
         """
         if not dead:
             return
 
         def copy(*, is_ascii: bool) -> None:
-            rows = self._tagged(dead_letter_rows(records, dead, subrange, is_ascii=is_ascii))
+            rows = self._tagged(dead_letter_rows(records, dead, split, is_ascii=is_ascii))
             self._copy(self._dead_letters, rows, _DEAD_LETTER_FORMAT if self._reads_utf8 else CSV)
 
         if self._refusal(lambda: copy(is_ascii=False)):
             # The database's encoding cannot hold a detail or the name of a header (22P05).
             copy(is_ascii=True)
 
-    def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], subrange: Subrange) -> None:
+    def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], split: Split) -> None:
         """Stages the identities of records that are only counted, as far as the batch replaces what they were before.
 
         Args:
             records: The chunk as the reader gave it.
             tombstones: Which of its records are counted.
-            subrange: Where the chunk comes from.
+            split: Where the chunk comes from.
         """
         counted = records.select(["topic", "partition", "offset"]).take(pa.array(tombstones, pa.int64()))
-        counted = counted.filter(pc.less(counted.column("offset"), subrange.replaced_to))
+        counted = counted.filter(pc.less(counted.column("offset"), split.replaced_to))
         if counted.num_rows:
-            generation = pa.array([subrange.generation] * counted.num_rows, pa.int32())
+            generation = pa.array([split.generation] * counted.num_rows, pa.int32())
             self._copy(self._counted, self._tagged(counted.append_column("generation", generation)))
 
     def _tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -310,7 +310,7 @@ class StagingWriter:
             names=[*rows.schema.names, "stage_task", "stage_attempt"],
         )
 
-    def _stage(self, chunk: _Chunk) -> Iterator[DeadRow]:
+    def _stage(self, chunk: _Chunk) -> Iterator[Rejected]:
         refusal = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
         if refusal is None:
             return
@@ -340,16 +340,16 @@ class StagingWriter:
             batch_id=self._batch_id,
         )
 
-    def _stage_all_but_violating(self, chunk: _Chunk) -> Sequence[DeadRow] | None:
+    def _stage_all_but_violating(self, chunk: _Chunk) -> Sequence[Rejected] | None:
         """Stages what violates nothing and gives the rest; ``None`` when the data also has another fault."""
         self._empty_chunk_table()
-        found: list[DeadRow] = []
+        found: list[Rejected] = []
 
         def move() -> None:
             self._copy_rows(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
-            found.extend(DeadRow(index_of[v.offset], v.reason, v.detail) for v in violating)
+            found.extend(Rejected(index_of[v.offset], v.reason, v.detail) for v in violating)
             self._execute(
                 "stage_valid_rows",
                 rows=self._rows,

@@ -14,14 +14,14 @@ from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written
 from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.record import RecordDecoder
-from spark_jobs.decode.values import ColumnPlan, DecodedBatch, Misfit
+from spark_jobs.decode.values import ColumnPlan, DecodedBatch, DecodeError
 from spark_jobs.records import CREATE_TIME, RECORD_SCHEMA
 from tests.builders import batch_settings
 
 BATCH_ID = "6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10"
 
-#: A value that decoded, or the misfit of a dead letter.
-Outcome = Sequence[Any] | Misfit
+#: A value that decoded, or the decode_error of a dead letter.
+Outcome = Sequence[Any] | DecodeError
 
 
 def record(value: bytes | None = b"{}", **fields: Any) -> dict[str, Any]:
@@ -78,17 +78,17 @@ def read_columns(plans: Sequence[ColumnPlan], *values: bytes) -> list[Outcome]:
 
 def read_value(type_name: str, raw: str | bytes) -> Any:
     """What a column of a type makes of a JSON value: the decoded value, or the reason of the dead letter."""
-    outcome = read_misfit_or_value(type_name, raw)
-    return outcome.reason if isinstance(outcome, Misfit) else outcome
+    outcome = read_decode_error_or_value(type_name, raw)
+    return outcome.reason if isinstance(outcome, DecodeError) else outcome
 
 
-def read_misfit_or_value(type_name: str, raw: str | bytes) -> Any:
-    """As :func:`read_value`, with the whole misfit. A good record stands on either side, and must stay itself."""
+def read_decode_error_or_value(type_name: str, raw: str | bytes) -> Any:
+    """As :func:`read_value`, with the whole decode_error. A good record stands on either side, and must stay itself."""
     plan = ColumnPlan("a", parse_column_type(type_name), ("a",))
     data = b'{"a": ' + (raw.encode() if isinstance(raw, str) else raw) + b"}"
     before, outcome, after = read_columns([plan], b"{}", data, b'{"a": null}')
     assert before == after == [None]
-    return outcome if isinstance(outcome, Misfit) else outcome[0]
+    return outcome if isinstance(outcome, DecodeError) else outcome[0]
 
 
 def reasons(decoded: DecodedBatch) -> dict[int, DeadLetterReason]:
@@ -104,9 +104,9 @@ def _decoder(plans: tuple[ColumnPlan, ...], quick: bool) -> JsonColumns:
 def _outcomes(decoder: JsonColumns, values: Sequence[bytes]) -> list[Outcome]:
     part = decoder.decode(pa.array(values, pa.large_binary()))
     columns = [array.to_pylist() for array in part.arrays]
-    return [part.misfits.get(row) or [column[row] for column in columns] for row in range(len(values))]
+    return [part.decode_errors.get(row) or [column[row] for column in columns] for row in range(len(values))]
 
 
 def _comparable(outcome: Outcome) -> object:
     """Also tells -0.0 from 0.0, and True from 1."""
-    return (outcome.reason, outcome.detail) if isinstance(outcome, Misfit) else repr(list(outcome))
+    return (outcome.reason, outcome.detail) if isinstance(outcome, DecodeError) else repr(list(outcome))

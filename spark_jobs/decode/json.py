@@ -22,7 +22,7 @@ from spark_jobs.decode.values import (
     Cell,
     ColumnPlan,
     DecodedPart,
-    Misfit,
+    DecodeError,
     ValueRule,
     arrow_type,
     described,
@@ -79,21 +79,21 @@ def checked_document(data: bytes) -> bytes:
     unsupported, so it matters only where a column would hold it.
 
     Raises:
-        Misfit: The bytes are not UTF-8, not one JSON document, or nested too deeply.
+        DecodeError: The bytes are not UTF-8, not one JSON document, or nested too deeply.
     """
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         found = f"byte {data[error.start]:#04x} at position {error.start}"
-        raise Misfit(DeadLetterReason.NOT_UTF8, f"expected UTF-8, found {found}") from None
+        raise DecodeError(DeadLetterReason.NOT_UTF8, f"expected UTF-8, found {found}") from None
     if is_too_deep(data):
-        raise Misfit(DeadLetterReason.MALFORMED, f"expected JSON, found nesting deeper than {MAX_NESTING} levels")
+        raise DecodeError(DeadLetterReason.MALFORMED, f"expected JSON, found nesting deeper than {MAX_NESTING} levels")
     fault = _syntax_fault(data)
     if fault:
         changed = _without_lone_surrogates(data)
         if _syntax_fault(changed):
             found = f"{excerpt(data)} ({fault})" if data else "no bytes"
-            raise Misfit(DeadLetterReason.MALFORMED, f"expected JSON, found {found}{_hint(data)}")
+            raise DecodeError(DeadLetterReason.MALFORMED, f"expected JSON, found {found}{_hint(data)}")
         data = changed
     return data.strip(WHITE_SPACE)
 
@@ -183,7 +183,7 @@ class ExactReader:
         """Return the record's values in column order.
 
         Raises:
-            Misfit: The first fault: of the document, of an object on the way to a value, then by column order.
+            DecodeError: The first fault: of the document, of an object on the way to a value, then by column order.
         """
         raws: list[bytes | None] = [None] * len(self._columns)
         document = checked_document(data)
@@ -209,12 +209,12 @@ def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
 def _cell(plan: ColumnPlan, rule: ValueRule, raw: bytes | None) -> Cell | None:
     if raw is None or raw == b"null":
         if plan.refuses_null:
-            raise plan.null_misfit("nothing there" if raw is None else "null")
+            raise plan.null_error("nothing there" if raw is None else "null")
         return None
     try:
         return rule.exact(raw)
-    except Misfit as misfit:
-        raise misfit.at(plan.place) from None
+    except DecodeError as decode_error:
+        raise decode_error.at(plan.place) from None
 
 
 # ----------
@@ -363,7 +363,7 @@ class JsonColumns:
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no misfit."""
+        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
         if not values.null_count:
             return self._decode_present(values)
         rows = positions(values.is_valid())
@@ -374,26 +374,26 @@ class JsonColumns:
         spread = pa.array(places, pa.int64())
         return DecodedPart(
             tuple(array.take(spread) for array in part.arrays),
-            {rows[place]: misfit for place, misfit in part.misfits.items()},
+            {rows[place]: decode_error for place, decode_error in part.decode_errors.items()},
         )
 
     def _decode_present(self, values: pa.Array) -> DecodedPart:
         documents = values.to_pylist()
         unreadable = [*invalid_utf8_rows(values), *too_deep_rows(values)]
         arrays, doubtful = self._read_quickly(documents, unreadable)
-        misfits: dict[int, Misfit] = {}
+        decode_errors: dict[int, DecodeError] = {}
         rows: list[int] = []
         records: list[list[Cell | None]] = []
         for row in doubtful:
             try:
                 records.append(self._exact.read(documents[row]))
                 rows.append(row)
-            except Misfit as misfit:
-                misfits[row] = misfit
+            except DecodeError as decode_error:
+                decode_errors[row] = decode_error
         columns = zip(*records, strict=True) if records else ((),) * len(arrays)
         exact = [pa.array(column, of) for column, of in zip(columns, self._types, strict=True)]
         merged = (with_rows_replaced(array, rows, cells) for array, cells in zip(arrays, exact, strict=True))
-        return DecodedPart(tuple(merged), misfits)
+        return DecodedPart(tuple(merged), decode_errors)
 
     def _read_quickly(self, documents: list[bytes], unreadable: list[int]) -> tuple[list[pa.Array], list[int]]:
         if self._quick is None:

@@ -17,10 +17,10 @@ from spark_jobs.decode.texts import JsonbRule, TextRule
 from spark_jobs.decode.values import (
     RECORD_TIME,
     ColumnPlan,
-    DeadRow,
     DecodedBatch,
     DecodedPart,
-    Misfit,
+    DecodeError,
+    Rejected,
     excerpt,
     invalid_utf8_rows,
     key_plan,
@@ -54,18 +54,18 @@ class Headers:
 
     def decode(self, batch: pa.RecordBatch) -> DecodedPart:
         """Return the column for a batch of ``RECORD_SCHEMA``."""
-        misfits = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
+        decode_errors = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
         headers = batch.column("headers")
         cells = [_NO_HEADERS] * len(headers)
         for row, pairs in _pairs_by_row(headers):
             cells[row] = _json(pairs)
         for row, name in _names_with_nul(headers):
-            misfits.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
-        return DecodedPart((pa.array(cells, pa.string()),), misfits)
+            decode_errors.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
+        return DecodedPart((pa.array(cells, pa.string()),), decode_errors)
 
-    def _unreadable(self) -> Misfit:
+    def _unreadable(self) -> DecodeError:
         detail = "expected header names in UTF-8, found names that are not"
-        return Misfit(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
+        return DecodeError(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
 
 
 def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
@@ -124,7 +124,7 @@ class Metadata:
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedPart:
         """Return the columns for a batch of ``RECORD_SCHEMA``."""
         times = batch.column("timestamp_ms")
-        misfits = self._time_misfits(times)
+        decode_errors = self._time_decode_errors(times)
         arrays = [
             batch.column("topic"),
             pa.repeat(pa.scalar(generation, pa.int32()), len(batch)),
@@ -136,19 +136,21 @@ class Metadata:
             types = [_TIME_TYPES.get(number) for number in batch.column("timestamp_type").to_pylist()]
             arrays.append(pa.array(types, pa.string()))
             for row in positions(pc.is_null(arrays[-1])) if self._time_type.not_null else ():
-                misfits.setdefault(row, self._time_type.null_misfit("a record without a time"))
+                decode_errors.setdefault(row, self._time_type.null_error("a record without a time"))
         arrays.append(pa.repeat(pa.scalar(self._batch_id, pa.string()), len(batch)))
-        return DecodedPart(tuple(arrays), misfits)
+        return DecodedPart(tuple(arrays), decode_errors)
 
-    def _time_misfits(self, times: pa.Array) -> dict[int, Misfit]:
+    def _time_decode_errors(self, times: pa.Array) -> dict[int, DecodeError]:
         outside = pc.or_(pc.less(times, FIRST_RECORD_TIME_MS), pc.greater(times, LAST_RECORD_TIME_MS))
-        misfits = {}
+        decode_errors = {}
         for row in positions(outside):
             detail = f"expected a record time in the years 1 to 9999, found {times[row]} ms since 1970"
-            misfits[row] = Misfit(DeadLetterReason.RECORD_TIME_OUT_OF_RANGE, detail).at(self._time.place)
+            decode_errors[row] = DecodeError(DeadLetterReason.RECORD_TIME_OUT_OF_RANGE, detail).at(self._time.place)
         if self._time.not_null:
-            misfits |= {row: self._time.null_misfit("a record without a time") for row in positions(pc.is_null(times))}
-        return misfits
+            decode_errors |= {
+                row: self._time.null_error("a record without a time") for row in positions(pc.is_null(times))
+            }
+        return decode_errors
 
 
 def _stored_times(times: pa.Array) -> pa.Array:
@@ -166,7 +168,7 @@ class PartDecoder(Protocol):
     """Decodes the bytes of one place, value or key."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no misfit."""
+        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
 
 
 class WholeBytes:
@@ -186,19 +188,19 @@ class WholeText:
 
     def decode(self, values: pa.Array) -> DecodedPart:
         """Return the text."""
-        misfits = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
-        texts = _without_rows(values, misfits).cast(pa.string())
+        decode_errors = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
+        texts = _without_rows(values, decode_errors).cast(pa.string())
         for row in self._rule.doubtful(texts):
             try:
                 text = texts[row].as_py()
                 self._rule.check(text, text)
-            except Misfit as misfit:
-                misfits[row] = misfit.at(self._plan.place)
-        return DecodedPart((texts,), misfits)
+            except DecodeError as decode_error:
+                decode_errors[row] = decode_error.at(self._plan.place)
+        return DecodedPart((texts,), decode_errors)
 
-    def _not_utf8(self, value: bytes) -> Misfit:
+    def _not_utf8(self, value: bytes) -> DecodeError:
         detail = f"expected UTF-8, found {excerpt(value)}"
-        return Misfit(DeadLetterReason.NOT_UTF8, detail).at(self._plan.place)
+        return DecodeError(DeadLetterReason.NOT_UTF8, detail).at(self._plan.place)
 
 
 class WholeJson:
@@ -213,15 +215,15 @@ class WholeJson:
         invalid = invalid_utf8_rows(values)
         texts = _without_rows(values, invalid).cast(pa.string())
         doubtful = {*invalid, *self._rule.doubtful(texts), *_unreadable_rows(values)}
-        misfits: dict[int, Misfit] = {}
+        decode_errors: dict[int, DecodeError] = {}
         rows, cells = [], []
         for row in sorted(doubtful):
             try:
                 cells.append(self._rule.exact(checked_document(values[row].as_py())))
                 rows.append(row)
-            except Misfit as misfit:
-                misfits[row] = misfit.at(self._plan.place)
-        return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), misfits)
+            except DecodeError as decode_error:
+                decode_errors[row] = decode_error.at(self._plan.place)
+        return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), decode_errors)
 
 
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
@@ -289,15 +291,15 @@ class RecordDecoder:
         null_values = positions(batch.column("value").is_null())
         counted = null_values if self._tombstones is Tombstones.COUNT else []
         parts = [self._value.decode(batch.column("value")), *self._other_parts(batch, generation)]
-        misfits = self._tombstone_misfits(null_values)
+        decode_errors = self._tombstone_decode_errors(null_values)
         for part in parts:
-            misfits = {**part.misfits, **misfits}
+            decode_errors = {**part.decode_errors, **decode_errors}
         for row in counted:
-            misfits.pop(row, None)
-        left_out = {*misfits, *counted}
+            decode_errors.pop(row, None)
+        left_out = {*decode_errors, *counted}
         kept = range(len(batch)) if not left_out else [row for row in range(len(batch)) if row not in left_out]
         columns = pa.RecordBatch.from_arrays([array for part in parts for array in part.arrays], self._names)
-        dead = [DeadRow(row, misfits[row].reason, misfits[row].detail) for row in sorted(misfits)]
+        dead = [Rejected(row, decode_errors[row].reason, decode_errors[row].detail) for row in sorted(decode_errors)]
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
     def _other_parts(self, batch: pa.RecordBatch, generation: int) -> list[DecodedPart]:
@@ -313,19 +315,19 @@ class RecordDecoder:
         plan = self._key_plan
         if plan is None or not plan.refuses_null or not keys.null_count:
             return part
-        missing = {row: plan.null_misfit("a null key") for row in positions(keys.is_null())}
-        return DecodedPart(part.arrays, {**part.misfits, **missing})
+        missing = {row: plan.null_error("a null key") for row in positions(keys.is_null())}
+        return DecodedPart(part.arrays, {**part.decode_errors, **missing})
 
-    def _tombstone_misfits(self, rows: list[int]) -> dict[int, Misfit]:
+    def _tombstone_decode_errors(self, rows: list[int]) -> dict[int, DecodeError]:
         if self._tombstones is Tombstones.DEAD_LETTER:
             detail = "the value: expected one, found a tombstone, which this pipeline makes a dead letter"
-            misfit = Misfit(DeadLetterReason.TOMBSTONE, detail)
+            decode_error = DecodeError(DeadLetterReason.TOMBSTONE, detail)
         elif self._tombstones is Tombstones.ROW and any(plan.refuses_null for plan in self._value_plans):
             plan = next(plan for plan in self._value_plans if plan.refuses_null)
-            misfit = plan.null_misfit("a tombstone (a null value)")
+            decode_error = plan.null_error("a tombstone (a null value)")
         else:
             return {}
-        return dict.fromkeys(rows, misfit)
+        return dict.fromkeys(rows, decode_error)
 
 
 def _value_part(settings: BatchSettings, shape: TargetShape) -> PartDecoder:

@@ -26,7 +26,7 @@ from spark_jobs.decode.numbers import (
 )
 from spark_jobs.decode.values import (
     JSON_STRING,
-    Misfit,
+    DecodeError,
     QuickColumn,
     ValueRule,
     described,
@@ -61,12 +61,12 @@ class TextRule:
         return text
 
     def check(self, text: str, written: str | bytes) -> None:
-        """Raise ``Misfit`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
+        """Raise ``DecodeError`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
         if "\x00" in text:
             raise unsupported_text(f"{excerpt(written)} (one is character {text.index(chr(0)) + 1})")
         if self._length is not None and len(text) > self._length:
             found = f"{excerpt(written)} ({len(text)} characters)"
-            raise Misfit(DeadLetterReason.TOO_LONG, f"expected at most {self._length} characters, found {found}")
+            raise DecodeError(DeadLetterReason.TOO_LONG, f"expected at most {self._length} characters, found {found}")
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Take what msgspec decoded, checked as a column."""
@@ -347,22 +347,22 @@ class ArrayRule:
             return b"NULL"
         try:
             cell = self._element.exact(raw)
-        except Misfit as misfit:
-            raise misfit.at(f"element {number}") from None
+        except DecodeError as decode_error:
+            raise decode_error.at(f"element {number}") from None
         text = cell if isinstance(cell, bytes) else str(cell).encode()
         if self._is_bare:
             return text
         return quoted_element(hex_bytes(text) if self._is_bytea else text)
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Read each value in the exact way; a misfit is left to the record's exact reading."""
+        """Read each value in the exact way; a decode error is left to the record's exact reading."""
         cells: list[bytes | None] = []
         doubtful = []
         for position, value in enumerate(values):
             raw = b"null" if value is None else bytes(value)
             try:
                 cells.append(None if raw == b"null" else self.exact(raw))
-            except Misfit:
+            except DecodeError:
                 cells.append(None)
                 doubtful.append(position)
         return QuickColumn(pa.array(cells, pa.string()), doubtful)

@@ -21,7 +21,7 @@ from kafka_ingest.settings import BatchSettings, json_path_text
 _EXCERPT_CHARACTERS = 60
 
 
-class Misfit(Exception):
+class DecodeError(Exception):
     """A value that its column cannot hold exactly.
 
     Args:
@@ -34,25 +34,25 @@ class Misfit(Exception):
         self.reason = reason
         self.detail = detail
 
-    def at(self, place: str) -> Misfit:
-        """Return the same misfit with its place: ``column "amount" at $.amount``."""
-        return Misfit(self.reason, f"{place}: {self.detail}")
+    def at(self, place: str) -> DecodeError:
+        """Return the same decode error with its place: ``column "amount" at $.amount``."""
+        return DecodeError(self.reason, f"{place}: {self.detail}")
 
 
-def wrong_type(expected: str, found: str) -> Misfit:
+def wrong_type(expected: str, found: str) -> DecodeError:
     """Report a value of another type, or text that does not name a value of the type."""
-    return Misfit(DeadLetterReason.WRONG_TYPE, f"expected {expected}, found {found}")
+    return DecodeError(DeadLetterReason.WRONG_TYPE, f"expected {expected}, found {found}")
 
 
-def out_of_range(expected: str, found: str) -> Misfit:
+def out_of_range(expected: str, found: str) -> DecodeError:
     """Report a number or time that the type cannot hold exactly."""
-    return Misfit(DeadLetterReason.OUT_OF_RANGE, f"expected {expected}, found {found}")
+    return DecodeError(DeadLetterReason.OUT_OF_RANGE, f"expected {expected}, found {found}")
 
 
-def unsupported_text(found: str) -> Misfit:
+def unsupported_text(found: str) -> DecodeError:
     """Text that PostgreSQL cannot hold."""
     expected = "text without U+0000 and without lone surrogates"
-    return Misfit(DeadLetterReason.UNSUPPORTED_TEXT, f"expected {expected}, found {found}")
+    return DecodeError(DeadLetterReason.UNSUPPORTED_TEXT, f"expected {expected}, found {found}")
 
 
 def excerpt(payload: str | bytes) -> str:
@@ -77,12 +77,12 @@ class DecodedPart:
     """Columns of one place.
 
     Attributes:
-        arrays: One array a column, each as long as the input batch; what stands at a misfit's row means nothing.
-        misfits: Why a row does not fit, by input row.
+        arrays: One array a column, each as long as the input batch; what stands at a decode error's row means nothing.
+        decode_errors: Why a row does not fit, by input row.
     """
 
     arrays: tuple[pa.Array, ...]
-    misfits: Mapping[int, Misfit] = field(default_factory=dict)
+    decode_errors: Mapping[int, DecodeError] = field(default_factory=dict)
 
 
 def invalid_utf8_rows(values: pa.Array) -> list[int]:
@@ -144,7 +144,7 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadRow:
+class Rejected:
     """A record that does not fit.
 
     Attributes:
@@ -173,11 +173,11 @@ class DecodedBatch:
 
     columns: pa.RecordBatch
     row_index: Sequence[int]
-    dead: Sequence[DeadRow]
+    dead: Sequence[Rejected]
     tombstones: Sequence[int]
 
 
-def without_refused(decoded: DecodedBatch, refused: Sequence[DeadRow]) -> DecodedBatch:
+def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> DecodedBatch:
     """Make rows that the target refuses dead ones; what was no row anyway stays what it is.
 
     Args:
@@ -220,7 +220,7 @@ def number_text(raw: bytes, expected: str) -> str:
     """Return a JSON number's own text.
 
     Raises:
-        Misfit: The value is no number.
+        DecodeError: The value is no number.
     """
     if raw[:1] not in b"-0123456789":
         raise wrong_type(expected, described(raw))
@@ -231,7 +231,7 @@ def string_value(raw: bytes, expected: str) -> str:
     """Return the characters that a JSON string stands for.
 
     Raises:
-        Misfit: The value is no string.
+        DecodeError: The value is no string.
     """
     if raw[:1] != b'"':
         raise wrong_type(expected, described(raw))
@@ -307,7 +307,7 @@ class ValueRule(Protocol):
         """Read one JSON value that is not null, without white space around it.
 
         Raises:
-            Misfit: The type cannot hold the value exactly.
+            DecodeError: The type cannot hold the value exactly.
         """
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
@@ -348,12 +348,12 @@ class ColumnPlan:
         """Whether a record without a value for this column is a dead letter."""
         return self.required or self.not_null
 
-    def null_misfit(self, found: str) -> Misfit:
+    def null_error(self, found: str) -> DecodeError:
         """Why NULL does not fit; only for a column that refuses it."""
         if self.required:
-            return Misfit(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
+            return DecodeError(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
         expected = "a value, as the column is NOT NULL in the target"
-        return Misfit(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
+        return DecodeError(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
 
 
 def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan, ...]:

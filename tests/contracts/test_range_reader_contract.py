@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_ingest.errors import LogTruncated, OffsetsExpired, PartitionMissing, TopicMissing
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel
 from spark_jobs.records import RECORD_SCHEMA, RangeReader
 from tests.contracts.log_worlds import FakeWorld, KafkaWorld, LogWorld
@@ -30,17 +30,17 @@ def reader(world: LogWorld) -> RangeReader:
     return world.reader(COMMITTED)
 
 
-def span(topic: str, start: int, end: int, partition: int = 0, leader_epoch: int | None = None) -> Subrange:
-    return Subrange(0, topic, partition, 0, start, end, leader_epoch)
+def span(topic: str, start: int, end: int, partition: int = 0, leader_epoch: int | None = None) -> Split:
+    return Split(0, topic, partition, 0, start, end, leader_epoch)
 
 
-def values(reader: RangeReader, subrange: Subrange) -> dict[int, bytes | None]:
-    """Reads a subrange to its end; gives values by offset, and holds the order to be rising."""
+def values(reader: RangeReader, split: Split) -> dict[int, bytes | None]:
+    """Reads a split to its end; gives values by offset, and holds the order to be rising."""
     found: list[tuple[int, bytes | None]] = []
-    for batch in reader.read(subrange):
+    for batch in reader.read(split):
         assert batch.schema == RECORD_SCHEMA
-        assert set(batch["topic"].to_pylist()) == {subrange.topic}
-        assert set(batch["partition"].to_pylist()) == {subrange.partition}
+        assert set(batch["topic"].to_pylist()) == {split.topic}
+        assert set(batch["partition"].to_pylist()) == {split.partition}
         found += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
     offsets = [offset for offset, _ in found]
     assert offsets == sorted(set(offsets))
@@ -132,7 +132,7 @@ def test_a_range_past_an_open_transaction_never_ends_as_if_it_were_read(world: L
         values(reader, span(topic, 0, 2))
 
 
-def test_subranges_are_read_one_after_another_without_mixing(world: LogWorld, reader: RangeReader) -> None:
+def test_splits_are_read_one_after_another_without_mixing(world: LogWorld, reader: RangeReader) -> None:
     """Forward, backward, twice, another partition, another topic: nothing of a former one reaches the next."""
     first, second = world.create(partitions=2), world.create()
     world.produce(first, *[b"a%d" % n for n in range(6)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from tests.kafka_records import Record, record_batch
 
 
@@ -15,10 +15,10 @@ class ListedReader:
     """Port ``RangeReader`` over lists of records, one a partition.
 
     Args:
-        records: All records; those of a subrange are given in the order of the list.
+        records: All records; those of a split are given in the order of the list.
         batch_records: Records a batch.
-        end_leader_epoch: What begins and ends every subrange.
-        trust: Gives exactly the listed records, even those outside the subrange, as a broken reader would.
+        end_leader_epoch: What begins and ends every split.
+        trust: Gives exactly the listed records, even those outside the split, as a broken reader would.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class ListedReader:
         self._trust = trust
         self.is_closed = False
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-        chosen = [r for r in self._records if self._trust or _lies_in(r, subrange)]
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        chosen = [r for r in self._records if self._trust or _lies_in(r, split)]
         for first in range(0, len(chosen), self._batch_records):
             yield record_batch(chosen[first : first + self._batch_records])
 
@@ -50,6 +50,6 @@ class ListedReader:
         self.is_closed = True
 
 
-def _lies_in(record: Record, subrange: Subrange) -> bool:
+def _lies_in(record: Record, split: Split) -> bool:
     place = TopicPartition(record.topic, record.partition)
-    return place == subrange.topic_partition and subrange.start <= record.offset < subrange.end
+    return place == split.topic_partition and split.start <= record.offset < split.end

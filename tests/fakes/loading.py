@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from kafka_ingest.protocol.batch import Batch, RecordCounts, Request
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask, Subrange, SubrangeResult
+from kafka_ingest.protocol.staging import Split, SplitResult, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings
 from tests.builders import NOON
 from tests.fakes.database import FakeDatabase, StoredRecord
@@ -107,29 +107,29 @@ class FakeRunner:
 
     def _stage(self, batch: Batch, task: StageTask) -> StageResult:
         self._attempt_id += 1
-        results = tuple(self._stage_subrange(batch, task, subrange) for subrange in task.subranges)
+        results = tuple(self._stage_split(batch, task, split) for split in task.splits)
         return StageResult(task.task_index, self._attempt_id, results)
 
-    def _stage_subrange(self, batch: Batch, task: StageTask, subrange: Subrange) -> SubrangeResult:
-        partition = self.log.partition(subrange.topic_partition)
+    def _stage_split(self, batch: Batch, task: StageTask, split: Split) -> SplitResult:
+        partition = self.log.partition(split.topic_partition)
         refused = {(TopicPartition(r.topic, r.partition), r.offset): r.reason.value for r in task.refused}
         records = [
             StoredRecord(
-                subrange.topic,
-                subrange.generation,
-                subrange.partition,
+                split.topic,
+                split.generation,
+                split.partition,
                 offset,
                 batch.batch_id,
                 "malformed"
                 if (entry.value or b"").startswith(b"bad")
-                else refused.get((subrange.topic_partition, offset)),
+                else refused.get((split.topic_partition, offset)),
             )
             for offset, entry in sorted(partition.entries.items())
-            if subrange.start <= offset < subrange.end and entry.is_readable(batch.settings.isolation_level)
+            if split.start <= offset < split.end and entry.is_readable(batch.settings.isolation_level)
         ]
         with self.database.mutex:
             staged = self.database.staged[batch.batch_id, batch.claim]
             staged += [(task.task_index, self._attempt_id, record) for record in records]
         dead = sum(record.reason is not None for record in records)
-        counts = RecordCounts(len(records) - dead, dead, invisible=subrange.span_offsets - len(records))
-        return SubrangeResult(subrange.index, counts, end_leader_epoch=partition.leader_epoch)
+        counts = RecordCounts(len(records) - dead, dead, invisible=split.span_offsets - len(records))
+        return SplitResult(split.index, counts, end_leader_epoch=partition.leader_epoch)

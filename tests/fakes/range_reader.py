@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kafka_ingest.errors import LogTruncated, OffsetsExpired, PartitionMissing, TopicMissing
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel
 from tests.fakes.log import FakeLog, FakePartition
 from tests.kafka_records import Record, record_batch
@@ -25,10 +25,10 @@ class FakeRangeReader:
         self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         self._start_leader_epoch = self._end_leader_epoch = None
-        partition = self._partition(subrange)
-        require_start(partition, subrange)
+        partition = self._partition(split)
+        require_start(partition, split)
         records = [
             Record(
                 offset=offset,
@@ -36,17 +36,17 @@ class FakeRangeReader:
                 key=entry.key,
                 headers=entry.headers,
                 timestamp_ms=entry.timestamp_ms,
-                topic=subrange.topic,
-                partition=subrange.partition,
+                topic=split.topic,
+                partition=split.partition,
             )
             for offset, entry in sorted(partition.entries.items())
-            if subrange.start <= offset < subrange.end and entry.is_readable(self._isolation_level)
+            if split.start <= offset < split.end and entry.is_readable(self._isolation_level)
         ]
         for first in range(0, len(records), self._batch_records):
             yield record_batch(records[first : first + self._batch_records])
-        require_end(partition, subrange, self._isolation_level)
-        self._start_leader_epoch = epoch_from(partition, subrange.start, self._isolation_level)
-        self._end_leader_epoch = epoch_from(partition, subrange.end, self._isolation_level)
+        require_end(partition, split, self._isolation_level)
+        self._start_leader_epoch = epoch_from(partition, split.start, self._isolation_level)
+        self._end_leader_epoch = epoch_from(partition, split.end, self._isolation_level)
 
     def start_leader_epoch(self) -> int | None:
         return self._start_leader_epoch
@@ -57,15 +57,15 @@ class FakeRangeReader:
     def close(self) -> None:
         """Nothing to leave."""
 
-    def _partition(self, subrange: Subrange) -> FakePartition:
+    def _partition(self, split: Split) -> FakePartition:
         if self._log.failure is not None:
             raise self._log.failure
-        topic = self._log.topics.get(subrange.topic)
+        topic = self._log.topics.get(split.topic)
         if topic is None:
-            raise TopicMissing(f"no topic {subrange.topic}")
-        if subrange.partition not in topic.partitions:
-            raise PartitionMissing(f"no partition {subrange.topic_partition}")
-        return topic.partitions[subrange.partition]
+            raise TopicMissing(f"no topic {split.topic}")
+        if split.partition not in topic.partitions:
+            raise PartitionMissing(f"no partition {split.topic_partition}")
+        return topic.partitions[split.partition]
 
 
 def epoch_from(partition: FakePartition, offset: int, isolation_level: IsolationLevel) -> int | None:
@@ -76,18 +76,16 @@ def epoch_from(partition: FakePartition, offset: int, isolation_level: Isolation
     return from_there[0] if from_there else stable[-1][1].leader_epoch if stable else None
 
 
-def require_start(partition: FakePartition, subrange: Subrange) -> None:
+def require_start(partition: FakePartition, split: Split) -> None:
     """Refuses a start that the log no longer holds, or whose history is not the one that was read."""
-    if subrange.start < partition.log_start:
-        raise OffsetsExpired(f"{subrange.topic_partition} starts at {partition.log_start}")
-    epoch = subrange.leader_epoch
-    if subrange.start > partition.high_watermark or (
-        epoch is not None and partition.end_of_epoch(epoch) < subrange.start
-    ):
-        raise LogTruncated(f"{subrange.topic_partition} does not hold {subrange.start} after epoch {epoch}")
+    if split.start < partition.log_start:
+        raise OffsetsExpired(f"{split.topic_partition} starts at {partition.log_start}")
+    epoch = split.leader_epoch
+    if split.start > partition.high_watermark or (epoch is not None and partition.end_of_epoch(epoch) < split.start):
+        raise LogTruncated(f"{split.topic_partition} does not hold {split.start} after epoch {epoch}")
 
 
-def require_end(partition: FakePartition, subrange: Subrange, isolation_level: IsolationLevel) -> None:
+def require_end(partition: FakePartition, split: Split, isolation_level: IsolationLevel) -> None:
     """Refuses an end that a consumer cannot reach."""
-    if (readable := partition.end_offset(isolation_level)) < subrange.end:
-        raise LogTruncated(f"{subrange.topic_partition} is readable up to {readable} only")
+    if (readable := partition.end_offset(isolation_level)) < split.end:
+        raise LogTruncated(f"{split.topic_partition} is readable up to {readable} only")

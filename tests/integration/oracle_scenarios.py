@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from kafka_ingest.kafka.client import client_config
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel
 from spark_jobs.reader import KafkaRangeReader
 from tests.contracts.log_worlds import KafkaWorld
@@ -62,7 +62,7 @@ class Sandbox:
     def count(self, topic: str, end: int) -> int:
         config = client_config({"bootstrap.servers": self.bootstrap}, IsolationLevel.READ_COMMITTED, client_id="count")
         with KafkaRangeReader(config, no_progress_timeout_seconds=SECONDS) as reader:
-            batches: list[pa.RecordBatch] = list(reader.read(Subrange(0, topic, 0, 0, 0, end)))
+            batches: list[pa.RecordBatch] = list(reader.read(Split(0, topic, 0, 0, 0, end)))
         return sum(batch.num_rows for batch in batches)
 
 

@@ -45,7 +45,7 @@ class Table:
         plan = ColumnPlan("a", parse_column_type(type_name), ("a",))
         documents = [f'{{"a": {raw}}}'.encode() for raw in raws]
         part = JsonColumns([plan]).decode(pa.array(documents, pa.large_binary()))
-        assert part.misfits == {}
+        assert part.decode_errors == {}
         rows = pa.RecordBatch.from_arrays(list(part.arrays), ["a"])
         found = self._copied(type_name, rows, CSV)
         if binary := binary_format([plan.type.sql]):

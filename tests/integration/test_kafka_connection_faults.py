@@ -10,7 +10,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceT
 from kafka_ingest.errors import BrokerUnavailable, ConfigError
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from spark_jobs.reader import KafkaRangeReader
 from tests.secured_broker import KEY_PASSWORD, LOGINS, SecuredBroker
@@ -125,7 +125,7 @@ def test_the_reader_tells_the_same(broker: SecuredBroker) -> None:
         KafkaRangeReader(config_of(broker, "TLS", "PLAINTEXT")) as reader,
         pytest.raises(ConfigError, match="shop_kafka"),
     ):
-        list(reader.read(Subrange(0, "orders", 0, 0, 0, 1)))
+        list(reader.read(Split(0, "orders", 0, 0, 0, 1)))
 
 
 def test_right_settings_are_right(broker: SecuredBroker) -> None:

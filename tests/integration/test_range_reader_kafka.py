@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, LogTruncated, OffsetsExpired
 from kafka_ingest.kafka.client import client_config
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel
 from sandbox.kafka import KafkaBroker
 from spark_jobs.reader import KafkaRangeReader
@@ -40,12 +40,12 @@ def reader(kafka_broker: KafkaBroker) -> Iterator[KafkaRangeReader]:
         yield found
 
 
-def span(topic: str, start: int, end: int, leader_epoch: int | None = None, partition: int = 0) -> Subrange:
-    return Subrange(0, topic, partition, 0, start, end, leader_epoch)
+def span(topic: str, start: int, end: int, leader_epoch: int | None = None, partition: int = 0) -> Split:
+    return Split(0, topic, partition, 0, start, end, leader_epoch)
 
 
-def rows(reader: KafkaRangeReader, subrange: Subrange) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.Table.from_batches(reader.read(subrange), RECORD_SCHEMA).to_pylist()
+def rows(reader: KafkaRangeReader, split: Split) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pa.Table.from_batches(reader.read(split), RECORD_SCHEMA).to_pylist()
     return found
 
 

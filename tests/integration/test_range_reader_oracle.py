@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.kafka.client import client_config
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from spark_jobs.reader import KafkaRangeReader
@@ -103,7 +103,7 @@ def read_with_ours(bootstrap: str, scenario: Scenario, number: int) -> list[Reco
     found: list[Record] = []
     with KafkaRangeReader(config, no_progress_timeout_seconds=20) as reader:
         for partition, (start, end) in scenario.reads[number].items():
-            for batch in reader.read(Subrange(0, scenario.topic, partition, 0, start, end)):
+            for batch in reader.read(Split(0, scenario.topic, partition, 0, start, end)):
                 found += map(as_plain, batch.to_pylist())
     return found
 

@@ -21,7 +21,7 @@ from kafka_ingest.errors import (
     TooManyDeadLetters,
 )
 from kafka_ingest.protocol.batch import RecordCounts
-from kafka_ingest.protocol.staging import DeadLetterSample, StageProgress, StageTask, Subrange
+from kafka_ingest.protocol.staging import DeadLetterSample, Split, StageProgress, StageTask
 from kafka_ingest.settings import ColumnSettings, DeadLetterLimits, TargetSettings, Tombstones
 from spark_jobs import stage
 from spark_jobs.decode.record import RecordDecoder
@@ -31,8 +31,8 @@ from tests.fakes.listed_reader import ListedReader
 from tests.kafka_records import NOON_MS, Record
 from tests.staging_bench import StagingBench, json_settings
 
-TASK = StageTask(3, (Subrange(6, "orders", 0, 1, 0, 100), Subrange(7, "orders", 1, 1, 50, 60)))
-ONE = StageTask(3, TASK.subranges[:1])
+TASK = StageTask(3, (Split(6, "orders", 0, 1, 0, 100), Split(7, "orders", 1, 1, 50, 60)))
+ONE = StageTask(3, TASK.splits[:1])
 TARGET = TargetSettings("shop", "orders", create_table=True)
 
 
@@ -64,22 +64,22 @@ class BreakingReader(ListedReader):
         self._fault = fault
         self.is_left = False
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         try:
-            yield from super().read(subrange)
+            yield from super().read(split)
             raise self._fault
         finally:
             self.is_left = True
 
 
-def test_every_offset_of_every_subrange_is_accounted_for(database: dict[str, Any]) -> None:
+def test_every_offset_of_every_split_is_accounted_for(database: dict[str, Any]) -> None:
     bench = bench_of(database, tombstones=Tombstones.COUNT)
     records = [order(1, 0), broken(1), Record(5, None), order(2, 98), order(3, 50, partition=1)]
 
     result = stage_task(TASK, bench.context(), 11, reader=ListedReader(records, end_leader_epoch=4))
 
     assert (result.task_index, result.attempt_id) == (3, 11)
-    first, second = result.subranges
+    first, second = result.splits
     assert first.counts == RecordCounts(rows=2, dead_letters=1, tombstones=1, invisible=96)
     assert (first.record_time_min_ms, first.record_time_max_ms) == (NOON_MS, NOON_MS + 98)
     assert (first.last_record_time_ms, first.end_leader_epoch) == (NOON_MS + 98, 4)
@@ -94,12 +94,12 @@ def test_every_offset_of_every_subrange_is_accounted_for(database: dict[str, Any
     assert [(offset, bytes(value)) for offset, value in bench.dead_letters("offset", "value")] == [(1, b"{broken")]
 
 
-def test_an_empty_subrange_stages_nothing(database: dict[str, Any]) -> None:
+def test_an_empty_split_stages_nothing(database: dict[str, Any]) -> None:
     bench = bench_of(database)
 
     result = stage_task(ONE, bench.context(), 11, reader=ListedReader([]))
 
-    assert result.subranges[0].counts == RecordCounts(invisible=100)
+    assert result.splits[0].counts == RecordCounts(invisible=100)
     assert bench.rows("id") == []
 
 
@@ -109,9 +109,9 @@ def test_the_garbage_collector_is_rarer_during_a_task_and_as_before_after_it(dat
     during: list[tuple[int, int, int]] = []
 
     class WatchingReader(BreakingReader):
-        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
+        def read(self, split: Split) -> Iterator[pa.RecordBatch]:
             during.append(gc.get_threshold())
-            return super().read(subrange)
+            return super().read(split)
 
     with pytest.raises(BrokerUnavailable):
         stage_task(ONE, bench.context(), 11, reader=WatchingReader([order(1, 0)], BrokerUnavailable("gone")))
@@ -128,8 +128,8 @@ def test_many_chunks_end_in_the_same_staging_as_one(database: dict[str, Any], mo
 
     small = stage_task(ONE, bench.context(), 2, reader=ListedReader(records, batch_records=3))
 
-    assert small.subranges == whole.subranges
-    assert whole.subranges[0].counts == RecordCounts(rows=90, dead_letters=10)
+    assert small.splits == whole.splits
+    assert whole.splits[0].counts == RecordCounts(rows=90, dead_letters=10)
     rows = bench.rows("stage_attempt", "id", "kafka_offset")
     assert [row[1:] for row in rows if row[0] == 1] == [row[1:] for row in rows if row[0] == 2]
 
@@ -149,7 +149,7 @@ def test_check_violations_count_as_dead_letters_between_those_of_decoding(databa
     bench.staging.create(bench.batch)
     records = [order(1, 0), broken(1), order(99, 2), broken(3), order(4, 4)]
 
-    result = stage_task(ONE, bench.context(), 11, reader=ListedReader(records)).subranges[0]
+    result = stage_task(ONE, bench.context(), 11, reader=ListedReader(records)).splits[0]
 
     assert result.counts == RecordCounts(rows=2, dead_letters=3, invisible=95)
     assert (result.dead_letter_run.longest, result.dead_letter_run.longest_start) == (3, 1)
@@ -172,7 +172,7 @@ def test_a_null_for_a_stricter_target_is_a_dead_letter(database: dict[str, Any])
 
     result = stage_task(ONE, bench.context(), 11, reader=ListedReader([Record(0, b'{"id": null}'), order(1, 1)]))
 
-    assert result.subranges[0].counts == RecordCounts(rows=1, dead_letters=1, invisible=98)
+    assert result.splits[0].counts == RecordCounts(rows=1, dead_letters=1, invisible=98)
     assert bench.dead_letters("offset") == [(0,)]
 
 
@@ -203,7 +203,7 @@ def test_a_share_of_dead_letters_is_not_judged_by_one_task(database: dict[str, A
 
     result = stage_task(ONE, bench.context(), 11, reader=ListedReader([order(1, 0), broken(1)]))
 
-    assert result.subranges[0].counts.dead_letters == 1
+    assert result.splits[0].counts.dead_letters == 1
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ class TerminatingReader(ListedReader):
         super().__init__(records, batch_records=1)
         self._params = params
 
-    def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(super().read(subrange)):
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(super().read(split)):
             if number == 2:
                 self._terminate()
             yield batch
@@ -295,8 +295,8 @@ def test_progress_is_told_while_the_rows_are_still_invisible(
     seen: list[tuple[StageProgress, int]] = []
 
     class WatchingReader(ListedReader):
-        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-            for batch in super().read(subrange):
+        def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+            for batch in super().read(split):
                 seen.append((bench.staging.progress(bench.batch), len(bench.rows("id"))))
                 yield batch
 
@@ -319,8 +319,8 @@ def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_t
     class EndingReader(ListedReader):
         """Has the server end the idle session of the progress once, as idle_session_timeout would."""
 
-        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-            for number, batch in enumerate(super().read(subrange)):
+        def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+            for number, batch in enumerate(super().read(split)):
                 if number == 2:
                     assert bench.query(
                         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
@@ -332,7 +332,7 @@ def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_t
     records = [order(number, number) for number in range(5)]
     result = stage_task(ONE, bench.context(), 11, reader=EndingReader(records, batch_records=1))
 
-    assert result.subranges[0].counts == RecordCounts(rows=5, invisible=95)
+    assert result.splits[0].counts == RecordCounts(rows=5, invisible=95)
     assert "the progress of a task was not told, the task goes on: server closed the connection" in caplog.text
     assert bench.staging.progress(bench.batch) == StageProgress(5, 100)
 
@@ -385,8 +385,8 @@ def test_dropping_does_not_wait_for_a_running_task_whose_rows_go_when_it_has_end
     copied, go_on = threading.Event(), threading.Event()
 
     class WaitingReader(ListedReader):
-        def read(self, subrange: Subrange) -> Iterator[pa.RecordBatch]:
-            for number, batch in enumerate(super().read(subrange)):
+        def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+            for number, batch in enumerate(super().read(split)):
                 if number == 2:  # a chunk is one record here, so at least offset 0 has been copied
                     copied.set()
                     assert go_on.wait(60)

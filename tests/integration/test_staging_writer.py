@@ -14,17 +14,17 @@ import pytest
 
 from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.database import transaction
-from kafka_ingest.protocol.staging import DeadLetterReason, Subrange, written_columns
+from kafka_ingest.protocol.staging import DeadLetterReason, Split, written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, TargetSettings
 from spark_jobs import staging
 from spark_jobs.copy_binary import binary_format
 from spark_jobs.copy_csv import CopyFormat
-from spark_jobs.decode.values import DeadRow, DecodedBatch
+from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.staging import StagingWriter
 from tests.kafka_records import NOON_MS, Record, record_batch
 from tests.staging_bench import METADATA_COLUMNS, StagingBench, json_settings
 
-SUBRANGE = Subrange(0, "orders", 3, 2, 0, 1_000_000)
+SUBRANGE = Split(0, "orders", 3, 2, 0, 1_000_000)
 NOON_TEXT = "2026-01-02T12:00:00+00:00"
 TABLE = TargetSettings("public", "orders")
 
@@ -44,7 +44,7 @@ def decoded(settings: BatchSettings, *columns: pa.Array, first_offset: int = 0) 
     return DecodedBatch(pa.RecordBatch.from_arrays([*columns, *metadata], names=names), range(count), (), ())
 
 
-def write(bench: StagingBench, *batches: DecodedBatch) -> list[Sequence[DeadRow]]:
+def write(bench: StagingBench, *batches: DecodedBatch) -> list[Sequence[Rejected]]:
     with closing(psycopg2.connect(**bench.params)) as connection, transaction(connection):
         writer = StagingWriter(connection, bench.stem, bench.context(), 5, 77)
         return [writer.write(batch) for batch in batches]
@@ -191,9 +191,9 @@ def test_rows_that_violate_not_null_or_a_check_come_back_with_the_constraint_and
     (refused,) = write(bench, decoded(settings, ids, amounts))
 
     assert refused == (
-        DeadRow(1, DeadLetterReason.NOT_NULL_VIOLATION, "column id of the target is NOT NULL"),
-        DeadRow(2, DeadLetterReason.CHECK_VIOLATION, "CHECK amount_is_positive of the target is false: (amount > 0)"),
-        DeadRow(4, DeadLetterReason.CHECK_VIOLATION, "CHECK id_is_small of the target is false: (id < 100)"),
+        Rejected(1, DeadLetterReason.NOT_NULL_VIOLATION, "column id of the target is NOT NULL"),
+        Rejected(2, DeadLetterReason.CHECK_VIOLATION, "CHECK amount_is_positive of the target is false: (amount > 0)"),
+        Rejected(4, DeadLetterReason.CHECK_VIOLATION, "CHECK id_is_small of the target is false: (id < 100)"),
     )
     assert bench.rows("id", "amount", "stage_attempt") == [(1, 10, 77), (4, None, 77)]
 
@@ -223,8 +223,8 @@ def test_a_record_that_postgres_refuses_is_found_by_halving(database: dict[str, 
     (refused,) = write(bench, decoded(settings, pa.array(values)))
 
     assert refused == (
-        DeadRow(17, DeadLetterReason.REFUSED_BY_DATABASE, "numeric field overflow (SQLSTATE 22003)"),
-        DeadRow(
+        Rejected(17, DeadLetterReason.REFUSED_BY_DATABASE, "numeric field overflow (SQLSTATE 22003)"),
+        Rejected(
             100,
             DeadLetterReason.REFUSED_BY_DATABASE,
             'invalid input syntax for type numeric: "no number" (SQLSTATE 22P02)',
@@ -241,8 +241,8 @@ def test_a_check_that_cannot_be_computed_and_one_that_is_false_are_told_apart(da
     (refused,) = write(bench, decoded(settings, pa.array([5, 11, 0, 10], pa.int32())))
 
     assert refused == (
-        DeadRow(1, DeadLetterReason.CHECK_VIOLATION, "CHECK ratio of the target is false: ((10 / id) >= 1)"),
-        DeadRow(2, DeadLetterReason.REFUSED_BY_DATABASE, "division by zero (SQLSTATE 22012)"),
+        Rejected(1, DeadLetterReason.CHECK_VIOLATION, "CHECK ratio of the target is false: ((10 / id) >= 1)"),
+        Rejected(2, DeadLetterReason.REFUSED_BY_DATABASE, "division by zero (SQLSTATE 22012)"),
     )
     assert bench.rows("id") == [(5,), (10,)]
 
@@ -260,7 +260,7 @@ def test_a_constraint_added_after_the_shape_was_read_is_still_a_dead_letter(data
             decoded(settings, pa.array([1, 2, 3], pa.int32()))
         )
 
-    assert refused == (DeadRow(1, DeadLetterReason.CHECK_VIOLATION, "CHECK late of the target is false"),)
+    assert refused == (Rejected(1, DeadLetterReason.CHECK_VIOLATION, "CHECK late of the target is false"),)
     assert bench.rows("id") == [(1,), (3,)]
 
 
@@ -320,10 +320,10 @@ def test_dead_letters_keep_bytes_headers_and_time(database: dict[str, Any]) -> N
         ]
     )
     dead = [
-        DeadRow(0, DeadLetterReason.MALFORMED, "it is \x00 no JSON \ud800"),
-        DeadRow(1, DeadLetterReason.TOMBSTONE, "n" * 501),
-        DeadRow(2, DeadLetterReason.UNREADABLE_HEADERS, ""),
-        DeadRow(3, DeadLetterReason.NOT_UTF8, "why"),
+        Rejected(0, DeadLetterReason.MALFORMED, "it is \x00 no JSON \ud800"),
+        Rejected(1, DeadLetterReason.TOMBSTONE, "n" * 501),
+        Rejected(2, DeadLetterReason.UNREADABLE_HEADERS, ""),
+        Rejected(3, DeadLetterReason.NOT_UTF8, "why"),
     ]
 
     with closing(psycopg2.connect(**database)) as connection, transaction(connection):

@@ -63,7 +63,7 @@ def _minutes_before_noon(minutes: int | None) -> datetime | None:
 def test_tasks_cover_every_offset_exactly_once(lengths: list[int], parallelism: int) -> None:
     ranges = [offset_range(i, 7 * i, 7 * i + n) for i, n in enumerate(lengths)]
     tasks = cut_into_tasks(ranges, parallelism)
-    pieces = sorted((s.partition, s.start, s.end, s.index) for task in tasks for s in task.subranges)
+    pieces = sorted((s.partition, s.start, s.end, s.index) for task in tasks for s in task.splits)
     assert [index for *_, index in pieces] == list(range(len(pieces)))
     for r in ranges:
         mine = [(start, end) for partition, start, end, _ in pieces if partition == r.partition]
@@ -72,10 +72,10 @@ def test_tasks_cover_every_offset_exactly_once(lengths: list[int], parallelism: 
 
 
 @given(spans, st.integers(1, 16))
-def test_no_task_has_more_than_its_share_by_more_than_one_subrange(lengths: list[int], parallelism: int) -> None:
+def test_no_task_has_more_than_its_share_by_more_than_one_split(lengths: list[int], parallelism: int) -> None:
     tasks = cut_into_tasks([offset_range(i, 0, n) for i, n in enumerate(lengths)], parallelism)
     share = -(-sum(lengths) // len(tasks))
-    assert all(sum(s.span_offsets for s in task.subranges) <= 2 * share for task in tasks)
+    assert all(sum(s.span_offsets for s in task.splits) <= 2 * share for task in tasks)
     assert share <= MAX_TASK_OFFSETS or len(tasks) < parallelism
 
 

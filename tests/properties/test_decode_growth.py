@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import Subrange, written_columns
+from kafka_ingest.protocol.staging import Split, written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
 from spark_jobs.copy_binary import binary_format
 from spark_jobs.copy_csv import CSV, CopyFormat
@@ -43,7 +43,7 @@ TYPES = (
     "timestamptz", "uuid", "jsonb", "bytea", "integer[]", "numeric[]", "text[]", "bytea[]", "timestamptz[]",
 )  # fmt: skip
 
-_SUBRANGE = Subrange(0, "orders", 0, 3, 0, 1)
+_SUBRANGE = Split(0, "orders", 0, 3, 0, 1)
 _DEAD_LETTERS = binary_format(DEAD_LETTER_TYPES[:-2], arrays_are_lists=True)
 
 

@@ -16,7 +16,7 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.protocol.staging import DeadLetterReason
 from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
 from spark_jobs.decode.numbers import DecimalText
-from spark_jobs.decode.values import ColumnPlan, Misfit
+from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import decode, json_settings, read_columns, read_value, record
 
 OUT_OF_RANGE, UNSUPPORTED_TEXT = DeadLetterReason.OUT_OF_RANGE, DeadLetterReason.UNSUPPORTED_TEXT
@@ -136,7 +136,10 @@ def python_reads(data: bytes) -> bool:
 @example(rb'{"a": "\ud800\u0041"}')
 def test_just_what_is_no_json_is_malformed_or_not_utf8(data: bytes) -> None:
     (outcome,) = read_columns([plan("document", "jsonb")], data)
-    refused = isinstance(outcome, Misfit) and outcome.reason in (DeadLetterReason.MALFORMED, DeadLetterReason.NOT_UTF8)
+    refused = isinstance(outcome, DecodeError) and outcome.reason in (
+        DeadLetterReason.MALFORMED,
+        DeadLetterReason.NOT_UTF8,
+    )
     assert refused != python_reads(data)
     read_columns(NESTED, data)
 

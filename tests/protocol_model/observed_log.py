@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_ingest.protocol.position import Position, TopicPartition
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel
 from tests.fakes.log import FakeLog, FakePartition, FakeTransaction, Fate
 
@@ -126,24 +126,24 @@ class ObservedLog:
         self.now += 1
         self.log.create_topic(topic, partitions)
 
-    def read(self, subrange: Subrange, cluster_id: str) -> Reading:
+    def read(self, split: Split, cluster_id: str) -> Reading:
         """Gives what is readable now."""
         self.now += 1
-        partition = self.log.partition(subrange.topic_partition)
+        partition = self.log.partition(split.topic_partition)
         return Reading(
-            topic=subrange.topic,
-            topic_id=self.topic_id(subrange.topic),
+            topic=split.topic,
+            topic_id=self.topic_id(split.topic),
             cluster_id=cluster_id,
-            generation=subrange.generation,
-            partition=subrange.partition,
-            start=subrange.start,
-            end=subrange.end,
+            generation=split.generation,
+            partition=split.partition,
+            start=split.start,
+            end=split.end,
             at=self.now,
             log_start=partition.log_start,
             values={
                 offset: entry.value
                 for offset, entry in sorted(partition.entries.items())
-                if subrange.start <= offset < subrange.end and entry.is_readable(ISOLATION)
+                if split.start <= offset < split.end and entry.is_readable(ISOLATION)
             },
         )
 

@@ -9,7 +9,7 @@ from itertools import count
 
 from kafka_ingest.errors import DatabaseUnavailable, PartitionMissing, TopicMissing
 from kafka_ingest.protocol.batch import Batch, RecordCounts
-from kafka_ingest.protocol.staging import StageResult, StageTask, Subrange, SubrangeResult
+from kafka_ingest.protocol.staging import Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import Tombstones
 from tests.fakes.database import StoredRecord
 from tests.fakes.range_reader import epoch_from, require_end, require_start
@@ -82,31 +82,29 @@ class ModelTasks:
     def _run_task(self, batch: Batch, task: StageTask) -> tuple[StageResult, list[Reading]]:
         server, number = self._store.incarnation, next(self._ids)
         results, readings, records, counted = [], [], [], []
-        for subrange in task.subranges:
-            reading, start_epoch, end_epoch = self.attempt.call("task.read", partial(self._read, subrange))
+        for split in task.splits:
+            reading, start_epoch, end_epoch = self.attempt.call("task.read", partial(self._read, split))
             stored, counts = stored_records(reading, batch)
             readings.append(reading)
             records += [(task.task_index, number, record) for record in stored]
-            counted += [(task.task_index, number, i) for i in counted_identities(reading, batch, subrange.replaced_to)]
-            results.append(
-                SubrangeResult(subrange.index, counts, start_leader_epoch=start_epoch, end_leader_epoch=end_epoch)
-            )
+            counted += [(task.task_index, number, i) for i in counted_identities(reading, batch, split.replaced_to)]
+            results.append(SplitResult(split.index, counts, start_leader_epoch=start_epoch, end_leader_epoch=end_epoch))
         self.attempt.call("task.stage", lambda: self._stage(batch, records, counted, server))
         return StageResult(task.task_index, number, tuple(results)), readings
 
-    def _read(self, subrange: Subrange) -> tuple[Reading, int | None, int | None]:
+    def _read(self, split: Split) -> tuple[Reading, int | None, int | None]:
         if self._is_cancelled:
             raise RuntimeError("the task was cancelled")
-        topic = self._log.log.topics.get(subrange.topic)
+        topic = self._log.log.topics.get(split.topic)
         if topic is None:
-            raise TopicMissing(f"no topic {subrange.topic}")
-        if subrange.partition not in topic.partitions:
-            raise PartitionMissing(f"no partition {subrange.topic_partition}")
-        partition = topic.partitions[subrange.partition]
-        require_start(partition, subrange)
-        require_end(partition, subrange, ISOLATION)
-        reading = self._log.read(subrange, self.attempt.cluster_id)
-        epochs = [epoch_from(partition, offset, ISOLATION) for offset in (subrange.start, subrange.end)]
+            raise TopicMissing(f"no topic {split.topic}")
+        if split.partition not in topic.partitions:
+            raise PartitionMissing(f"no partition {split.topic_partition}")
+        partition = topic.partitions[split.partition]
+        require_start(partition, split)
+        require_end(partition, split, ISOLATION)
+        reading = self._log.read(split, self.attempt.cluster_id)
+        epochs = [epoch_from(partition, offset, ISOLATION) for offset in (split.start, split.end)]
         return reading, epochs[0], epochs[1]
 
     def _stage(self, batch: Batch, records: list[Staged], counted: list[Counted], server: int) -> None:

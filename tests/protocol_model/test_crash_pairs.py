@@ -19,7 +19,7 @@ def test_the_points_of_a_run_are_before_and_after_each_of_its_port_calls() -> No
     """Worked out from the steps: 4 calls of plan; claim, create, parallelism, run, read and stage of 2 tasks, Kafka's
     ids, 8 of publish, drop and read of load; 4 of audit. Each twice, the start, and 4 fates of the answer to COMMIT.
 
-    A reload also asks Kafka and the ledger for offsets at a time, and reads 2 subranges more: one ends at the position.
+    A reload also asks Kafka and the ledger for offsets at a time, and reads 2 splits more: one ends at the position.
     """
     assert len(faults_of_a_run(LIVE)) == 2 * (4 + 4 + 2 * 2 + 1 + 8 + 2 + 4) + 1 + 4
     assert len(faults_of_a_run(RELOAD)) == len(faults_of_a_run(LIVE)) + 2 * (2 + 2)

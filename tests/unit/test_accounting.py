@@ -11,23 +11,23 @@ from kafka_ingest.protocol.batch import RecordCounts
 from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
+    Split,
+    SplitResult,
     StageResult,
     StageTask,
-    Subrange,
-    SubrangeResult,
 )
 from kafka_ingest.settings import DeadLetterLimits
 from tests.builders import NOON, offset_range, planned_batch
 
 TASKS = (
-    StageTask(0, (Subrange(0, "orders", 0, 0, 0, 60),)),
-    StageTask(1, (Subrange(1, "orders", 0, 0, 60, 100), Subrange(2, "orders", 1, 0, 5, 10))),
+    StageTask(0, (Split(0, "orders", 0, 0, 0, 60),)),
+    StageTask(1, (Split(1, "orders", 0, 0, 60, 100), Split(2, "orders", 1, 0, 5, 10))),
 )
 BATCH = planned_batch(offset_range(0, 0, 100), offset_range(1, 5, 10, reaches_high_watermark=True))
 
 
-def result(index: int, *, rows: int, dead: int = 0, invisible: int = 0) -> SubrangeResult:
-    return SubrangeResult(
+def result(index: int, *, rows: int, dead: int = 0, invisible: int = 0) -> SplitResult:
+    return SplitResult(
         index,
         RecordCounts(rows=rows, dead_letters=dead, invisible=invisible),
         record_time_min_ms=1_000 * (index + 1),
@@ -70,13 +70,13 @@ def test_a_range_that_moves_no_position_says_nothing_of_what_is_valid_through() 
 
 
 def test_a_record_time_beyond_the_year_9999_gives_no_time_for_the_batch() -> None:
-    far = replace(RESULTS[0].subranges[0], record_time_max_ms=2**62, last_record_time_ms=2**62)
-    outcome = account_for(BATCH, TASKS, (replace(RESULTS[0], subranges=(far,)), RESULTS[1]))
+    far = replace(RESULTS[0].splits[0], record_time_max_ms=2**62, last_record_time_ms=2**62)
+    outcome = account_for(BATCH, TASKS, (replace(RESULTS[0], splits=(far,)), RESULTS[1]))
     assert outcome.partitions[0].record_time_max is None
 
 
 def test_a_count_that_does_not_add_up_to_the_span_stops() -> None:
-    short = replace(RESULTS[0], subranges=(result(0, rows=59),))
+    short = replace(RESULTS[0], splits=(result(0, rows=59),))
     with pytest.raises(AccountingMismatch, match=r"orders\[0\] \[0, 60\) do not add up"):
         account_for(BATCH, TASKS, (short, RESULTS[1]))
 
@@ -86,29 +86,29 @@ def test_a_count_that_does_not_add_up_to_the_span_stops() -> None:
     [
         RESULTS[:1],
         (*RESULTS, RESULTS[0]),
-        (RESULTS[0], replace(RESULTS[1], subranges=RESULTS[1].subranges[:1])),
-        (RESULTS[0], replace(RESULTS[1], subranges=RESULTS[1].subranges * 2)),
+        (RESULTS[0], replace(RESULTS[1], splits=RESULTS[1].splits[:1])),
+        (RESULTS[0], replace(RESULTS[1], splits=RESULTS[1].splits * 2)),
     ],
-    ids=["task missing", "task twice", "subrange missing", "subrange twice"],
+    ids=["task missing", "task twice", "split missing", "split twice"],
 )
-def test_every_task_and_subrange_counts_exactly_once(results: tuple[StageResult, ...]) -> None:
+def test_every_task_and_split_counts_exactly_once(results: tuple[StageResult, ...]) -> None:
     with pytest.raises(AccountingMismatch):
         account_for(BATCH, TASKS, results)
 
 
-def test_subranges_that_do_not_cover_the_range_stop() -> None:
-    gap = (StageTask(0, (Subrange(0, "orders", 0, 0, 0, 50),)), TASKS[1])
+def test_splits_that_do_not_cover_the_range_stop() -> None:
+    gap = (StageTask(0, (Split(0, "orders", 0, 0, 0, 50),)), TASKS[1])
     with pytest.raises(AccountingMismatch, match="do not cover"):
         account_for(BATCH, gap, (StageResult(0, 70, (result(0, rows=50),)), RESULTS[1]))
 
 
-def limited(limits: DeadLetterLimits, *subranges: SubrangeResult) -> None:
-    total = sum(s.counts.offsets for s in subranges)
+def limited(limits: DeadLetterLimits, *splits: SplitResult) -> None:
+    total = sum(s.counts.offsets for s in splits)
     batch = planned_batch(offset_range(0, 0, total))
-    edges = [sum(s.counts.offsets for s in subranges[:i]) for i in range(len(subranges) + 1)]
-    cut = tuple(Subrange(i, "orders", 0, 0, edges[i], edges[i + 1]) for i in range(len(subranges)))
+    edges = [sum(s.counts.offsets for s in splits[:i]) for i in range(len(splits) + 1)]
+    cut = tuple(Split(i, "orders", 0, 0, edges[i], edges[i + 1]) for i in range(len(splits)))
     batch = replace(batch, settings=replace(batch.settings, dead_letters=limits))
-    account_for(batch, (StageTask(0, cut),), (StageResult(0, 1, subranges),))
+    account_for(batch, (StageTask(0, cut),), (StageResult(0, 1, splits),))
 
 
 def test_one_bad_record_alone_in_a_batch_never_blocks_a_topic() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_ingest.protocol.staging import DeadLetterReason
-from tests.decoding import read_misfit_or_value, read_value
+from tests.decoding import read_decode_error_or_value, read_value
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,6 @@ def test_an_array_is_refused_by_its_elements_rule(type_name: str, raw: str, reas
 
 def test_a_detail_names_the_element() -> None:
     assert (
-        'column "a" from $.a: element 2: expected smallint' in read_misfit_or_value("smallint[]", "[1, 40000]").detail
+        'column "a" from $.a: element 2: expected smallint'
+        in read_decode_error_or_value("smallint[]", "[1, 40000]").detail
     )

@@ -9,7 +9,7 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.protocol.staging import DeadLetterReason
 from spark_jobs.decode.json import MAX_NESTING
-from spark_jobs.decode.values import ColumnPlan, Misfit
+from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import read_columns
 
 MALFORMED, NOT_UTF8, WRONG_TYPE = DeadLetterReason.MALFORMED, DeadLetterReason.NOT_UTF8, DeadLetterReason.WRONG_TYPE
@@ -32,12 +32,12 @@ PLAIN = (plan("a", "integer", "a"), plan("b", "text", "b", "c"))
 
 def read_one(plans: tuple[ColumnPlan, ...], value: bytes) -> Any:
     (outcome,) = read_columns(plans, value)
-    return (outcome.reason, outcome.detail) if isinstance(outcome, Misfit) else list(outcome)
+    return (outcome.reason, outcome.detail) if isinstance(outcome, DecodeError) else list(outcome)
 
 
 def reason_of(plans: tuple[ColumnPlan, ...], value: bytes) -> object:
     (outcome,) = read_columns(plans, value)
-    return outcome.reason if isinstance(outcome, Misfit) else list(outcome)
+    return outcome.reason if isinstance(outcome, DecodeError) else list(outcome)
 
 
 def test_a_column_may_hold_what_other_columns_look_into() -> None:

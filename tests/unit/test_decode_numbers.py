@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from kafka_ingest.protocol.staging import DeadLetterReason
-from tests.decoding import read_misfit_or_value, read_value
+from tests.decoding import read_decode_error_or_value, read_value
 
 WRONG_TYPE, OUT_OF_RANGE = DeadLetterReason.WRONG_TYPE, DeadLetterReason.OUT_OF_RANGE
 
@@ -237,10 +237,12 @@ def test_digits_of_other_scripts_are_no_numbers(digits: str) -> None:
 
 
 def test_a_detail_names_column_path_expected_and_found() -> None:
-    misfit = read_misfit_or_value("numeric(5,2)", "12345.6")
-    assert misfit.detail == ('column "a" from $.a: expected a number that numeric(5,2) holds exactly, found 12345.6')
+    decode_error = read_decode_error_or_value("numeric(5,2)", "12345.6")
+    assert decode_error.detail == (
+        'column "a" from $.a: expected a number that numeric(5,2) holds exactly, found 12345.6'
+    )
 
 
 def test_a_detail_never_quotes_more_than_a_short_excerpt() -> None:
-    misfit = read_misfit_or_value("integer", '"' + "x" * 10_000 + '"')
-    assert misfit.detail.count("x") <= 100
+    decode_error = read_decode_error_or_value("integer", '"' + "x" * 10_000 + '"')
+    assert decode_error.detail.count("x") <= 100

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_ingest.protocol.staging import DeadLetterReason
-from tests.decoding import read_misfit_or_value, read_value
+from tests.decoding import read_decode_error_or_value, read_value
 
 WRONG_TYPE, OUT_OF_RANGE = DeadLetterReason.WRONG_TYPE, DeadLetterReason.OUT_OF_RANGE
 TOO_LONG, UNSUPPORTED_TEXT = DeadLetterReason.TOO_LONG, DeadLetterReason.UNSUPPORTED_TEXT
@@ -139,6 +139,6 @@ def test_json_null_is_no_value_for_a_typed_jsonb_column() -> None:
 
 
 def test_a_detail_escapes_what_it_quotes() -> None:
-    detail = read_misfit_or_value("uuid", '"\u202e\u2028\x7f\\u0000"').detail
+    detail = read_decode_error_or_value("uuid", '"\u202e\u2028\x7f\\u0000"').detail
     assert detail.isprintable()
     assert detail.endswith(r'found the string "\u202e\u2028\x7f\u0000"')

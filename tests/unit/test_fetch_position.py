@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from spark_jobs.reader import FetchPosition
 
 
@@ -14,7 +14,7 @@ def statistics(next_offset: int, topic: str = "orders", partition: int = 0) -> s
 
 def followed() -> FetchPosition:
     position = FetchPosition()
-    position.follow(Subrange(0, "orders", 0, 0, 0, 10))
+    position.follow(Split(0, "orders", 0, 0, 0, 10))
     return position
 
 
@@ -51,10 +51,10 @@ def test_other_partitions_do_not_count() -> None:
         assert not position.has_moved()
 
 
-def test_a_new_subrange_starts_without_a_position() -> None:
+def test_a_new_split_starts_without_a_position() -> None:
     position = followed()
     position(statistics(5))
     position.has_moved()
-    position.follow(Subrange(0, "orders", 0, 0, 100, 110))
+    position.follow(Split(0, "orders", 0, 0, 100, 110))
     position(statistics(100))
     assert not position.has_moved()

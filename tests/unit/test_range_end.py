@@ -1,4 +1,4 @@
-"""When a subrange has ended, and what each message on the way means."""
+"""When a split has ended, and what each message on the way means."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from kafka_ingest.errors import RetryLater
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from spark_jobs.reader import PartitionFailure, RangeEnd
 from tests.kafka_messages import TOPIC, end_of_partition, event, record
 
 
 @pytest.fixture
 def end() -> RangeEnd:
-    return RangeEnd(Subrange(0, TOPIC, 0, 0, start=10, end=20))
+    return RangeEnd(Split(0, TOPIC, 0, 0, start=10, end=20))
 
 
 def offsets(messages: Sequence[Message]) -> list[int]:
@@ -63,7 +63,7 @@ def test_nothing_is_taken_after_the_end(end: RangeEnd) -> None:
 
 
 def test_events_and_records_of_another_assignment_are_not_mistaken_for_this_one(end: RangeEnd) -> None:
-    """What a former subrange left in the queue: its end would end this one with records unread."""
+    """What a former split left in the queue: its end would end this one with records unread."""
     strangers = [
         record(15, partition=1),
         record(16, topic="others"),
@@ -126,4 +126,4 @@ def test_an_error_behind_which_librdkafka_goes_on_ends_the_read(end: RangeEnd, c
 def test_a_passing_error_neither_ends_nor_fails_the_read(end: RangeEnd, code: int) -> None:
     assert offsets(end.take([record(10), event(code, topic=None, partition=-1), record(11)])) == [10, 11]
     assert not end.ended
-    assert end.last_words
+    assert end.output_tail

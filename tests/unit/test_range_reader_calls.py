@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.protocol.staging import Subrange
+from kafka_ingest.protocol.staging import Split
 from spark_jobs.reader import KafkaRangeReader
 
 
@@ -34,7 +34,7 @@ def test_a_call_that_the_client_refuses_is_an_error_of_this_package(call: str, m
     ) as it:
         monkeypatch.setattr(it, "_consumer", RefusingConsumer(call))
         with pytest.raises(BrokerUnavailable, match=r"orders\[0\] cannot be read at offset 5") as caught:
-            list(it.read(Subrange(0, "orders", 0, 0, 5, 9, leader_epoch=1)))
+            list(it.read(Split(0, "orders", 0, 0, 5, 9, leader_epoch=1)))
     assert caught.value.found == "the client is in a bad state"
 
 

@@ -92,7 +92,7 @@ def test_stop_ends_children_of_a_process_that_died_before(process: ManagedProces
     assert mark_of(grandchild) is None
 
 
-def test_a_process_that_ends_while_it_starts_is_reported_with_its_last_words(process: ManagedProcess) -> None:
+def test_a_process_that_ends_while_it_starts_is_reported_with_its_output_tail(process: ManagedProcess) -> None:
     process.start([sys.executable, "-c", "print('no such port')"])
     with pytest.raises(SandboxError, match="sleeper ended while it was starting") as caught:
         process.wait_until(lambda: False, timeout_seconds=30)

@@ -168,7 +168,7 @@ class ClientEvents:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.refusals: list[str] = []
-        self.last_words = ""
+        self.output_tail = ""
         self._config = config
         self._since: float | None = None
         self._is_refused_now = False
@@ -184,7 +184,7 @@ class ClientEvents:
         self._is_refused_now = error.code() in REFUSALS or error.fatal() or _is_about_certificates(words)
         if self._is_refused_now:
             self.refusals.append(words)
-        self.last_words = words
+        self.output_tail = words
 
     @property
     def refused_for_good(self) -> bool:
@@ -199,7 +199,7 @@ class ClientEvents:
     def forget(self) -> None:
         """Forgets what was collected: a broker has answered."""
         self.refusals.clear()
-        self.last_words = ""
+        self.output_tail = ""
         self._since = None
         self._is_refused_now = self._has_asked = False
 
@@ -225,7 +225,7 @@ class ClientEvents:
         return BrokerUnavailable(
             f"Kafka at {bootstrap} does not answer ({tried})",
             expected=f"an answer within {seconds:g} s",
-            found=self.last_words or "none",
+            found=self.output_tail or "none",
             next_command=f"check that the broker runs, that bootstrap.servers of {connection} can be reached from this "
             "machine, and that security.protocol fits that listener; the task tries again",
         )

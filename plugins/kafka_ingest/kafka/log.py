@@ -186,7 +186,7 @@ class KafkaAdmin:
                     raise self._unavailable(tried) from None
 
     def _unavailable(self, tried: str, error: KafkaError | None = None) -> Exception:
-        if error is not None and not self._events.last_words:
+        if error is not None and not self._events.output_tail:
             self._events(error)
         return self._events.unavailable(tried=tried, seconds=self._timeout_seconds)
 
@@ -335,7 +335,7 @@ class KafkaGroupMirror:
         }
 
     def _unavailable(self, group: str, events: ClientEvents, error: KafkaError) -> IngestError:
-        if not events.last_words or error.code() in REFUSALS:
+        if not events.output_tail or error.code() in REFUSALS:
             events(error)
         return events.unavailable(tried=f"storing offsets of group {group}", seconds=self._timeout_seconds)
 

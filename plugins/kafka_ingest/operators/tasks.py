@@ -396,7 +396,7 @@ _SENDERS: Mapping[MetricKind, Callable[..., None]] = {
 }
 
 
-def view_to_tell(pipeline: PipelineSettings, request: Request) -> PlanView | None:
+def read_for_metrics(pipeline: PipelineSettings, request: Request) -> PlanView | None:
     """Read the ledger for metrics, after the task's work is done.
 
     Returns:
@@ -455,7 +455,7 @@ class PlanBatchOperator(BaseOperator):
         """
         with airflow_outcome(self.log), timed_step(self.pipeline.pipeline, "plan"):
             batch = run_plan_step(self.pipeline, context, self.log, has_form=self.has_form)
-            if view := view_to_tell(self.pipeline, batch.request):
+            if view := read_for_metrics(self.pipeline, batch.request):
                 send(lag_measurements(self.pipeline, view))
                 send(headroom_measurements(self.pipeline, view))
             return batch_summary(batch)
@@ -572,10 +572,10 @@ class LoadBatchOperator(SparkSubmitOperator):
             require_unlocked(batch, wiring.ledger(self.pipeline))
             self._prepare(wiring.submission(self.pipeline, batch, outcome_file))
             try:
-                last_words = self._submit(context)
+                output_tail = self._submit(context)
             finally:
                 self.env_vars = None
-            committed = loaded_batch(batch, wiring.ledger(self.pipeline), outcome_file, last_words or "exit code 0")
+            committed = loaded_batch(batch, wiring.ledger(self.pipeline), outcome_file, output_tail or "exit code 0")
             return committed, read_phases(outcome_file)
 
     def _prepare(self, submission: JobSubmission) -> None:
@@ -696,7 +696,7 @@ class AuditBatchOperator(BaseOperator):
         """Send metrics and copy the position to the consumer group; a failure is a warning here."""
         settings, batch = self.pipeline, report.batch
         send(valid_through_measurements(batch, datetime.now(UTC)))
-        if view := view_to_tell(settings, batch.request):
+        if view := read_for_metrics(settings, batch.request):
             send(lag_measurements(settings, view))
         mirror_group(settings, batch.request, wiring.ledger(settings), lambda: wiring.group_mirror(settings))
 

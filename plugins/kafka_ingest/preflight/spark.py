@@ -134,13 +134,13 @@ class SparkPreflight:
         with job_folder() as folder:
             report_file = folder / "report.json"
             submission = package_report_submission(self._settings, self._connection, report_file)
-            last_words = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
+            output_tail = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
             report = read_report(report_file)
         if report is None:
             raise ConfigError(
                 "the job that looks at the packages of Spark's executors failed",
                 expected="an answer of every executor",
-                found=last_words,
+                found=output_tail,
                 next_command="see the logs of Spark's master and workers; docs/deploying.md, section Which packages",
             )
         return report

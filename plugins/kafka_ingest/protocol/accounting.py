@@ -15,10 +15,10 @@ from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
+    Split,
+    SplitResult,
     StageResult,
     StageTask,
-    Subrange,
-    SubrangeResult,
 )
 from kafka_ingest.settings import DeadLetterLimits
 
@@ -198,7 +198,7 @@ def require_nothing_lost(batch: Batch, replaced: Sequence[ReplacedPartition]) ->
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_Staged: TypeAlias = tuple[Subrange, SubrangeResult]
+_Staged: TypeAlias = tuple[Split, SplitResult]
 
 
 def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[StageResult]) -> BatchOutcome:
@@ -210,8 +210,8 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
         results: What the winning attempts staged.
 
     Raises:
-        AccountingMismatch: A task or subrange is missing, double or does not add up to its span.
-        RetryLater: The log of a partition changed between the reads of two of its subranges.
+        AccountingMismatch: A task or split is missing, double or does not add up to its span.
+        RetryLater: The log of a partition changed between the reads of two of its splits.
         TooManyDeadLetters: The batch passes one of its limits.
     """
     staged = _staged_by_partition(batch, tasks, results)
@@ -234,28 +234,28 @@ def _staged_by_partition(
     batch: Batch, tasks: Sequence[StageTask], results: Sequence[StageResult]
 ) -> dict[TopicPartition, list[_Staged]]:
     _require_equal(batch, "one result for each task", (t.task_index for t in tasks), (r.task_index for r in results))
-    subranges = {s.index: s for task in tasks for s in task.subranges}
-    found = [result for stage in results for result in stage.subranges]
-    _require_equal(batch, "one result for each subrange", subranges, (result.index for result in found))
+    splits = {s.index: s for task in tasks for s in task.splits}
+    found = [result for stage in results for result in stage.splits]
+    _require_equal(batch, "one result for each split", splits, (result.index for result in found))
     staged: dict[TopicPartition, list[_Staged]] = {}
     for result in sorted(found, key=lambda r: r.index):
-        subrange = subranges[result.index]
-        if result.counts.offsets != subrange.span_offsets:
+        split = splits[result.index]
+        if result.counts.offsets != split.span_offsets:
             raise _mismatch(
                 batch,
-                f"the counts of {subrange.topic_partition} [{subrange.start}, {subrange.end}) do not add up",
-                expected=f"{subrange.span_offsets} offsets",
+                f"the counts of {split.topic_partition} [{split.start}, {split.end}) do not add up",
+                expected=f"{split.span_offsets} offsets",
                 found=f"{result.counts.offsets} ({result.counts})",
             )
-        staged.setdefault(subrange.topic_partition, []).append((subrange, result))
+        staged.setdefault(split.topic_partition, []).append((split, result))
     return staged
 
 
 def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> PartitionOutcome:
-    edges = [r.start, *(subrange.end for subrange, _ in parts)]
-    starts = [*(subrange.start for subrange, _ in parts), r.end]
+    edges = [r.start, *(split.end for split, _ in parts)]
+    starts = [*(split.start for split, _ in parts), r.end]
     if edges != starts:
-        raise _mismatch(batch, f"the subranges of {r} do not cover it", expected=str(starts), found=str(edges))
+        raise _mismatch(batch, f"the splits of {r} do not cover it", expected=str(starts), found=str(edges))
     _require_one_history(batch, parts)
     results = [result for _, result in parts]
     return PartitionOutcome(
@@ -269,11 +269,11 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
 
 
 def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
-    """Each subrange must begin with what ended the one before.
+    """Each split must begin with what ended the one before.
 
     The first record at a seam is read from both sides. After an unclean election between the two reads it has a later
-    leader epoch on one side: one subrange holds records that the log lost, and what the log has in their place would
-    never be read. Only the first subrange is checked by the broker, against the epoch of the position.
+    leader epoch on one side: one split holds records that the log lost, and what the log has in their place would
+    never be read. Only the first split is checked by the broker, against the epoch of the position.
     """
     for (left, before), (_, after) in pairwise(parts):
         if before.end_leader_epoch is None or after.start_leader_epoch is None:
@@ -289,7 +289,7 @@ def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
             )
 
 
-def _valid_through(batch: Batch, r: OffsetRange, results: list[SubrangeResult]) -> datetime | None:
+def _valid_through(batch: Batch, r: OffsetRange, results: list[SplitResult]) -> datetime | None:
     """Return the plan's time if the range reaches the high watermark, else the time of the last record read.
 
     A range that moves no position changes nothing of it.

@@ -30,7 +30,7 @@ from kafka_ingest.protocol.log import (
 from kafka_ingest.protocol.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.protocol.position import PartitionFault, TopicPartition, fault_error
 from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
-from kafka_ingest.protocol.staging import rare_collections, rename_column
+from kafka_ingest.protocol.staging import relaxed_gc, rename_column
 from kafka_ingest.settings import PROTOCOL_VERSION, OffsetLimit, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.times import to_iso_text
 
@@ -358,7 +358,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
         StopAndCall: A fault of configuration, topics or positions; every one is listed.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    with rare_collections():
+    with relaxed_gc():
         for _ in range(_PLAN_ATTEMPTS - 1):
             try:
                 return _plan_once(settings, request, ports, settings_hash)

@@ -151,11 +151,11 @@ class DeadLetterGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Subrange:
+class Split:
     """Offsets ``[start, end)`` of one partition that one task reads with one pass.
 
-    ``index`` numbers the subranges of a batch; within a partition a higher index means higher offsets.
-    ``leader_epoch`` is known only for the subrange that begins at the committed position. What lies below
+    ``index`` numbers the splits of a batch; within a partition a higher index means higher offsets.
+    ``leader_epoch`` is known only for the split that begins at the committed position. What lies below
     ``replaced_to`` was loaded before and is replaced.
     """
 
@@ -175,24 +175,24 @@ class Subrange:
 
     @property
     def span_offsets(self) -> int:
-        """Number of offsets in the subrange."""
+        """Number of offsets in the split."""
         return self.end - self.start
 
     def holds(self, record: RefusedRecord) -> bool:
-        """Whether a record of the batch lies in the subrange."""
+        """Whether a record of the batch lies in the split."""
         is_here = (record.topic, record.partition) == (self.topic, self.partition)
         return is_here and self.start <= record.offset < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The subranges of one Spark task, read one after another by one consumer.
+    """The splits of one Spark task, read one after another by one consumer.
 
     ``refused`` are records that the target is known to refuse: they become dead letters without a look at their values.
     """
 
     task_index: int
-    subranges: tuple[Subrange, ...]
+    splits: tuple[Split, ...]
     refused: tuple[RefusedRecord, ...] = ()
 
 
@@ -255,18 +255,18 @@ class DeadLetterSample:
 
 
 @dataclass(frozen=True, slots=True)
-class SubrangeResult:
-    """What one task found in one subrange.
+class SplitResult:
+    """What one task found in one split.
 
     Attributes:
-        index: The subrange's index.
+        index: The split's index.
         counts: What became of its offsets; adds up to its span.
         record_time_min_ms: Smallest record time, ms since 1970 UTC; ``None`` without a record that has a time.
         record_time_max_ms: Greatest record time.
         last_record_time_ms: Time of the readable record with the highest offset; ``None`` without one.
         start_leader_epoch: Leader epoch of the first record at or after the start, or of the event that ended the
-            subrange before any; ``None`` when the broker told none.
-        end_leader_epoch: Leader epoch of what ended the subrange; ``None`` when the broker told none.
+            split before any; ``None`` when the broker told none.
+        end_leader_epoch: Leader epoch of what ended the split; ``None`` when the broker told none.
         dead_letter_run: Runs of consecutive dead letters.
         samples: The first dead letters, at most five.
     """
@@ -291,7 +291,7 @@ class StageResult:
 
     task_index: int
     attempt_id: int
-    subranges: tuple[SubrangeResult, ...]
+    splits: tuple[SplitResult, ...]
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
 
 
@@ -320,7 +320,7 @@ MAX_TASK_OFFSETS = 1_000_000
 
 
 def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[StageTask, ...]:
-    """Cuts ranges into disjoint subranges that cover them, grouped into tasks of about equal span.
+    """Cuts ranges into disjoint splits that cover them, grouped into tasks of about equal span.
 
     Offsets are not records: compacted or aborted stretches make some tasks lighter than planned.
 
@@ -329,24 +329,24 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
         parallelism: Tasks that can run at once, at least 1.
 
     Returns:
-        Tasks numbered from 0. Within a task subranges stand in (topic, partition, start) order; their indexes number
-        the batch's subranges in that same order.
+        Tasks numbered from 0. Within a task splits stand in (topic, partition, start) order; their indexes number
+        the batch's splits in that same order.
     """
     total = sum(r.span_offsets for r in ranges)
     if not total:
         return ()
     count = _task_count(total, parallelism)
-    subranges = _cut(ranges, max_span=ceil(total / count))
+    splits = _cut(ranges, max_span=ceil(total / count))
     return tuple(
         StageTask(number, tuple(sorted(group, key=lambda s: s.index)))
-        for number, group in enumerate(_pack(subranges, count))
+        for number, group in enumerate(_pack(splits, count))
     )
 
 
 def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedRecord]) -> tuple[StageTask, ...]:
     """Return the tasks that have read refused records, told which these are; the others stay as they were staged."""
     told = (
-        replace(task, refused=tuple(r for r in refused if any(subrange.holds(r) for subrange in task.subranges)))
+        replace(task, refused=tuple(r for r in refused if any(split.holds(r) for split in task.splits)))
         for task in tasks
     )
     return tuple(task for task in told if task.refused)
@@ -358,13 +358,13 @@ def _task_count(total_offsets: int, parallelism: int) -> int:
     return useful * rounds
 
 
-def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Subrange]:
-    subranges: list[Subrange] = []
+def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Split]:
+    splits: list[Split] = []
     for r in sorted(ranges, key=lambda r: (r.topic, r.partition)):
         for start, end in pairwise(_edges(r, max_span)):
-            subranges.append(
-                Subrange(
-                    index=len(subranges),
+            splits.append(
+                Split(
+                    index=len(splits),
                     topic=r.topic,
                     partition=r.partition,
                     generation=r.generation,
@@ -374,29 +374,29 @@ def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Subrange]:
                     replaced_to=r.replaced_to,
                 )
             )
-    return subranges
+    return splits
 
 
 def _edges(r: OffsetRange, max_span: int) -> list[int]:
-    """Return where subranges begin and end; one begins at the committed offset, whose leader epoch is checked."""
+    """Return where splits begin and end; one begins at the committed offset, whose leader epoch is checked."""
     pieces = ceil(r.span_offsets / max_span)
     edges = {r.start + r.span_offsets * i // pieces for i in range(pieces + 1)}
     return sorted(edges | ({r.committed_before} if r.committed_before < r.end else set()))
 
 
-def _pack(subranges: list[Subrange], count: int) -> list[list[Subrange]]:
+def _pack(splits: list[Split], count: int) -> list[list[Split]]:
     """Longest first into the task with the least to do (Graham's LPT rule: at most 4/3 of the best packing)."""
-    groups: list[list[Subrange]] = [[] for _ in range(count)]
+    groups: list[list[Split]] = [[] for _ in range(count)]
     loads = [0] * count
-    for subrange in sorted(subranges, key=lambda s: (-s.span_offsets, s.index)):
+    for split in sorted(splits, key=lambda s: (-s.span_offsets, s.index)):
         lightest = loads.index(min(loads))
-        groups[lightest].append(subrange)
-        loads[lightest] += subrange.span_offsets
+        groups[lightest].append(split)
+        loads[lightest] += split.span_offsets
     return [group for group in groups if group]
 
 
 # ----------
-# What every staging task gets besides its subranges; travels to the executors inside the task, never in arguments.
+# What every staging task gets besides its splits; travels to the executors inside the task, never in arguments.
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,7 +470,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def relaxed_gc() -> Iterator[None]:
     """Has the collector run rarely in this process meanwhile, then as often as before."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])

@@ -68,9 +68,9 @@ def _cpu_seconds(java_options: str, folder: Path) -> float:
     report_file.unlink(missing_ok=True)
     submission = start_up_submission(java_options, report_file)
     began = _children_cpu_seconds()
-    last_words = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
+    output_tail = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
     if not read_report(report_file):
-        raise _failed("a job of one small task to succeed", last_words)
+        raise _failed("a job of one small task to succeed", output_tail)
     return _children_cpu_seconds() - began
 
 

@@ -195,14 +195,14 @@ def require_unlocked(batch: Batch, ledger: Ledger) -> None:
         ) from locked
 
 
-def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: str) -> Batch:
+def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, output_tail: str) -> Batch:
     """Return the batch committed, once its job has ended; the ledger decides, not the job's exit code.
 
     Args:
         batch: The batch that the job was submitted for.
         ledger: The ledger. It is asked with a lock: a COMMIT of a job that was killed may still be under way.
         outcome_file: What the job was told to write.
-        last_words: How the job ended, for a job that left no outcome.
+        output_tail: How the job ended, for a job that left no outcome.
 
     Raises:
         IngestError: The job's own error.
@@ -216,7 +216,7 @@ def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, last_words: s
     raise RetryLater(
         "the job ended without having committed the batch, and left no error",
         expected="the batch committed, or an error written by the job",
-        found=last_words,
+        found=output_tail,
         next_command="the same run again: it loads the same batch; the lines above this message are the job's log",
         pipeline=batch.pipeline,
         batch_id=batch.batch_id,

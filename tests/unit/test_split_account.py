@@ -5,16 +5,16 @@ import pytest
 
 from kafka_ingest.errors import AccountingMismatch
 from kafka_ingest.protocol.batch import RecordCounts
-from kafka_ingest.protocol.staging import DeadLetterReason, DeadLetterRun, DeadLetterSample, Subrange
-from spark_jobs.decode.values import DeadRow
-from spark_jobs.stage import ChunkOutcome, SubrangeAccount, dead_letter_run
+from kafka_ingest.protocol.staging import DeadLetterReason, DeadLetterRun, DeadLetterSample, Split
+from spark_jobs.decode.values import Rejected
+from spark_jobs.stage import ChunkOutcome, SplitAccount, dead_letter_run
 from tests.kafka_records import Record, record_batch
 
-SUBRANGE = Subrange(4, "orders", 0, 1, 10, 30)
+SUBRANGE = Split(4, "orders", 0, 1, 10, 30)
 
 
-def dead(*indices: int) -> list[DeadRow]:
-    return [DeadRow(index, DeadLetterReason.MALFORMED, f"record {index}") for index in indices]
+def dead(*indices: int) -> list[Rejected]:
+    return [Rejected(index, DeadLetterReason.MALFORMED, f"record {index}") for index in indices]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_runs_of_dead_letters_are_found_in_a_stretch(indices: list[int], expecte
 
 
 def test_a_run_goes_on_over_the_edge_of_a_chunk_and_over_invisible_offsets() -> None:
-    account = SubrangeAccount(SUBRANGE)
+    account = SplitAccount(SUBRANGE)
     account.add(record_batch([Record(10), Record(11), Record(12)]), ChunkOutcome(1, dead(1, 2), 0))
     account.add(record_batch([Record(20), Record(21)]), ChunkOutcome(1, dead(0), 0))
 
@@ -45,7 +45,7 @@ def test_a_run_goes_on_over_the_edge_of_a_chunk_and_over_invisible_offsets() -> 
 
 
 def test_an_account_adds_up_to_the_span() -> None:
-    account = SubrangeAccount(SUBRANGE)
+    account = SplitAccount(SUBRANGE)
     first = record_batch([Record(12, timestamp_ms=500), Record(13, timestamp_ms=300), Record(15, timestamp_ms=900)])
     second = record_batch([Record(20, timestamp_ms=400), Record(28, timestamp_ms=None, timestamp_type=-1)])
     account.require_in_order(first)
@@ -63,15 +63,15 @@ def test_an_account_adds_up_to_the_span() -> None:
     assert account.passed_offsets == 19
 
 
-def test_an_empty_subrange_is_all_invisible() -> None:
-    result = SubrangeAccount(SUBRANGE).result(None)
+def test_an_empty_split_is_all_invisible() -> None:
+    result = SplitAccount(SUBRANGE).result(None)
 
     assert result.counts == RecordCounts(invisible=20)
     assert result.last_record_time_ms is None
 
 
 def test_an_impossible_record_time_is_no_time_of_the_batch() -> None:
-    account = SubrangeAccount(SUBRANGE)
+    account = SplitAccount(SUBRANGE)
     times = [253_402_300_799_999, 253_402_300_800_000, -62_135_596_800_001, -62_135_596_800_000]
     records = record_batch([Record(10 + n, timestamp_ms=time) for n, time in enumerate(times)])
     account.add(records, ChunkOutcome(2, dead(1, 2), 0))
@@ -82,8 +82,8 @@ def test_an_impossible_record_time_is_no_time_of_the_batch() -> None:
 
 
 def test_five_samples_are_kept_and_cut_to_what_can_be_stored() -> None:
-    account = SubrangeAccount(SUBRANGE)
-    rows = [DeadRow(n, DeadLetterReason.MALFORMED, "\x00" + "d" * 600) for n in range(6)]
+    account = SplitAccount(SUBRANGE)
+    rows = [Rejected(n, DeadLetterReason.MALFORMED, "\x00" + "d" * 600) for n in range(6)]
     account.add(record_batch([Record(10 + n) for n in range(6)]), ChunkOutcome(0, rows, 0))
 
     samples = account.result(None).samples
@@ -105,11 +105,11 @@ def test_five_samples_are_kept_and_cut_to_what_can_be_stored() -> None:
 )
 def test_a_record_that_does_not_belong_is_refused(records: list[Record], what: str) -> None:
     with pytest.raises(AccountingMismatch, match=what):
-        SubrangeAccount(SUBRANGE).require_in_order(record_batch(records))
+        SplitAccount(SUBRANGE).require_in_order(record_batch(records))
 
 
 def test_a_record_that_comes_again_in_a_later_chunk_is_refused() -> None:
-    account = SubrangeAccount(SUBRANGE)
+    account = SplitAccount(SUBRANGE)
     records = record_batch([Record(12)])
     account.require_in_order(records)
     account.add(records, ChunkOutcome(1, [], 0))
@@ -120,4 +120,4 @@ def test_a_record_that_comes_again_in_a_later_chunk_is_refused() -> None:
 
 def test_a_chunk_that_does_not_account_for_every_record_is_refused() -> None:
     with pytest.raises(AccountingMismatch, match="1 rows, 0 dead letters, 0 tombstones"):
-        SubrangeAccount(SUBRANGE).add(record_batch([Record(12), Record(13)]), ChunkOutcome(1, [], 0))
+        SplitAccount(SUBRANGE).add(record_batch([Record(12), Record(13)]), ChunkOutcome(1, [], 0))

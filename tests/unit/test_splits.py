@@ -8,8 +8,8 @@ from kafka_ingest.protocol.position import OffsetRange
 from kafka_ingest.protocol.staging import (
     DeadLetterReason,
     RefusedRecord,
+    Split,
     StageTask,
-    Subrange,
     cut_into_tasks,
     tasks_with_refused,
 )
@@ -19,7 +19,7 @@ from tests.builders import offset_range
 def pieces(r: OffsetRange) -> list[tuple[int, int, int | None, int]]:
     """Start, end, leader epoch that the read begins with, and up to where it reads again."""
     tasks = cut_into_tasks([r], 1)
-    return [(s.start, s.end, s.leader_epoch, s.replaced_to) for task in tasks for s in task.subranges]
+    return [(s.start, s.end, s.leader_epoch, s.replaced_to) for task in tasks for s in task.splits]
 
 
 def test_a_live_range_begins_with_the_leader_epoch_of_its_position() -> None:
@@ -44,7 +44,7 @@ def test_a_range_behind_a_backward_change_knows_up_to_where_it_replaces() -> Non
 def spans(*lengths: int, parallelism: int) -> list[int]:
     """Offsets of each task, where partition n holds the n-th number of offsets."""
     tasks = cut_into_tasks([offset_range(number, 0, length) for number, length in enumerate(lengths)], parallelism)
-    return [sum(s.span_offsets for s in task.subranges) for task in tasks]
+    return [sum(s.span_offsets for s in task.splits) for task in tasks]
 
 
 def test_a_partition_that_holds_nine_tenths_is_split_so_that_tasks_are_nearly_equal() -> None:
@@ -63,9 +63,9 @@ def test_hundreds_of_partitions_with_little_in_each_share_few_tasks() -> None:
 
 def test_tasks_are_told_the_refused_records_that_they_have_read_and_others_are_left_out() -> None:
     tasks = (
-        StageTask(0, (Subrange(0, "orders", 0, 0, 0, 60),)),
-        StageTask(1, (Subrange(1, "orders", 0, 0, 60, 100), Subrange(2, "orders", 1, 0, 5, 10))),
-        StageTask(2, (Subrange(3, "returns", 0, 0, 0, 100),)),
+        StageTask(0, (Split(0, "orders", 0, 0, 0, 60),)),
+        StageTask(1, (Split(1, "orders", 0, 0, 60, 100), Split(2, "orders", 1, 0, 5, 10))),
+        StageTask(2, (Split(3, "returns", 0, 0, 0, 100),)),
     )
 
     def refused(partition: int, offset: int) -> RefusedRecord:
