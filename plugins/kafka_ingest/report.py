@@ -208,7 +208,7 @@ def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
             "from": change.before.offset if change.before else None,
             "to": change.after.offset if change.after else None,
             "generation": change.after.generation if change.after else None,
-            "line": change.after.line if change.after else None,
+            "line": change.after.timeline if change.after else None,
             "read_again": _span(change.read_again),
             "given_up": _span(change.given_up),
         }
@@ -229,7 +229,7 @@ def lowered_rows(positions: Iterable[LoweredPosition]) -> list[Row]:
             "partition": lowered.before.partition,
             "from": lowered.before.committed_offset,
             "to": lowered.after.committed_offset,
-            "line": lowered.after.line,
+            "line": lowered.after.timeline,
             "offsets": lowered.span_offsets,
         }
         for lowered in positions
@@ -244,7 +244,7 @@ def undone_rows(spans: Iterable[UndoneSpan]) -> list[Row]:
             "partition": span.partition,
             "from": span.from_offset,
             "to": span.to_offset,
-            "line": span.to_line,
+            "line": span.to_timeline,
             "offsets": span.from_offset - span.to_offset,
             "rows": span.counts.rows,
             "dead_letters": span.counts.dead_letters,

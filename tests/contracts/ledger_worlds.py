@@ -124,7 +124,7 @@ class FakeWorld:
 
     def reset(self, position: Position) -> None:
         self.database.positions["orders", position.topic_partition] = position
-        self.database.bound_lines["orders", position.topic_partition] = position.line
+        self.database.bound_timelines["orders", position.topic_partition] = position.timeline
 
     def let_time_pass(self) -> None:
         self.database.advance(1)
@@ -222,7 +222,7 @@ class PostgresWorld:
         self.run(f"CREATE TRIGGER {name} BEFORE INSERT ON shop.orders FOR EACH ROW EXECUTE FUNCTION shop.swallow()")
 
     def reset(self, position: Position) -> None:
-        where = {"topic": position.topic, "partition": position.partition, "line": position.line}
+        where = {"topic": position.topic, "partition": position.partition, "line": position.timeline}
         values = {**where, "committed_offset": position.committed_offset, "loaded_to": position.loaded_to}
         with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
             cursor.execute(

@@ -43,9 +43,9 @@ def two_batches(world: LedgerWorld) -> tuple[Batch, Batch]:
     return first, second
 
 
-def range_at(start: int, end: int, *, line: int = 0) -> OffsetRange:
+def range_at(start: int, end: int, *, timeline: int = 0) -> OffsetRange:
     """A range of partition 0 that continues the position, read with the epoch that the tests' batches end with."""
-    return replace(offset_range(0, start, end), line=line, leader_epoch=5)
+    return replace(offset_range(0, start, end), timeline=timeline, leader_epoch=5)
 
 
 def states(world: LedgerWorld, *batches: Batch) -> list[str]:

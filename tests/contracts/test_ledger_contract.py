@@ -337,7 +337,7 @@ def test_a_batch_without_dead_letters_has_no_reasons(world: LedgerWorld) -> None
 def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: LedgerWorld) -> None:
     load(world, first_plan(world, offset_range(0, 0, 3)))
     [before, other] = view(world).positions
-    skipped = replace(offset_range(0, 50, 60), line=0)
+    skipped = replace(offset_range(0, 50, 60), timeline=0)
     plan = replace(new_plan(skipped, request=LATER), skips=(moved(before, 50),))
     batch = world.ledger.record_plan(plan, view(world, LATER))
     assert view(world).positions == (
@@ -363,7 +363,7 @@ def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(worl
         skips=(moved(known[0], 50),),
     )
     batch = world.ledger.record_plan(plan, view(world, LATER))
-    assert [(p.committed_offset, p.topic_id, p.line) for p in view(world).positions] == [
+    assert [(p.committed_offset, p.topic_id, p.timeline) for p in view(world).positions] == [
         (50, TOPIC_ID, 0),
         (3, TOPIC_ID, 0),
     ]

@@ -97,9 +97,9 @@ def test_a_change_is_recorded_with_who_why_from_and_to(world: LedgerWorld) -> No
 def test_a_backward_change_begins_a_line_and_the_invariants_hold(world: LedgerWorld) -> None:
     reset(world, -2)
     lowered, other = view(world).positions
-    assert (lowered.committed_offset, lowered.line, lowered.loaded_to) == (1, 1, 3)
+    assert (lowered.committed_offset, lowered.timeline, lowered.loaded_to) == (1, 1, 3)
     assert (lowered.leader_epoch, lowered.valid_through) == (None, NOON)
-    assert (other.committed_offset, other.line, other.leader_epoch) == (2, 0, 5)
+    assert (other.committed_offset, other.timeline, other.leader_epoch) == (2, 0, 5)
     assert world.ledger.violations("orders") == []
 
 
@@ -107,7 +107,7 @@ def test_a_forward_change_stays_in_its_line_and_records_what_was_given_up(world:
     recorded = reset(world, 4)
     assert recorded.positions[0].given_up == (3, 7)
     first = view(world).positions[0]
-    assert (first.committed_offset, first.line, first.loaded_to) == (7, 0, 7)
+    assert (first.committed_offset, first.timeline, first.loaded_to) == (7, 0, 7)
     assert world.ledger.violations("orders") == []
     load(world, next_plan(world, replace(offset_range(0, 7, 9), loaded_to=7)))
     assert world.ledger.violations("orders") == []
@@ -131,7 +131,7 @@ def test_a_change_is_refused_when_its_request_was_recorded_since_it_was_seen(wor
     world.changes.record_change(NewChange(request, plan), seen)
     with pytest.raises(LedgerMoved):
         world.changes.record_change(NewChange(request, plan), seen)
-    assert view(world).positions[0].line == 1
+    assert view(world).positions[0].timeline == 1
 
 
 def test_a_change_that_does_not_supersede_the_outstanding_batch_is_refused(world: LedgerWorld) -> None:

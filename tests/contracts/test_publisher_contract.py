@@ -113,7 +113,7 @@ def test_positions_that_no_longer_stand_as_planned_are_not_counted(world: Ledger
     first = planned.partitions[0]
     for changed in (
         replace(first.range, start=1, committed_before=1, loaded_to=1),
-        replace(first.range, line=1),
+        replace(first.range, timeline=1),
         replace(first.range, generation=1),
         replace(first.range, topic_id="another"),
         replace(first.range, topic_id=None),

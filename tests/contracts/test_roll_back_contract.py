@@ -52,7 +52,7 @@ def test_rows_dead_letters_position_and_state_go_together(
     assert offsets(world) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert world.dead_letters() == []
     assert view(world).positions == (
-        replace(position_after(3, partition=0), line=1),
+        replace(position_after(3, partition=0), timeline=1),
         position_after(2, partition=1),
     )
     assert states(world, first, second) == ["committed", "rolled_back"]
@@ -64,7 +64,9 @@ def test_a_preview_says_the_same_and_writes_nothing(world: LedgerWorld, log: Fak
     before = view(world).positions
     plan = preview_roll_back(asked(), RollBackPorts(world.roll_backs, log))
     assert [batch.batch_id for batch in plan.batches] == [second.batch_id]
-    assert [(p.before.committed_offset, p.after.committed_offset, p.after.line) for p in plan.positions] == [(6, 3, 1)]
+    assert [(p.before.committed_offset, p.after.committed_offset, p.after.timeline) for p in plan.positions] == [
+        (6, 3, 1)
+    ]
     assert (plan.faults, plan.supersedes) == ((), None)
     assert (view(world).positions, states(world, first, second)) == (before, ["committed", "committed"])
     assert len(world.rows()) == 7
@@ -101,8 +103,8 @@ def test_two_batches_lower_each_partition_to_where_the_older_one_began(
         (P1, 2, 0, WrittenCounts(2, 0)),
     ]
     assert view(world).positions == (
-        replace(position_after(0, partition=0, epoch=None), line=1),
-        replace(position_after(0, partition=1, epoch=None), line=1),
+        replace(position_after(0, partition=0, epoch=None), timeline=1),
+        replace(position_after(0, partition=1, epoch=None), timeline=1),
     )
     assert (world.rows(), world.dead_letters(), states(world, first, second)) == ([], [], ["rolled_back"] * 2)
     assert world.ledger.violations("orders") == []
@@ -113,7 +115,7 @@ def test_one_after_the_other_ends_as_both_at_once_but_on_a_later_line(
 ) -> None:
     two_batches(world)
     undo(request_id="one")
-    assert [(s.topic_partition, s.to_offset, s.to_line) for s in undo(request_id="two").spans] == [
+    assert [(s.topic_partition, s.to_offset, s.to_timeline) for s in undo(request_id="two").spans] == [
         (P0, 0, 2),
         (P1, 0, 1),
     ]
@@ -124,7 +126,7 @@ def test_one_after_the_other_ends_as_both_at_once_but_on_a_later_line(
 def test_what_was_rolled_back_is_loaded_again_once(world: LedgerWorld, undo: Callable[..., RollBackRecord]) -> None:
     two_batches(world)
     undo()
-    loaded(world, range_at(3, 8, line=1), run="again")
+    loaded(world, range_at(3, 8, timeline=1), run="again")
     assert offsets(world) == [(0, o) for o in range(8)] + [(1, 0), (1, 1)]
     assert world.ledger.violations("orders") == []
     undo(request_id="undo the new one")
@@ -147,7 +149,7 @@ def test_the_run_of_a_batch_that_was_rolled_back_plans_anew_and_its_audit_names_
     _, second = two_batches(world)
     undo()
     assert standing_batch(view(world, LATER), LATER, "hash-1") is None
-    anew = next_plan(world, range_at(3, 6, line=1), request=LATER)
+    anew = next_plan(world, range_at(3, 6, timeline=1), request=LATER)
     assert (anew.batch_id != second.batch_id, anew.request) == (True, LATER)
     assert second.batch_id not in {batch.batch_id for batch in world.ledger.unannounced("orders", REQUEST)}
     with pytest.raises(BatchNotCommitted) as refused:

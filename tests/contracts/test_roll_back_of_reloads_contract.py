@@ -19,7 +19,7 @@ def test_a_reset_since_refuses_the_roll_back_even_where_the_position_stands_as_t
     world: LedgerWorld, undo: Callable[..., RollBackRecord]
 ) -> None:
     _, second = two_batches(world)
-    world.reset(replace(position_after(6, partition=0), line=1))
+    world.reset(replace(position_after(6, partition=0), timeline=1))
     with pytest.raises(RollBackRefused, match="never passes a position change"):
         undo()
     assert states(world, second) == ["committed"]
@@ -30,16 +30,16 @@ def test_a_roll_back_stops_at_a_reset_and_keeps_what_an_older_batch_loaded_above
 ) -> None:
     """Loaded to 6, set back to 2, and 2 to 3 replaced: undoing that leaves 4 and 5, which the next run replaces."""
     two_batches(world)
-    world.reset(replace(position_after(2, partition=0), line=1, loaded_to=6))
-    again = replace(range_at(2, 4, line=1), loaded_to=6)
+    world.reset(replace(position_after(2, partition=0), timeline=1, loaded_to=6))
+    again = replace(range_at(2, 4, timeline=1), loaded_to=6)
     loaded(world, again, run="again")
     undo()
-    assert [(p.committed_offset, p.loaded_to, p.line) for p in view(world).positions] == [(2, 6, 2), (2, 2, 0)]
+    assert [(p.committed_offset, p.loaded_to, p.timeline) for p in view(world).positions] == [(2, 6, 2), (2, 2, 0)]
     assert offsets(world) == [(0, 0), (0, 1), (0, 4), (0, 5), (1, 0), (1, 1)]
     assert world.ledger.violations("orders") == []
     with pytest.raises(RollBackRefused, match="never passes a position change"):
         undo(request_id="past the reset")
-    loaded(world, replace(range_at(2, 7, line=2), loaded_to=6), run="rest")
+    loaded(world, replace(range_at(2, 7, timeline=2), loaded_to=6), run="rest")
     assert offsets(world) == [(0, o) for o in range(7)] + [(1, 0), (1, 1)]
     assert world.ledger.violations("orders") == []
 

@@ -101,7 +101,7 @@ def test_a_run_that_skips_its_lag_and_is_killed_skips_once(pipeline: PipelineAtR
     pipeline.require_invariants()
 
     batch = pipeline.run("skips")
-    assert {(r.start, r.end, r.line) for r in batch.ranges} == {(24, 29, 0)}
+    assert {(r.start, r.end, r.timeline) for r in batch.ranges} == {(24, 29, 0)}
     assert pipeline.files.query(recorded) == [(3,)]
     assert pipeline.run("has nothing to read").ranges == ()
     kept = {(p, o) for p, o, _ in pipeline.topic.records if o < ends[p] or o >= 24}

@@ -93,7 +93,7 @@ def test_live_runs_after_a_backward_reset_replace_once_when_they_are_killed(
 
     batch = pipeline.run("live")
     # 40 of 72 offsets, a third of them in each partition: 14, 13 and 13.
-    assert sorted((r.start, r.end, r.loaded_to, r.line) for r in batch.ranges) == [
+    assert sorted((r.start, r.end, r.loaded_to, r.timeline) for r in batch.ranges) == [
         (5, 18, 29, 1),
         (5, 18, 29, 1),
         (5, 19, 29, 1),

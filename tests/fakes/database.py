@@ -45,7 +45,7 @@ class FakeDatabase:
             outside the ledger.
         resolved: Identities of dead letters that are marked as resolved.
         counted: Identities of records that are only counted, by (batch, claim), with task and attempt; staged, too.
-        bound_lines: The newest line that a position change other than a roll-back belongs to; 0 where it is missing.
+        bound_timelines: The newest timeline of a position change other than a roll-back; 0 where it is missing.
         roll_backs: What was rolled back, by pipeline and request id.
         changes: The other position changes, by pipeline and request id.
         tables: Columns of each table, name to type, by schema and name.
@@ -67,7 +67,7 @@ class FakeDatabase:
     resolved: set[Identity] = field(default_factory=set)
     counted: dict[tuple[str, int], list[tuple[int, int, Identity]]] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
-    bound_lines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    bound_timelines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     roll_backs: dict[tuple[str, str], RollBackRecord] = field(default_factory=dict)
     changes: dict[tuple[str, str], RecordedChange] = field(default_factory=dict)
     tables: dict[tuple[str, str], dict[str, str]] = field(default_factory=lambda: {("shop", "orders"): _columns()})
@@ -106,7 +106,9 @@ class FakeDatabase:
         """Whether a roll-back took the end of a published range, or a later batch that had replaced a part of it."""
         place = (r.topic, r.generation, r.partition)
         is_cut = any(
-            (span.topic, span.generation, span.partition) == place and span.to_line > r.line and span.to_offset < r.end
+            (span.topic, span.generation, span.partition) == place
+            and span.to_timeline > r.timeline
+            and span.to_offset < r.end
             for (pipeline, _), record in self.roll_backs.items()
             if pipeline == batch.pipeline
             for span in record.spans

@@ -65,7 +65,7 @@ class FakePositionLedger:
         self.database.positions.pop(key, None)
         if move.after is not None:
             self.database.positions[key] = replace(move.after, updated_at=self.database.now)
-            self.database.bound_lines[key] = move.after.line
+            self.database.bound_timelines[key] = move.after.timeline
 
     def _retire(self, topic: str | None, bound: PipelineRecord, *, is_retired: bool) -> None:
         if topic is not None:

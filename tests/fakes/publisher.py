@@ -214,8 +214,8 @@ class FakePublication:
         planned = part.range
         stored = self._db.positions.get((self._batch.pipeline, planned.topic_partition))
         stands_as_planned = stored is not None and (
-            (stored.committed_offset, stored.line, stored.generation, stored.topic_id)
-            == (planned.committed_before, planned.line, planned.generation, planned.topic_id)
+            (stored.committed_offset, stored.timeline, stored.generation, stored.topic_id)
+            == (planned.committed_before, planned.timeline, planned.generation, planned.topic_id)
         )
         if stored is None or not stands_as_planned:
             return None

@@ -39,8 +39,8 @@ class FakeRollBackLedger:
             changed = db.changes.get((request.pipeline, request.request_id))
             return RollBackView(
                 ledger=self._plan_view(request.pipeline),
-                bound_lines={
-                    place: db.bound_lines.get((request.pipeline, place), 0)
+                bound_timelines={
+                    place: db.bound_timelines.get((request.pipeline, place), 0)
                     for pipeline, place in db.positions
                     if pipeline == request.pipeline
                 },

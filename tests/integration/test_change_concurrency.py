@@ -90,7 +90,7 @@ def test_an_attempt_whose_batch_was_superseded_by_a_change_publishes_nothing(
     with pytest.raises(Fenced):
         publish(world, batch, outcome_of(batch))
     assert len(world.rows()) == 5
-    assert [(p.committed_offset, p.line) for p in view(world).positions] == [(2, 1), (2, 0)]
+    assert [(p.committed_offset, p.timeline) for p in view(world).positions] == [(2, 1), (2, 0)]
     assert world.ledger.violations("orders") == []
 
 
@@ -108,7 +108,7 @@ def test_the_same_request_at_the_same_moment_moves_positions_once(
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(attempt, range(4)))
     assert sum(isinstance(result, RecordedChange) for result in results) == 1
-    assert [(p.committed_offset, p.line) for p in view(world).positions] == [(2, 1), (2, 0)]
+    assert [(p.committed_offset, p.timeline) for p in view(world).positions] == [(2, 1), (2, 0)]
 
 
 def test_a_position_that_moved_without_the_pipeline_being_locked_is_not_overwritten(world: PostgresWorld) -> None:

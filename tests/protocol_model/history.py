@@ -32,7 +32,7 @@ class Standing:
 
     committed_offset: int
     generation: int
-    line: int
+    timeline: int
     topic_id: str | None
     cluster_id: str
     epoch_at: int | None = None
@@ -116,7 +116,7 @@ class History:
             seen = None if move.before is None else standing_of(move.before)
             assert seen == (before and replace(before, epoch_at=None)), f"{move} is of another position than {before}"
             if before is not None and after is not None:
-                assert _line_after(before, after) == after.line, f"{move} is in the wrong line"
+                assert _timeline_after(before, after) == after.timeline, f"{move} is on the wrong timeline"
                 skipped = (before.committed_offset, after.committed_offset)
                 is_forwards = before.generation == after.generation and skipped[0] < skipped[1]
                 assert move.given_up == skipped or not is_forwards, f"{move} does not tell what it gives up"
@@ -144,7 +144,7 @@ class History:
             identity = (place.topic, now.generation, place.partition, offset)
             self.stored.pop(identity, None)
             self.read_at.pop(identity, None)
-        self.standings[place] = replace(to, line=now.line + 1)
+        self.standings[place] = replace(to, timeline=now.timeline + 1)
 
     def _once(self, request_id: str) -> None:
         assert request_id not in self.changes, f"{request_id} took effect twice"
@@ -201,18 +201,18 @@ class History:
         return [o for o in offsets if self.read_at.get((*place, o), truncation.at) < truncation.at]
 
 
-def _line_after(before: Standing, after: Standing) -> int:
+def _timeline_after(before: Standing, after: Standing) -> int:
     if after.generation != before.generation:
         assert after.generation == before.generation + 1
         return 0
     assert (after.topic_id, after.cluster_id) == (before.topic_id, before.cluster_id), "another log, same generation"
-    return before.line + (after.committed_offset < before.committed_offset)
+    return before.timeline + (after.committed_offset < before.committed_offset)
 
 
 def standing_of(position: Position) -> Standing:
     """Gives what a position shows, without the history of its epoch."""
     return Standing(
-        position.committed_offset, position.generation, position.line, position.topic_id, position.cluster_id
+        position.committed_offset, position.generation, position.timeline, position.topic_id, position.cluster_id
     )
 
 

@@ -106,7 +106,7 @@ def test_a_preview_gives_faults_and_the_outstanding_batch_as_values(world: World
 def test_a_change_is_made_and_recorded(world: World) -> None:
     recorded = apply_change(SETTINGS, asked(EARLIEST), world.ports)
     assert (recorded.kind, recorded.who, recorded.why, len(recorded.positions)) == ("reset", "ada", "because", 2)
-    assert [(p.committed_offset, p.line, p.loaded_to) for p in world.database.positions_of("orders")] == [
+    assert [(p.committed_offset, p.timeline, p.loaded_to) for p in world.database.positions_of("orders")] == [
         (0, 1, 6),
         (0, 1, 4),
     ]

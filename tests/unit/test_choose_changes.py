@@ -65,7 +65,7 @@ def choose(
 
 
 def test_a_recreated_topic_begins_a_generation_with_exactly_its_new_partitions() -> None:
-    read = replace(position(0, 100), line=3, leader_epoch=7, valid_through=NOON)
+    read = replace(position(0, 100), timeline=3, leader_epoch=7, valid_through=NOON)
     log = snapshot({"orders": [partition_state(0, 0, 50), partition_state(2, 4, 9)]}, topic_id=OTHER_ID)
     plan = choose(AcceptRecreation(), view_of(read, position(1, 80)), log)
     before = [PositionPoint(100, 0, 3, TOPIC_ID, CLUSTER), PositionPoint(80, 0, 0, TOPIC_ID, CLUSTER), None]
@@ -175,7 +175,7 @@ def test_a_topic_of_the_new_cluster_that_another_pipeline_loads_prevents_it() ->
 
 
 def test_the_same_log_under_another_cluster_id_keeps_its_positions() -> None:
-    read = replace(position(0, 100), line=2, leader_epoch=7, loaded_to=120)
+    read = replace(position(0, 100), timeline=2, leader_epoch=7, loaded_to=120)
     log = snapshot({"orders": [partition_state(0, 0, 500)]}, cluster_id=OTHER_CLUSTER)
     [move] = choose(AcceptSameLog(), view_of(read), log).moves
     assert move.after == replace(read, cluster_id=OTHER_CLUSTER)

@@ -65,7 +65,7 @@ def test_skip_to_reads_the_newest_offsets_and_gives_up_the_rest() -> None:
         "orders[0]: lag of 80 offsets passes max_lag_offsets 79; lag_policy skip_to gives up the offsets [10, 70)",
     )
     first = choice.ranges[0]
-    assert (first.committed_before, first.leader_epoch, first.line) == (70, None, 0)
+    assert (first.committed_before, first.leader_epoch, first.timeline) == (70, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_a_partition_with_nothing_to_read_lags_by_nothing_however_old() -> None:
 
 
 def test_what_was_loaded_above_a_skip_is_still_replaced() -> None:
-    reset = replace(position(0, 10), loaded_to=80, line=1)
+    reset = replace(position(0, 10), loaded_to=80, timeline=1)
     choice = choose(LagPolicy(LagAction.SKIP_TO, max_lag_offsets=79, keep_offsets=20), reset)
     [skip] = choice.skips
     assert skip.after is not None
-    assert (skip.after.committed_offset, skip.after.loaded_to, skip.after.line) == (70, 80, 1)
+    assert (skip.after.committed_offset, skip.after.loaded_to, skip.after.timeline) == (70, 80, 1)
     assert choice.ranges[0].replaced_to == 80
 
 

@@ -37,7 +37,7 @@ def after(plan: ChangePlan) -> dict[int, tuple[int, int, int]]:
     """Gives (committed offset, line, loaded to) by partition."""
     assert plan.faults == ()
     positions = [move.after for move in plan.moves if move.after is not None]
-    return {p.partition: (p.committed_offset, p.line, p.loaded_to) for p in positions}
+    return {p.partition: (p.committed_offset, p.timeline, p.loaded_to) for p in positions}
 
 
 def test_a_reset_backwards_begins_a_line_and_keeps_what_was_loaded() -> None:
@@ -55,7 +55,7 @@ def test_a_reset_forwards_stays_in_its_line_and_gives_up_what_it_passes_over() -
 
 
 def test_going_forwards_below_what_was_loaded_keeps_that() -> None:
-    lowered = replace(position(0, 30), loaded_to=100, line=2)
+    lowered = replace(position(0, 30), loaded_to=100, timeline=2)
     log = snapshot({"orders": [partition_state(0, 0, 200)]})
     assert after(choose(ResetBy(20), view_of(lowered), log)) == {0: (50, 2, 100)}
 
@@ -103,7 +103,7 @@ def test_listed_offsets_move_only_their_partitions() -> None:
 def test_a_listed_offset_where_the_position_stands_makes_it_forget_its_leader_epoch() -> None:
     log = snapshot({"orders": [partition_state(0, 0, 200)]})
     listed = ResetToOffsets((PartitionOffset("orders", 0, 100),))
-    read = replace(position(0, 100), leader_epoch=7, line=2)
+    read = replace(position(0, 100), leader_epoch=7, timeline=2)
     [move] = choose(listed, view_of(read), log).moves
     assert (move.after, move.given_up, move.change.read_again) == (replace(read, leader_epoch=None), None, None)
     assert choose(listed, view_of(position(0, 100)), log).moves == ()

@@ -116,7 +116,7 @@ def test_the_first_plan_begins_where_first_run_says(first_run: FirstRun, start: 
     log = snapshot({"orders": [partition_state(0, 40, 100, end=90)]})
     choice = choose(pipeline_settings(first_run=first_run), EMPTY_VIEW, log)
     [new] = choice.new_positions
-    assert (new.committed_offset, new.loaded_to, new.line, new.generation) == (start, start, 0, 0)
+    assert (new.committed_offset, new.loaded_to, new.timeline, new.generation) == (start, start, 0, 0)
     assert new.topic_id == TOPIC_ID
     assert choice.new_topics == ("orders",)
 

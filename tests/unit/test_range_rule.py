@@ -123,15 +123,15 @@ def test_a_reload_by_times_reads_from_the_span_or_the_position(
 
 def test_a_reload_replaces_up_to_what_was_ever_loaded() -> None:
     options, times = reload_of(TimedOffset(20, 1), TimedOffset(60, HOUR_MS))
-    lowered = replace(position(0, 40), loaded_to=70, line=1)
+    lowered = replace(position(0, 40), loaded_to=70, timeline=1)
     [after_reset] = choose(lowered, log=LOG, options=options, times=times).ranges
-    assert (after_reset.replaced_to, after_reset.loaded_to, after_reset.line) == (60, 70, 1)
+    assert (after_reset.replaced_to, after_reset.loaded_to, after_reset.timeline) == (60, 70, 1)
     [mixed] = choose(position(0, 40), log=LOG, options=options, times=times).ranges
     assert mixed.replaced_to == 40
 
 
 def test_a_live_run_after_a_backward_reset_replaces_up_to_what_was_ever_loaded() -> None:
-    lowered = replace(position(0, 40), loaded_to=70, line=1)
+    lowered = replace(position(0, 40), loaded_to=70, timeline=1)
     [live] = choose(lowered, log=LOG, options=RunOptions(), times=LogTimes()).ranges
     assert (live.start, live.end, live.replaced_to) == (40, 90, 70)
     [plain] = choose(position(0, 40), log=LOG, options=RunOptions(), times=LogTimes()).ranges

@@ -54,10 +54,10 @@ def request(batches: int = 1, **flags: bool) -> RollBackRequest:
     return RollBackRequest("r", "orders", batches, "operator", "why", **flags)
 
 
-def view(*writers: Writer, positions: tuple[Position, ...], bound_line: int = 0) -> RollBackView:
+def view(*writers: Writer, positions: tuple[Position, ...], bound_timeline: int = 0) -> RollBackView:
     """The newest batch first."""
     ledger = view_of(*positions)
-    return RollBackView(ledger, {p.topic_partition: bound_line for p in positions}, writers)
+    return RollBackView(ledger, {p.topic_partition: bound_timeline for p in positions}, writers)
 
 
 def choose(
@@ -85,12 +85,14 @@ def faults(plan: RollBackPlan) -> list[type[Exception]]:
 
 def test_the_newest_batch_goes_back_to_where_it_began() -> None:
     older, newest = writer("b1", offset_range(0, 0, 10)), writer("b2", replace(offset_range(0, 10, 25), leader_epoch=3))
-    at = replace(position(0, 25), leader_epoch=4, line=2, valid_through=view_of().now)
+    at = replace(position(0, 25), leader_epoch=4, timeline=2, valid_through=view_of().now)
     plan = choose(view(newest, older, positions=(at,)))
     assert [batch.batch_id for batch in plan.batches] == ["b2"]
     [change] = plan.positions
     assert change.before == at
-    assert change.after == replace(at, committed_offset=10, loaded_to=10, line=3, leader_epoch=3, valid_through=None)
+    assert change.after == replace(
+        at, committed_offset=10, loaded_to=10, timeline=3, leader_epoch=3, valid_through=None
+    )
     assert (change.span_offsets, counted(plan), plan.faults) == (15, ["orders[0] [10, 25)"], ())
 
 
@@ -100,7 +102,7 @@ def test_two_batches_lower_each_partition_to_the_older_begin() -> None:
     b1 = writer("b1", offset_range(0, 0, 3), offset_range(1, 0, 4))
     plan = choose(view(b3, b2, b1, positions=(position(0, 25), position(1, 6))), 2)
     assert [batch.batch_id for batch in plan.batches] == ["b3", "b2"]
-    assert (lowered(plan), [p.after.line for p in plan.positions]) == ([(0, 25, 3), (1, 6, 4)], [1, 1])
+    assert (lowered(plan), [p.after.timeline for p in plan.positions]) == ([(0, 25, 3), (1, 6, 4)], [1, 1])
     assert counted(plan) == ["orders[0] [10, 25)", "orders[1] [4, 6)", "orders[0] [3, 10)"]
 
 
@@ -108,7 +110,7 @@ def test_batches_that_only_reloaded_or_are_rolled_back_are_passed_over() -> None
     reload = writer("reload", reread(0, 2, 5, committed=10))
     undone = writer("undone", offset_range(0, 10, 20), state=BatchState.ROLLED_BACK)
     b1 = writer("b1", offset_range(0, 0, 10))
-    seen = view(reload, undone, b1, positions=(replace(position(0, 10), line=1),))
+    seen = view(reload, undone, b1, positions=(replace(position(0, 10), timeline=1),))
     plan = choose(seen)
     assert ([batch.batch_id for batch in plan.batches], lowered(plan)) == (["b1"], [(0, 10, 0)])
     assert undone_topics(request(), seen) == ("orders",)
@@ -133,46 +135,46 @@ def test_a_reload_whose_end_an_earlier_roll_back_took_is_not_counted() -> None:
     b1 = writer("b1", offset_range(0, 0, 10))
     undone = writer("b2", offset_range(0, 10, 20), state=BatchState.ROLLED_BACK)
     reload = writer("reload", reread(0, 5, 15, committed=20))
-    plan = choose(view(reload, undone, b1, positions=(replace(position(0, 10), line=1),)))
+    plan = choose(view(reload, undone, b1, positions=(replace(position(0, 10), timeline=1),)))
     assert (lowered(plan), counted(plan)) == ([(0, 10, 0)], [])
 
 
 def test_what_a_batch_that_was_rolled_back_had_replaced_is_not_counted_for_the_batch_before() -> None:
     b1 = writer("b1", offset_range(0, 0, 10))
     mixed = writer("mixed", reread(0, 5, 15, committed=10), state=BatchState.ROLLED_BACK)
-    plan = choose(view(mixed, b1, positions=(replace(position(0, 10), line=1),)))
+    plan = choose(view(mixed, b1, positions=(replace(position(0, 10), timeline=1),)))
     assert (lowered(plan), counted(plan)) == ([(0, 10, 0)], [])
 
 
 def test_rows_that_an_older_reset_left_above_the_position_stay_below_loaded_to() -> None:
     """Loaded to 100, reset to 50, loaded to 70: rolled back to 50, rows from 70 on are still there."""
-    again = writer("again", replace(offset_range(0, 50, 70), line=1, loaded_to=100))
-    at = replace(position(0, 70), loaded_to=100, line=1)
-    [change] = choose(view(again, positions=(at,), bound_line=1)).positions
-    assert (change.after.committed_offset, change.after.loaded_to, change.after.line) == (50, 100, 2)
+    again = writer("again", replace(offset_range(0, 50, 70), timeline=1, loaded_to=100))
+    at = replace(position(0, 70), loaded_to=100, timeline=1)
+    [change] = choose(view(again, positions=(at,), bound_timeline=1)).positions
+    assert (change.after.committed_offset, change.after.loaded_to, change.after.timeline) == (50, 100, 2)
 
 
 def test_where_the_position_had_passed_the_old_end_nothing_is_left_above() -> None:
     """Loaded to 100, reset to 50, loaded to 120."""
-    again = writer("again", replace(offset_range(0, 50, 120), line=1, loaded_to=100))
-    [change] = choose(view(again, positions=(replace(position(0, 120), line=1),), bound_line=1)).positions
+    again = writer("again", replace(offset_range(0, 50, 120), timeline=1, loaded_to=100))
+    [change] = choose(view(again, positions=(replace(position(0, 120), timeline=1),), bound_timeline=1)).positions
     assert change.after.loaded_to == 50
 
 
 @pytest.mark.parametrize(
-    ("at", "bound_line"),
+    ("at", "bound_timeline"),
     [
         pytest.param(replace(position(0, 30), loaded_to=30), 0, id="skipped ahead"),
-        pytest.param(replace(position(0, 5), loaded_to=25, line=1), 1, id="reset"),
-        pytest.param(replace(position(0, 25), line=2), 2, id="reset there and back"),
+        pytest.param(replace(position(0, 5), loaded_to=25, timeline=1), 1, id="reset"),
+        pytest.param(replace(position(0, 25), timeline=2), 2, id="reset there and back"),
         pytest.param(replace(position(0, 25), generation=1), 0, id="another generation"),
         pytest.param(replace(position(0, 25), topic_id="another"), 0, id="another topic id"),
         pytest.param(replace(position(0, 25), cluster_id="another"), 0, id="another cluster"),
     ],
 )
-def test_a_position_change_since_is_never_passed(at: Position, bound_line: int) -> None:
+def test_a_position_change_since_is_never_passed(at: Position, bound_timeline: int) -> None:
     newest = writer("b2", offset_range(0, 10, 25))
-    plan = choose(view(newest, positions=(at,), bound_line=bound_line))
+    plan = choose(view(newest, positions=(at,), bound_timeline=bound_timeline))
     assert (RollBackRefused in faults(plan), plan.positions) == (True, ())
 
 
@@ -192,7 +194,7 @@ def test_a_position_that_is_gone_is_a_position_change() -> None:
 
 def test_lines_of_earlier_roll_backs_are_passed() -> None:
     b1 = writer("b1", offset_range(0, 0, 10))
-    assert choose(view(b1, positions=(replace(position(0, 10), line=3),))).faults == ()
+    assert choose(view(b1, positions=(replace(position(0, 10), timeline=3),))).faults == ()
 
 
 def changed(ledger: PlanView) -> list[PlanView]:
@@ -261,7 +263,7 @@ def test_what_was_deleted_is_recorded_by_partition_and_0_where_nothing_was() -> 
     b1 = writer("b1", offset_range(0, 0, 10), offset_range(1, 0, 4))
     plan = choose(view(b1, positions=(position(0, 10), position(1, 4))))
     record = plan.record({TopicPartition("orders", 0): WrittenCounts(9, 1)})
-    assert [(s.partition, s.from_offset, s.to_offset, s.to_line, s.counts) for s in record.spans] == [
+    assert [(s.partition, s.from_offset, s.to_offset, s.to_timeline, s.counts) for s in record.spans] == [
         (0, 10, 0, 1, WrittenCounts(9, 1)),
         (1, 4, 0, 1, WrittenCounts(0, 0)),
     ]
@@ -274,7 +276,7 @@ def test_a_view_still_stands_while_only_clock_and_claim_move() -> None:
     later = replace(busy, ledger=held(seen.ledger, replace(planned, claim=7), until_seconds=90))
     assert busy.still_stands(later)
     assert not busy.still_stands(seen)
-    assert not seen.still_stands(replace(seen, bound_lines={TopicPartition("orders", 0): 1}))
+    assert not seen.still_stands(replace(seen, bound_timelines={TopicPartition("orders", 0): 1}))
 
 
 def test_a_batch_that_was_loaded_without_comparing_topic_ids_is_rolled_back_where_brokers_tell_none() -> None:

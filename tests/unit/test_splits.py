@@ -37,7 +37,7 @@ def test_a_range_below_the_position_is_read_without_its_leader_epoch() -> None:
 
 
 def test_a_range_behind_a_backward_change_knows_up_to_where_it_replaces() -> None:
-    lowered = replace(offset_range(0, 4, 10), loaded_to=7, line=1, leader_epoch=None)
+    lowered = replace(offset_range(0, 4, 10), loaded_to=7, timeline=1, leader_epoch=None)
     assert pieces(lowered) == [(4, 10, None, 7)]
 
 

@@ -284,7 +284,7 @@ def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackVie
     used_for = changes[0]["kind"] if changes else None
     return RollBackView(
         ledger=read_plan_view(cursor, request.pipeline, _NOBODY, target),
-        bound_lines={TopicPartition(row["topic"], row["partition"]): row["line"] for row in lines},
+        bound_timelines={TopicPartition(row["topic"], row["partition"]): row["line"] for row in lines},
         writers=_writers(cursor, request),
         used_for=used_for,
         recorded=_record_of(request.request_id, changes) if used_for == _KIND else None,
@@ -301,7 +301,7 @@ def roll_back_arrays(plan: RollBackPlan, record: RollBackRecord) -> dict[str, li
         "from_cluster_id": [position.cluster_id for position in before],
         "to_offset": [position.committed_offset for position in after],
         "to_generation": [position.generation for position in after],
-        "to_line": [position.line for position in after],
+        "to_line": [position.timeline for position in after],
         "to_topic_id": [position.topic_id for position in after],
         "to_cluster_id": [position.cluster_id for position in after],
         "details": [json.dumps(_details(record, span)) for span in record.spans],
@@ -347,8 +347,8 @@ def _span_of(change: Row) -> UndoneSpan:
         generation=change["from_generation"],
         from_offset=change["from_offset"],
         to_offset=change["to_offset"],
-        from_line=change["from_line"],
-        to_line=change["to_line"],
+        from_timeline=change["from_line"],
+        to_timeline=change["to_line"],
         counts=WrittenCounts(details["rows"], details["dead_letters"]),
     )
 

@@ -197,7 +197,7 @@ def range_of(row: Row) -> OffsetRange:
         partition=row["partition"],
         generation=row["generation"],
         topic_id=row["topic_id"],
-        line=row["line"],
+        timeline=row["line"],
         start=row["range_start"],
         end=row["range_end"],
         committed_before=row["committed_before"],
@@ -214,7 +214,7 @@ def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
         "partition": [r.partition for r in ranges],
         "generation": [r.generation for r in ranges],
         "topic_id": [r.topic_id for r in ranges],
-        "line": [r.line for r in ranges],
+        "line": [r.timeline for r in ranges],
         "range_start": [r.start for r in ranges],
         "range_end": [r.end for r in ranges],
         "committed_before": [r.committed_before for r in ranges],
@@ -370,7 +370,7 @@ def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
     return {
         "from_offset": [p.committed_offset for p in positions],
         "from_generation": [p.generation for p in positions],
-        "from_line": [p.line for p in positions],
+        "from_line": [p.timeline for p in positions],
         "from_topic_id": [p.topic_id for p in positions],
     }
 

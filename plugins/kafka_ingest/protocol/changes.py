@@ -61,8 +61,8 @@ from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettin
 # ----------
 # Changes that move positions within their log: resets, lag skipped, loss accepted.
 #
-# A position that goes forwards stays in its line, and what it passes over is given up. One that goes backwards begins
-# the next line: ``loaded_to`` stays, so the next run replaces what lies below it.
+# A position that goes forwards stays in its timeline, and what it passes over is given up. One that goes backwards
+# begins the next timeline: ``loaded_to`` stays, so the next run replaces what lies below it.
 
 
 def selection_of(change: OffsetChange) -> Selection:

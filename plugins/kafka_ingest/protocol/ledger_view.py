@@ -92,7 +92,7 @@ class PositionPoint:
 
     offset: int
     generation: int
-    line: int
+    timeline: int
     topic_id: str | None
     cluster_id: str
 
@@ -159,7 +159,7 @@ def _point(position: Position | None) -> PositionPoint | None:
     if position is None:
         return None
     return PositionPoint(
-        position.committed_offset, position.generation, position.line, position.topic_id, position.cluster_id
+        position.committed_offset, position.generation, position.timeline, position.topic_id, position.cluster_id
     )
 
 
@@ -220,7 +220,9 @@ def moved(position: Position, to: int) -> PositionMove:
     if to > before:
         forwards = replace(position, committed_offset=to, loaded_to=max(position.loaded_to, to), leader_epoch=None)
         return PositionMove(position, forwards, given_up=(before, to))
-    return PositionMove(position, replace(position, committed_offset=to, line=position.line + 1, leader_epoch=None))
+    return PositionMove(
+        position, replace(position, committed_offset=to, timeline=position.timeline + 1, leader_epoch=None)
+    )
 
 
 # ----------

@@ -35,7 +35,7 @@ class Position:
         cluster_id: Kafka's id of the cluster that the offsets belong to.
         committed_offset: Next offset to read.
         loaded_to: The greatest committed offset that this generation ever had.
-        line: Number of backward changes so far; within a line the ranges form a chain.
+        timeline: Number of backward changes so far (column ``line``); within a timeline the ranges form a chain.
         leader_epoch: Leader epoch of what ended the last read; ``None`` before the first read.
         valid_through: Up to this time the partition is complete in the target; ``None`` when unknown.
         updated_at: When a batch, a change or a plan that found nothing to read last wrote the position, by the
@@ -50,7 +50,7 @@ class Position:
     cluster_id: str
     committed_offset: int
     loaded_to: int
-    line: int = 0
+    timeline: int = 0
     leader_epoch: int | None = None
     valid_through: datetime | None = None
     updated_at: datetime | None = field(default=None, compare=False)
@@ -70,7 +70,7 @@ class OffsetRange:
         partition: Partition number.
         generation: Generation of the topic.
         topic_id: Kafka's topic id at the time of the plan; ``None`` with ``topic_identity: none``.
-        line: Line of the position.
+        timeline: Timeline of the position.
         start: First offset to read; never above ``committed_before``.
         end: First offset not to read; above ``start``.
         committed_before: The position that the batch starts from.
@@ -84,7 +84,7 @@ class OffsetRange:
     partition: int
     generation: int
     topic_id: str | None
-    line: int
+    timeline: int
     start: int
     end: int
     committed_before: int

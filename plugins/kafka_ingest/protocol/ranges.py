@@ -578,7 +578,7 @@ def _ranges(candidates: list[_Candidate], limit: OffsetLimit | None) -> tuple[Of
             partition=c.position.partition,
             generation=c.position.generation,
             topic_id=c.position.topic_id,
-            line=c.position.line,
+            timeline=c.position.timeline,
             start=c.wanted.start,
             end=c.wanted.start + share,
             committed_before=c.position.committed_offset,

@@ -104,8 +104,8 @@ class UndoneSpan:
     generation: int
     from_offset: int
     to_offset: int
-    from_line: int
-    to_line: int
+    from_timeline: int
+    to_timeline: int
     counts: WrittenCounts
 
     @property
@@ -139,15 +139,15 @@ class RollBackView:
 
     Attributes:
         ledger: What a plan would see: pipeline, positions, served topics, outstanding batch.
-        bound_lines: For each partition the newest line that a position change other than a roll-back belongs to: what
-            lies on an older line was loaded before that change.
+        bound_timelines: For each partition the newest timeline of a position change other than a roll-back: what
+            lies on an older timeline was loaded before that change.
         writers: Batches that published, the newest first, back to the oldest that the request may undo.
         used_for: The kind of position change that the request id already stands for.
         recorded: The roll-back that it stands for.
     """
 
     ledger: PlanView
-    bound_lines: Mapping[TopicPartition, int]
+    bound_timelines: Mapping[TopicPartition, int]
     writers: tuple[Writer, ...]
     used_for: str | None = None
     recorded: RollBackRecord | None = None
@@ -205,8 +205,8 @@ class RollBackPlan:
                     generation=lowered.before.generation,
                     from_offset=lowered.before.committed_offset,
                     to_offset=lowered.after.committed_offset,
-                    from_line=lowered.before.line,
-                    to_line=lowered.after.line,
+                    from_timeline=lowered.before.timeline,
+                    to_timeline=lowered.after.timeline,
                     counts=deleted.get(lowered.before.topic_partition, WrittenCounts(0, 0)),
                 )
                 for lowered in self.positions
@@ -467,7 +467,7 @@ def _lowered(
             position = stored.get(place)
             if position is not None and place in lowest:
                 position = replace(position, committed_offset=lowest[place].committed_before)
-            if position is None or not _continues(r, writer, position, view.bound_lines.get(place, 0)):
+            if position is None or not _continues(r, writer, position, view.bound_timelines.get(place, 0)):
                 faults.setdefault(place, _passed(r, writer, position))
             else:
                 lowest[place] = r
@@ -475,18 +475,18 @@ def _lowered(
     return tuple(lowered), list(faults.values())
 
 
-def _continues(r: OffsetRange, writer: Writer, position: Position, bound_line: int) -> bool:
+def _continues(r: OffsetRange, writer: Writer, position: Position, bound_timeline: int) -> bool:
     """Whether nothing but batches and roll-backs lies between the range and the position, as far as it is undone.
 
     A change forwards moves the position away from where the range ended; one backwards, and every new log, begins a
-    line or a generation. Lines that a roll-back began are no obstacle: it led back along the same batches.
+    timeline or a generation. Timelines that a roll-back began are no obstacle: it led back along the same batches.
     """
     is_same_log = (r.generation, r.topic_id, writer.batch.cluster_id) == (
         position.generation,
         position.topic_id,
         position.cluster_id,
     )
-    return is_same_log and r.committed_after == position.committed_offset and r.line >= bound_line
+    return is_same_log and r.committed_after == position.committed_offset and r.timeline >= bound_timeline
 
 
 def _after(position: Position, oldest: OffsetRange) -> Position:
@@ -501,14 +501,14 @@ def _after(position: Position, oldest: OffsetRange) -> Position:
         position,
         committed_offset=begin,
         loaded_to=begin if is_top else position.loaded_to,
-        line=position.line + 1,
+        timeline=position.timeline + 1,
         leader_epoch=oldest.leader_epoch,
         valid_through=None,
     )
 
 
 def _passed(r: OffsetRange, writer: Writer, position: Position | None) -> PartitionFault:
-    stands = f"offset {position.committed_offset}, line {position.line}" if position else "no position"
+    stands = f"offset {position.committed_offset}, line {position.timeline}" if position else "no position"
     return PartitionFault(
         RollBackRefused,
         str(r.topic_partition),
