@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import Discriminator, Field
@@ -217,28 +218,29 @@ def _settings_of(kind: Callable[..., _Settings], *sections: Section, **others: o
     A field that no section has, or that two have, is a fault of this module: it is found with the first file.
     """
     values: dict[str, Any] = {}
-    for name, hint in _hints(kind).items():
+    for name, wanted in _fields(kind).items():
         if name not in others:
-            (values[name],) = (
-                _value_of(hint, getattr(part, name)) for part in sections if name in type(part).model_fields
-            )
+            (value,) = (vars(section)[name] for section in sections if name in vars(section))
+            values[name] = _value_of(wanted, value)
     return kind(**values, **others)
 
 
 @cache
-def _hints(kind: Callable[..., object]) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: Callable[..., object]) -> Mapping[str, Any]:
+    """Return the type of each field; of one that may be ``None``, the type of its other values."""
+    hints = get_type_hints(kind)
+    return {
+        name: next(part for part in (*get_args(hint), hint) if part is not NoneType) for name, hint in hints.items()
+    }
 
 
-def _value_of(hint: Any, value: object) -> object:
+def _value_of(wanted: Any, value: object) -> object:
     """Return a key's value as its field holds it: a word as its enum, a list as a tuple, a section as settings."""
+    if isinstance(value, Section):
+        return _settings_of(wanted, value)
     if isinstance(value, list):
         return tuple(value)
-    # The field of a key that may be null is a union with None.
-    kind = next(part for part in (*get_args(hint), hint) if part is not type(None))
-    if isinstance(value, Section):
-        return _settings_of(kind, value)
-    return kind(value) if isinstance(value, str) and issubclass(kind, StrEnum) else value
+    return wanted(value) if isinstance(value, str) and issubclass(wanted, StrEnum) else value
 
 
 def _batch(file: PipelineFile) -> core.BatchSettings:
