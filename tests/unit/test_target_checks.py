@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_ingest.column_types import can_hold
 from kafka_ingest.postgres.catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
-from kafka_ingest.postgres.target import can_hold, has_index_for_replacing, mismatches, weaknesses
+from kafka_ingest.postgres.target import has_index_for_replacing, mismatches, weaknesses
 from kafka_ingest.protocol.staging import written_columns
 from kafka_ingest.settings import ColumnSettings, TargetSettings
 from tests.builders import batch_settings
