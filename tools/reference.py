@@ -98,7 +98,7 @@ found by. A value that the domain or enum refuses makes its record a dead letter
 
 
 # ----------
-# Gives ``docs/metrics.md``, made from the definitions; ``pipeline_reference`` writes and checks it.
+# The page ``docs/metrics.md``, made from the definitions of the metrics.
 
 _INTRODUCTION = """\
 # Metrics
@@ -136,10 +136,8 @@ def _metric_row(metric: Metric) -> str:
 
 
 # ----------
-# Writes what is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
-#
-# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it writes nothing and
-# fails when one of them is stale.
+# What is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
+# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it fails when one of them is stale.
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _COMMAND = "python -m tools.reference"
@@ -235,7 +233,7 @@ def _flow(value: object) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """Says in words which values an annotation allows."""
+    """Say in words which values an annotation allows."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _words(parts[1:]) or _kind(parts[0])
@@ -258,7 +256,7 @@ _PLAIN_KINDS = {str: "text", bool: "`true`, `false`", float: "number from 0 to 1
 
 
 def _without_titles(schema: Any) -> Any:
-    """Leaves out the titles that pydantic makes up from names: they say nothing more."""
+    """Leave out the titles that pydantic makes up from names: they say nothing more."""
     if isinstance(schema, list):
         return [_without_titles(entry) for entry in schema]
     if not isinstance(schema, dict):

@@ -89,7 +89,7 @@ class TopicFacts:
 
 
 # ----------
-# The probe asks the cluster, for the pipeline's topics with their replicas and settings.
+# The probe asks: about the cluster, and the pipeline's topics with their replicas and settings.
 
 
 class KafkaPreflight:
