@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from kafka_ingest.column_types import SUPPORTED
 from kafka_ingest.metrics import METRICS, Metric
 from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, models_in
 from kafka_ingest.pipeline_files.model import PipelineFile
@@ -62,42 +63,15 @@ What a batch reads, decodes and writes (`kafka.connection`, `kafka.isolation_lev
 with each plan. A batch that was planned under other settings and is not yet loaded is planned anew.
 """
 
-_TIME = "an ISO 8601 string with at most microseconds"
-_NAN = "not NaN or infinity, which JSON does not have"
 
-# Type as it may be written, and which JSON values fit it.
-_TYPE_ROWS = (
-    ("`boolean`, `bool`", "`true` or `false`; not 0, 1 or a string"),
-    ("`smallint`, `int2`", "a whole number from -32768 to 32767; `1.0` and `1e2` are whole"),
-    ("`integer`, `int`, `int4`", "a whole number from -2147483648 to 2147483647; `1.0` and `1e2` are whole"),
-    ("`bigint`, `int8`", "a whole number of 64 bits, exactly, also beyond 2^53; `1.0` and `1e2` are whole"),
-    (
-        "`real`, `float4`",
-        f"a number that the nearest float of 4 bytes names exactly (its shortest decimal, or 9 digits); {_NAN}",
-    ),
-    (
-        "`double precision`, `float8`, `float`",
-        f"a number that the nearest float of 8 bytes names exactly (its shortest decimal, or 17 digits); {_NAN}",
-    ),
-    ("`numeric`, `decimal`", "a number, or a string with a decimal number; every digit is kept"),
-    (
-        "`numeric(p,s)`, `decimal(p,s)`",
-        "the same, with at most p - s digits before the point and s after it, not counting zeros at the end",
-    ),
-    ("`text`", "a string, without the character U+0000, which PostgreSQL cannot store"),
-    ("`varchar(n)`, `character varying(n)`, `varchar`", "the same, with at most n characters; nothing is cut off"),
-    ("`date`", "an ISO 8601 string, `2026-01-31`"),
-    ("`time`", f"{_TIME} and no offset, `13:45:00.123456`"),
-    ("`timestamp`, `timestamp without time zone`", f"{_TIME} and no offset, `2026-01-31T13:45:00`"),
-    ("`timestamptz`, `timestamp with time zone`", f"{_TIME} and an offset, `2026-01-31T13:45:00+01:00` or `...Z`"),
-    ("`uuid`", "a string of 32 hexadecimal digits, as 8-4-4-4-12 or without hyphens"),
-    ("`jsonb`", "any JSON value but null, which is NULL; without U+0000 in its texts"),
-    ("`bytea`", "a string in base64"),
-    (
-        "an array of any of these but `jsonb`, such as `bigint[]` or `varchar(20)[]`",
-        "an array whose elements fit the type or are null; one dimension",
-    ),
-)
+def _type_rows() -> Iterator[str]:
+    """Yield the rows of the table of types: what may be written, and which JSON values fit it."""
+    for row in SUPPORTED:
+        for written, values in row.docs.items():
+            yield f"| `{written.replace(', ', '`, `')}` | {values} |\n"
+    written = "an array of any of these but `jsonb`, such as `bigint[]` or `varchar(20)[]`"
+    yield f"| {written} | an array whose elements fit the type or are null; one dimension |\n"
+
 
 COLUMN_TYPES = (
     """\
@@ -110,7 +84,7 @@ A missing key and a JSON null are NULL, or a dead letter where the column is `re
 | type | JSON values that fit |
 |---|---|
 """
-    + "".join(f"| {type_} | {values} |\n" for type_, values in _TYPE_ROWS)
+    + "".join(_type_rows())
     + """
 `jsonb[]` is not supported, since a jsonb column holds a JSON array as it is. Neither are types that would change a
 value or need a rule of their own: `char(n)`, `timestamp(p)`, `time with time zone`, `interval` and `money`. Take them
@@ -124,7 +98,7 @@ found by. A value that the domain or enum refuses makes its record a dead letter
 
 
 # ----------
-# Gives ``docs/metrics.md``, made from the definitions; ``pipeline_reference`` writes and checks it.
+# The page ``docs/metrics.md``, made from the definitions of the metrics.
 
 _INTRODUCTION = """\
 # Metrics
@@ -162,10 +136,8 @@ def _metric_row(metric: Metric) -> str:
 
 
 # ----------
-# Writes what is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
-#
-# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it writes nothing and
-# fails when one of them is stale.
+# What is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
+# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it fails when one of them is stale.
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _COMMAND = "python -m tools.reference"
@@ -261,7 +233,7 @@ def _flow(value: object) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """Says in words which values an annotation allows."""
+    """Say in words which values an annotation allows."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _words(parts[1:]) or _kind(parts[0])
@@ -284,7 +256,7 @@ _PLAIN_KINDS = {str: "text", bool: "`true`, `false`", float: "number from 0 to 1
 
 
 def _without_titles(schema: Any) -> Any:
-    """Leaves out the titles that pydantic makes up from names: they say nothing more."""
+    """Leave out the titles that pydantic makes up from names: they say nothing more."""
     if isinstance(schema, list):
         return [_without_titles(entry) for entry in schema]
     if not isinstance(schema, dict):

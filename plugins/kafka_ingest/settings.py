@@ -26,7 +26,7 @@ class LagPolicy:
         action: What it does.
         max_lag_offsets: Greatest end offset - committed offset; ``None``: no limit.
         max_lag_seconds: Greatest time since the partition was complete; ``None``: no limit.
-        keep_offsets: With ``skip_to``: so many of the newest offsets are read, all before them are given up.
+        keep_offsets: With ``skip_to``: how many of the newest offsets are read; all before them are given up.
     """
 
     action: LagAction
@@ -121,7 +121,7 @@ def _quoted(key: str) -> str:
 # ----------
 # Settings of a pipeline as the steps use them: plain frozen values, already validated.
 #
-# ``pipeline_files/model.py`` is the model of the pipeline file and documents every key; it gives these values.
+# ``pipeline_files`` holds the model of the file, which documents every key; a key reaches the field of its name here.
 # :class:`BatchSettings` is what decides what is read, decoded and written: it is frozen into the ledger with each
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 

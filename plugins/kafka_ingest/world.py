@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.preflight.database import PostgresPreflight
-from kafka_ingest.preflight.facts import PreflightPorts
-from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, longest_interval_seconds
+from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight
+from kafka_ingest.preflight.preflight import PreflightPorts
 from kafka_ingest.preflight.spark import SparkPreflight
 from kafka_ingest.settings import PipelineSettings
 
@@ -44,5 +44,4 @@ def preflight_ports(settings: PipelineSettings, connection: Callable[[str, str],
             postgres_params_of(connection(settings.batch.target_connection, "postgres"))
         ),
         spark=lambda: SparkPreflight(settings, connection(settings.job.spark_connection, "spark")),
-        longest_interval_seconds=longest_interval_seconds,
     )

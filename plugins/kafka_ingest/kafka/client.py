@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, libversion
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
 from kafka_ingest.secrets import scrubbed, secret_values
@@ -303,6 +303,11 @@ def _broker_certificate(words: str, config: Mapping[str, str]) -> tuple[str, str
             "ssl.endpoint.identification.algorithm to none"
         )
     return found, "set ssl.ca.location (or ssl.ca.pem) to the authority that signed the broker's certificate"
+
+
+def library_version() -> str:
+    """Return the version of librdkafka."""
+    return str(libversion()[0])
 
 
 def is_truncation(error: KafkaError) -> bool:

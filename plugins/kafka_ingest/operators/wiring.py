@@ -11,7 +11,6 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from kafka_ingest.connections import kafka_settings_of, postgres_params_of
 from kafka_ingest.operators.context import kafka_connection, postgres_connection, spark_connection
-from kafka_ingest.preflight.facts import PreflightPorts
 from kafka_ingest.protocol.batch import Batch, Request
 from kafka_ingest.protocol.changes import ChangePorts
 from kafka_ingest.protocol.housekeeping import Housekeeper
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.preflight.preflight import PreflightPorts
     from kafka_ingest.spark.submission import JobSubmission
 
 

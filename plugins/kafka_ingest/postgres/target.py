@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.column_types import can_hold, parse_column_type
 from kafka_ingest.errors import TargetMismatch, change_command
 from kafka_ingest.postgres.catalog import (
     KIND_NAMES,
@@ -34,13 +34,10 @@ from kafka_ingest.protocol.staging import (
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 # ----------
-# Compares an existing target table with what the pipeline writes. Pure: every difference is a value.
+# An existing target table against what the pipeline writes. Pure: every difference is a value.
 
 #: Columns that staging adds to the target's own.
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
-
-_INTEGERS = ("smallint", "integer", "bigint")
-_TEXTS = ("text", "character varying")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +137,6 @@ def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> boo
     return any(wanted <= set(index.columns) for index in table.indexes)
 
 
-def can_hold(found: str, written: str) -> bool:
-    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
-
-    Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
-    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end without a word.
-    """
-    if found == written:
-        return True
-    try:
-        column, value = parse_column_type(found), parse_column_type(written)
-    except ValueError:
-        return False
-    return column.is_array == value.is_array and _element_can_hold(column.element, value.element)
-
-
 def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadata: bool) -> bool:
     """Whether the column keeps every value that it does not refuse; what it refuses becomes a dead letter.
 
@@ -162,27 +144,8 @@ def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadat
     by: citext takes two topics for one, an enum cannot be compared with text.
     """
     if column.text_like and not is_metadata:
-        value = parse_column_type(written.type)
-        return value.name in _TEXTS and not value.is_array
+        return can_hold("text", written.type)
     return can_hold(column.domain_over or column.type, written.type)
-
-
-def _element_can_hold(column: ColumnType, value: ColumnType) -> bool:
-    if column.name in _INTEGERS and value.name in _INTEGERS:
-        return _INTEGERS.index(column.name) >= _INTEGERS.index(value.name)
-    if column.name == value.name == "numeric":
-        return _numeric_can_hold(column, value)
-    if column.name in _TEXTS and value.name in _TEXTS:
-        return column.length is None or (value.length is not None and column.length >= value.length)
-    return column == value
-
-
-def _numeric_can_hold(column: ColumnType, value: ColumnType) -> bool:
-    if column.precision is None or column.scale is None:
-        return True
-    if value.precision is None or value.scale is None:
-        return False
-    return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale
 
 
 def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
@@ -446,7 +409,7 @@ def _warn(settings: BatchSettings, table: CatalogTable) -> None:
 
 
 def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
-    """Leaves out what staging must not judge: what only the target fills, and everything that a trigger may change."""
+    """Leave out what staging must not judge: what only the target fills, and everything that a trigger may change."""
     written = written_columns(settings)
     not_null = {column.name for column in table.columns if column.is_not_null and not table.changes_rows}
     unknown = table.columns_without_value({column.name for column in written})
