@@ -25,7 +25,7 @@ sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni ta
 """
 #: Spark's own name of the property, as master and workers have it.
 SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
-#: Written as ``{"password": ...}`` in an extra it would override the connection's field without a word.
+#: Written as ``{"password": ...}`` in an extra, each of these would silently override the connection's field.
 _FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
@@ -162,7 +162,7 @@ def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
         "user": values.login,
         "password": values.password,
         "dbname": values.schema,
-        # libpq takes it where application_name is empty, which it never is here: messages name the connection by it.
+        # libpq uses it where application_name is empty, which it never is here: messages name the connection by it.
         "fallback_application_name": values.conn_id,
         **values.extra,
     }
@@ -187,10 +187,10 @@ def spark_master_of(values: ConnectionValues) -> str:
 
 
 def spark_secret_of(values: ConnectionValues) -> str:
-    """Give the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
+    """Return the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
 
     Raises:
-        ConfigError: It is not a text.
+        ConfigError: It is not text.
     """
     secret = values.extra.get(SPARK_SECRET) or ""
     if not isinstance(secret, str):

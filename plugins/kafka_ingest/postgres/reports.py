@@ -1,4 +1,4 @@
-"""What the commands show of ledger and target."""
+"""Ledger and target as the commands show them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kafka_ingest.protocol.ledger_view import PipelineRecord
 from kafka_ingest.settings import TargetSettings
 
 # ----------
-# Read-only questions to the ledger, for people and scripts. A standby answers them too.
+# Read-only questions to the ledger, for people and scripts. A standby answers them, too.
 
 #: One row as column name to value: numbers, text, ``datetime`` with UTC, ``bytes``, lists, ``None``.
 ReportRow = dict[str, Any]
@@ -52,7 +52,7 @@ class PostgresReports:
         return self._rows("report_status", {"pipelines": list(pipelines)})
 
     def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
-        """Return the newest batches, the newest first."""
+        """Return the newest batches, newest first."""
         return self._rows("list_batches", {"pipeline": pipeline, "limit": limit})
 
     def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
@@ -79,9 +79,9 @@ def _plain(value: Any) -> Any:
 
 
 # ----------
-# Ledger and target for an audit of the whole table: port ``WrittenTable``, one short snapshot a method.
+# Ledger and target for an audit of the whole table: the port ``WrittenTable``, one short snapshot a method.
 
-#: Batches a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
+#: Batches in a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
 _BATCHES = 100
 
 
@@ -98,7 +98,7 @@ class PostgresWrittenTable:
         self._pipeline = pipeline
 
     def scope(self) -> AuditScope:
-        """Says what there is; nothing before the first plan."""
+        """Read what the audit begins with; nothing before the first plan."""
         with self._snapshot() as cursor:
             require_current_ledger(cursor)
             found = fetch_row(cursor, "table_audit_scope", pipeline=self._pipeline)
@@ -110,7 +110,7 @@ class PostgresWrittenTable:
             return AuditScope(**found, roll_backs=roll_backs)
 
     def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Return some batches below an ordinal that have published into the table, the newest first."""
+        """Return some batches below an ordinal that have published into the table, newest first."""
         with self._snapshot() as cursor:
             bound = self._bound(cursor)
             rows = fetch_rows(
@@ -214,7 +214,7 @@ def _piece(row: Row) -> Piece:
 
 
 def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return pieces that follow each other together: an index is searched once for them."""
+    """Join pieces that follow each other: an index is searched once for each group."""
     runs: list[list[Piece]] = []
     for piece in pieces:
         if runs and (runs[-1][-1].place, runs[-1][-1].end) == (piece.place, piece.start):

@@ -8,8 +8,7 @@ from datetime import datetime
 
 from kafka_ingest.errors import PartitionsFaulty, StopAndCall
 
-# ----------
-# Positions and ranges of offsets. Every range is half-open: ``[start, end)``.
+# Every range is half-open: ``[start, end)``.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,12 +109,12 @@ class OffsetRange:
 
     @property
     def committed_after(self) -> int:
-        """The position once the batch is published: it never moves backwards by publishing."""
+        """The position once the batch is published: publishing never moves it backwards."""
         return max(self.committed_before, self.end)
 
     @property
     def replaced_to(self) -> int:
-        """What lies in ``[start, replaced_to)`` was loaded before and is replaced; ``start`` when nothing is."""
+        """Offsets in ``[start, replaced_to)`` were loaded before and are replaced; ``start`` when none are."""
         return max(self.start, min(self.end, self.loaded_to))
 
     @property
@@ -124,8 +123,7 @@ class OffsetRange:
         return self.end - self.start
 
 
-# ----------
-# Faults of topics and partitions that a plan finds: collected as values, reported all at once.
+# Faults of topics and partitions: collected as values, so that a plan reports all of them at once.
 
 
 @dataclass(frozen=True, slots=True)
