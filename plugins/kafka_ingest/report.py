@@ -114,7 +114,6 @@ def load_summary(batch: Batch, phases: LoadPhases | None) -> dict[str, Any]:
 
     ``phases`` is ``None`` when another attempt loaded the batch, or when this one was killed at its end.
     """
-    """
     return {**batch_summary(batch), "phases": asdict(phases) if phases else None}
 
 

@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 STAGING_SCHEMA = "kafka_ingest_staging"
 
-#: A running or hanging attempt still uses its tables: housekeeping drops them later. 2 s are longer than a COPY's start.
+#: A running or hanging attempt still uses its tables: housekeeping drops them later. A COPY starts within 2 s.
 DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
 #: In use, or owned by another role: it stays.
 STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}

@@ -427,8 +427,8 @@ class StageContext:
 
 
 @dataclass(frozen=True, slots=True)
+class StageFault:
     """A task's fault, written by ``IngestError.to_record``; it is a value, so that Spark does not retry it."""
-    """A task's fault as ``IngestError.to_record`` gives it; as a value, so that Spark does not retry it."""
 
     task_index: int
     record: Mapping[str, str | None]
