@@ -1,12 +1,12 @@
-"""Rows in COPY's binary format, for tables whose columns all have a type that is written here.
+"""Rows in COPY's binary format, for tables whose column types are all known here.
 
 PostgreSQL takes a row of 16 columns in 2.1 µs of CPU instead of 3.4 as CSV, for 0.3 µs more in the worker (PostgreSQL
 18.6, 10,000 rows a COPY, 280 bytes a row).
 
-Source: https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format"; what stands in a field is what the type's
-receive function reads (``src/backend/utils/adt`` of PostgreSQL 18: ``numeric_recv``, ``jsonb_recv``, ``time_recv`` …).
-Unlike text it is right only for just this type, so the caller compares types before. Everything is done to whole
-columns, with Arrow's kernels and slices of bytes.
+Source: https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format"; a field holds what the type's receive
+function reads (``src/backend/utils/adt`` of PostgreSQL 18: ``numeric_recv``, ``jsonb_recv``, ``time_recv`` …). Unlike
+text it is right for exactly this type only, so the caller compares types before. Everything is done to whole columns,
+with Arrow's kernels and slices of bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _NULL_LENGTH = -1
 _NULL_FIELD = _NULL_LENGTH.to_bytes(4, "big", signed=True)
-#: Longer values are no part of a row's template, which is copied with every column.
+#: Longer values are not part of a row's template, which is copied with every column.
 _MOST_CONSTANT_BYTES = 1_000
-#: Elements of an array that are Python objects at once.
+#: Elements of an array that are Python objects at the same time.
 _BLOCK = 1_000
 
 _BYTES = pa.large_binary()
 _NO_SEPARATOR = pa.scalar(b"", _BYTES)
 _NUMERIC = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
-#: So that digits after the point, in groups of four, and those before it fit an int64 each.
+#: Up to here the digits after the point, in groups of four, and those before it fit an int64 each.
 _MAX_PRECISION = 16
 _NUMERIC_BASE = 10_000
 _NUMERIC_NEGATIVE = 0x4000
@@ -48,18 +48,18 @@ _DAYS_TO_2000 = 10_957
 _MICROSECONDS_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
 _SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
 
-#: Gives a column's fields without their lengths: fixed_size_binary or large_binary, null where NULL.
+#: Returns a column's fields without their lengths: fixed_size_binary or large_binary, null where NULL.
 _Fields = Callable[[pa.Array], pa.Array]
 
 
 class NotBinaryError(ValueError):
-    """A text that names no value of its type, in the spelling that decoding gives."""
+    """A text that names no value of its type, in the spelling that decoding returns."""
 
 
 def binary_format(types: Sequence[str], *, arrays_are_lists: bool = False) -> CopyFormat | None:
-    """Return the binary format for columns of these types, or ``None`` when one of them is not written here.
+    """Return the binary format for columns of these types, or ``None`` when one of them is not known here.
 
-    Not written are arrays as literals, numeric without precision or with more than 16 digits, and domains.
+    Not known are arrays as literals, numeric without precision or with more than 16 digits, and domains.
 
     Args:
         types: Types of the table's columns as ``format_type`` spells them, in the order of the rows' columns. A column
@@ -96,7 +96,7 @@ def _encode(fields: Sequence[_Fields], rows: pa.RecordBatch) -> CopyData:
 
 
 def _is_constant(column: pa.Array) -> bool:
-    """Whether all rows hold the same value, as in most columns that tell where a row came from."""
+    """Tell whether all rows hold the same value, as in most metadata columns."""
     if column.null_count or not _is_comparable(column.type) or column.nbytes > _MOST_CONSTANT_BYTES * len(column):
         return False
     if not column[0].equals(column[-1]):
@@ -105,15 +105,15 @@ def _is_constant(column: pa.Array) -> bool:
 
 
 def _is_comparable(arrow_type: pa.DataType) -> bool:
-    # Floats may be equal and yet differ: 0.0 and -0.0. Arrow compares no lists.
+    # Floats may be equal and still differ: 0.0 and -0.0. Arrow compares no lists.
     return not pa.types.is_floating(arrow_type) and not pa.types.is_list(arrow_type)
 
 
 class _Tuples:
-    """Puts the fields of all rows side by side.
+    """The fields of all rows, side by side.
 
-    What has one width in all rows is collected in a matrix, byte by byte of its row; where the width differs, the
-    matrix ends and the values are a piece of their own. Joining the pieces of a row gives its tuple.
+    Fields of the same width in all rows are collected in a matrix, byte by byte of its row; where the width differs,
+    the matrix ends and the values are a piece of their own. Joining the pieces of a row gives its tuple.
     """
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -202,7 +202,7 @@ def _with_nulls_of(column: pa.Array, fields: pa.Array) -> pa.Array:
 
 
 def _number(numbers: pa.Array) -> pa.Array:
-    """Integers and floats, in network order."""
+    """Return integers and floats in network order."""
     data = _big_endian(pc.fill_null(numbers, 0))
     return _with_nulls_of(numbers, _fixed(data, numbers.type.bit_width // 8, len(numbers)))
 
@@ -212,7 +212,7 @@ def _boolean(booleans: pa.Array) -> pa.Array:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    """Text in UTF-8, and bytea: the bytes themselves."""
+    """Return the bytes themselves: of bytea, and of text in UTF-8."""
     return column.cast(_BYTES)
 
 
@@ -246,13 +246,13 @@ def _time(texts: pa.Array) -> pa.Array:
 
 
 def _timestamp(zone: str | None, times: pa.Array) -> pa.Array:
-    """Texts, or record times."""
+    """Return times, from texts or from record times."""
     since_1970 = times.cast(pa.timestamp("us", zone)).cast(pa.int64())
     return _number(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
 
 
 def _numeric(precision: int, scale: int, texts: pa.Array) -> pa.Array:
-    """Digits to the base 10,000 from the point on to both sides; PostgreSQL drops zeros at either end."""
+    """Return digits to the base 10,000, from the point to both sides; PostgreSQL drops zeros at either end."""
     unscaled = _unscaled(pc.fill_null(texts, "0").cast(pa.decimal128(precision, scale)))
     size = pc.abs(unscaled)
     integer = pc.divide(size, 10**scale)
@@ -289,7 +289,7 @@ def _digits(numbers: pa.Array, count: int) -> Sequence[pa.Array]:
 
 
 def _list(element_oid: int, lists: pa.Array) -> pa.Array:
-    """Arrays of one dimension (``array_recv``, src/backend/utils/adt/arrayfuncs.c of PostgreSQL 18)."""
+    """Return arrays of one dimension (``array_recv``, src/backend/utils/adt/arrayfuncs.c of PostgreSQL 18)."""
     values = lists.values.cast(_BYTES)
     bounds = zip(lists.offsets.to_pylist(), lists.offsets.to_pylist()[1:], lists.is_valid().to_pylist(), strict=False)
     fields = (_list_field(element_oid, values[begin:end]) if is_there else None for begin, end, is_there in bounds)
@@ -301,13 +301,13 @@ def _list_field(element_oid: int, elements: pa.Array) -> bytes:
     if not count:
         return struct.pack(">iiI", 0, 0, element_oid)
     field = bytearray(struct.pack(">iiIii", 1, int(elements.null_count > 0), element_oid, count, 1))
-    for block in range(0, count, _BLOCK):  # not all at once: a Python object for each takes many times its bytes
+    for block in range(0, count, _BLOCK):  # not all at once: a Python object takes many times an element's bytes
         for element in elements[block : block + _BLOCK].to_pylist():
             field += _NULL_FIELD if element is None else len(element).to_bytes(4, "big") + element
     return bytes(field)
 
 
-#: With the oid of the elements' type, which for built-in types never changes (``pg_type.dat``).
+#: With the oid of the elements' type, which never changes for built-in types (``pg_type.dat``).
 _LISTS: Mapping[str, _Fields] = {"text[]": partial(_list, 25), "bytea[]": partial(_list, 17)}
 
 _FIELDS: Mapping[str, _Fields] = {

@@ -12,7 +12,7 @@ import sys
 from spark_jobs.process import die_with_parent, prefer_installed_pyspark
 
 if __name__ == "__main__":
-    # Before the job's libraries are loaded: a driver whose spark-submit is gone must not come as far as a claim.
+    # Before the job's libraries are loaded: a driver whose spark-submit is gone must not get as far as a claim.
     die_with_parent()
     prefer_installed_pyspark()
 

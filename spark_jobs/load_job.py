@@ -1,4 +1,4 @@
-"""The Spark job: build the ports, load one planned batch, say what came of it. ``load_batch.py`` starts it."""
+"""The Spark job: build the ports, load one planned batch, report what came of it. ``load_batch.py`` starts it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from kafka_ingest.spark.submission import JobEnvironment, take_environment, writ
 from kafka_ingest.times import SystemClock
 
 # ----------
-# Keeps secrets and payload out of the job's log: exception texts of libraries are not ours to trust.
+# The job's log without secrets and payload: exception texts of libraries may hold both.
 
 
 class ScrubbedFormatter(logging.Formatter):
-    """Formats log records, traces included, and replaces secrets by ``***``.
+    """A formatter of log records, traces included, that replaces secrets by ``***``.
 
     Args:
         pattern: Format of a line.
@@ -46,27 +46,27 @@ class ScrubbedFormatter(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format and scrubs."""
+        """Format and scrub."""
         return scrubbed(super().format(record), self._secrets)
 
     def formatException(  # noqa: N802 (the name of logging.Formatter's method)
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        """Format a trace, of database errors without what could quote a row."""
+        """Format a trace; of database errors without anything that could quote a row."""
         return trace_without_payload(ei[1]) if ei[1] else ""
 
 
 # ----------
-# Gives the runners what their tasks need besides splits.
+# What tasks need besides splits.
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
-    """Build the context of a batch's attempt; ask the database for the target's columns and CHECKs.
+    """Build the context of a batch's attempt; read the target's columns and CHECKs from the database.
 
     Raises:
-        DatabaseUnavailable: It cannot be asked.
-        TargetMismatch: The target is not there.
+        DatabaseUnavailable: The database cannot be reached.
+        TargetMismatch: The target does not exist.
     """
     return StageContext(
         batch_id=batch.batch_id,
@@ -80,7 +80,7 @@ def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
 
 
 # ----------
-# The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it.
+# The job.
 
 _log = logging.getLogger("kafka_ingest.job")
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         environment, outcome_file = take_environment(os.environ)
     except IngestError as error:
-        # The four-part message says it all: a trace of an expected fault would only bury it.
+        # The four-part message is complete: a trace of an expected fault would only bury it.
         _log.error("%s", error)
         return exit_code(error)
     keep_job_folder(outcome_file.parent)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch, phases = _load(options, environment)
     except IngestError as error:
         write_error(outcome_file, error)
-        # Whoever submitted this job tells it in full; said here, too, it would stand in the task's log twice.
+        # The submitter of this job logs the whole error; here, too, it would be in the task's log twice.
         _log.warning("this attempt ends with %s", type(error).__name__)
         return exit_code(error)
     write_batch(outcome_file, batch_summary(batch), phases)
@@ -157,7 +157,7 @@ def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Bat
 
 
 def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
-    """Return the world that the job loads with."""
+    """Return the ports that the job loads with."""
     return LoadPorts(
         ledger=PostgresLedger(environment.postgres),
         log=KafkaLog(environment.kafka),
@@ -174,7 +174,7 @@ def _report(progress: LoadProgress) -> None:
 
 def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
     context_of = partial(stage_context, environment=environment)
-    # A runner loads what its tasks need, which takes a second: neither PySpark in process, nor Arrow beside Spark.
+    # A runner imports what its tasks need, which takes a second: no PySpark in process, no Arrow beside Spark.
     if kind == "in-process":
         from spark_jobs.in_process_runner import InProcessRunner
 

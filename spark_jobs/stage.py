@@ -47,7 +47,7 @@ from spark_jobs.records import RangeReader
 from spark_jobs.staging import StagingWriter, storable_detail
 
 # ----------
-# Cuts what a reader gives into chunks of the size that one COPY takes, whatever the size of the reader's batches.
+# Chunks: what one COPY takes, whatever the size of the reader's batches.
 
 #: 10,000 records make the cost of a COPY and its savepoint small (2 µs a row, ``copy_binary.py``); 8 MB keep a
 #: task's memory small when records are large.
@@ -58,7 +58,7 @@ MAX_BYTES = 8 * 1024 * 1024
 def chunks(
     batches: Iterable[pa.RecordBatch], *, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Join small batches and cuts large ones; every record once, in the same order.
+    """Join small batches and cut large ones; every record once, in the same order.
 
     A chunk holds at most ``max_records`` records and ``max_bytes`` bytes, except that a record larger than that is a
     chunk of its own. At most one chunk and one batch of the reader are in memory.
@@ -93,11 +93,11 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 # ----------
-# Keeps account of one split while it is staged: every offset once, and what became of it.
+# The account of one split while it is staged: every offset once, and what became of it.
 
 MAX_SAMPLES = 5
 
-#: The years 1 to 9999 in ms since 1970; a record time outside them is a dead letter and no time of the batch.
+#: The years 1 to 9999 in ms since 1970; a record with a time outside them is a dead letter.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
@@ -117,7 +117,7 @@ class ChunkOutcome:
 
 
 class SplitAccount:
-    """Adds up the chunks of one split, in offset order.
+    """The counts of one split, chunk by chunk in offset order.
 
     Args:
         split: What is read.
@@ -266,26 +266,26 @@ def _all_equal(records: pa.RecordBatch, column: str, value: str | int) -> bool:
 
 
 # ----------
-# Tells the driver how far a task is, on a connection of its own: the task's rows are invisible until it commits.
+# Progress of a task, told on a connection of its own: the task's rows are invisible until it commits.
 #
-# A courtesy: what goes wrong here is logged, and never fails the task.
+# A fault here is logged, and never fails the task.
 
 _log = logging.getLogger(__name__)
 
 #: Often enough for a log line every few seconds, rare enough to cost nothing.
 INTERVAL_SECONDS = 2.0
-#: A server that answers slowly, or has no connection left, holds a task up no more often than this.
+#: A server that answers slowly, or has no free connection, delays a task no more often than this.
 _INTERVAL_AFTER_FAULT_SECONDS = 30.0
-#: The row is the task's own: only a table that is being dropped keeps it waiting.
+#: The row belongs to this task alone: it is locked only while its table is being dropped.
 _LIMITS = TransactionLimits(lock_timeout_seconds=1)
 
 
 class StageProgressReport:
-    """Writes the row of one task attempt.
+    """The progress row of one task attempt.
 
     Args:
-        connect: Opens a connection for nothing else. It is asked again after a fault, as when the server ended a
-            session that was idle between two chunks (``idle_session_timeout``).
+        connect: Opens a connection for this use alone. It is called again after a fault, for example when the server
+            ended a session that was idle between two chunks (``idle_session_timeout``).
         stem: Stem of the names of the attempt's staging tables.
         stage_task: Index of the Spark task.
         stage_attempt: Spark's id of the task attempt.
@@ -318,7 +318,7 @@ class StageProgressReport:
         self._connection = None
 
     def begin(self, topic: str, partition: int, offsets: tuple[int, int], *, staged: tuple[int, int]) -> None:
-        """Says before each chunk at which records the task is: should they kill its process, they can be named.
+        """Report, before each chunk, the records that the task is at: if they kill its process, they can be named.
 
         Args:
             topic: Their topic.
@@ -333,17 +333,17 @@ class StageProgressReport:
             self.tell_sometimes(*staged)
 
     def end(self, records: int, offsets: int) -> None:
-        """Write the last numbers: the task is at work no more."""
+        """Write the last numbers: the task works no more."""
         self._place = dict.fromkeys(self._place)
         self.tell(records, offsets)
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
-        """Write the numbers unless it did so less than two seconds ago."""
+        """Write the numbers, unless that was done less than two seconds ago."""
         if self._monotonic() >= self._next:
             self.tell(records, offsets)
 
     def tell(self, records: int, offsets: int) -> None:
-        """Write the numbers now: record staged and offsets passed by this attempt. Durable on return, or logged."""
+        """Write the numbers now: records staged and offsets passed by this attempt. Durable on return, or logged."""
         try:
             self._write({**self._tag, **self._place, "records": records, "offsets": offsets})
         except (psycopg2.Error, IngestError) as error:
@@ -363,13 +363,13 @@ class StageProgressReport:
 
 
 # ----------
-# Tells what a staging task spends its time on.
+# How a staging task spends its time.
 
 T = TypeVar("T")
 
 
 class TaskStopwatch:
-    """Adds up seconds by the names of :class:`TaskSeconds`. A task looks at the clock a few times a chunk, no more."""
+    """Seconds by the names of :class:`TaskSeconds`. A task reads the clock only a few times a chunk."""
 
     def __init__(self) -> None:
         self._seconds = {"read": 0.0, "decode": 0.0, "copy": 0.0}
@@ -401,10 +401,10 @@ class TaskStopwatch:
 
 
 # ----------
-# One staging task: reads its splits, decodes, and stages everything in one transaction of its own.
+# One staging task: read its splits, decode, and stage everything in one transaction of its own.
 #
-# Nothing that a task does is visible to the target: the driver publishes what the winning attempt of each task staged.
-# An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
+# A task makes nothing visible in the target: the driver publishes what the winning attempt of each task staged. An
+# attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
@@ -414,7 +414,7 @@ MIN_IDLE_TIMEOUT_SECONDS = 1_800
 def stage_task(
     task: StageTask, context: StageContext, attempt_id: int, *, reader: RangeReader | None = None
 ) -> StageResult:
-    """Stages the splits of one task, one after another.
+    """Stage the splits of one task, one after another.
 
     Durable on return: rows and dead letters, tagged with ``task.task_index`` and ``attempt_id``, were committed to the
     attempt's (unlogged) staging tables. An error leaves none of them.
@@ -452,7 +452,7 @@ def stage_task(
 
 
 class _SplitStager:
-    """Stages splits and keeps the account of the whole task."""
+    """The stager of a task's splits; keeps the account of the whole task."""
 
     def __init__(
         self,
@@ -513,7 +513,7 @@ class _SplitStager:
         return [Rejected(index, record.reason, record.detail) for index, record in found if record]
 
     def _require_few_dead_letters(self, account: SplitAccount) -> None:
-        """Stop early on what one task can know; the share of all records is looked at when the batch is complete."""
+        """Stop early at a limit that one task can check; the share of all records is checked for the whole batch."""
         require_few_dead_letters(
             replace(self._context.settings.dead_letters, max_ratio=1.0),
             self._counts + account.counts,
@@ -554,7 +554,7 @@ def _faults(context: StageContext) -> Iterator[None]:
 
 
 def _kafka_reader(context: StageContext) -> RangeReader:
-    # Imported here: librdkafka is not needed where a test gives its own reader.
+    # Imported here: a test with a reader of its own needs no librdkafka.
     from spark_jobs.reader import KafkaRangeReader
 
     timeout = context.no_progress_timeout_seconds

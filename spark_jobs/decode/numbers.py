@@ -28,7 +28,7 @@ from spark_jobs.decode.values import (
 )
 
 # ----------
-# Decimal numbers as text, without ever going through a float, and the rule for numeric columns.
+# Decimal numbers as text, never through a float, and the rule for numeric columns.
 
 # https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
 MAX_INTEGER_DIGITS = 131_072
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)0*+([0-9]*))?
 # More zeros than this are not written out. Numbers of 16 digits, which may travel in binary, never have more.
 _MOST_ZEROS = 16
 
-# RE2 allows no more repetitions than this; longer numbers are read the exact way.
+# RE2 allows no more repetitions than this; longer numbers are read in the exact way.
 _QUICK_DIGITS = 500
 
 
@@ -86,11 +86,11 @@ class DecimalText:
         return -(self.exponent + len(self.digits) - len(significant)) if significant else 0
 
     def fits(self, *, integer_digits: int, scale: int) -> bool:
-        """Whether the number has at most so many digits before and, but for zeros, after the point."""
+        """Tell whether the number has at most this many digits before and (except zeros) after the point."""
         return self.integer_digits <= integer_digits and self.needed_scale <= scale
 
     def input_text(self, *, max_scale: int) -> str:
-        """Write the number as :meth:`plain` does, with an exponent where that would add many zeros.
+        """Write the number like :meth:`plain`, with an exponent where that would add many zeros.
 
         ``1e131071`` is eight characters and would become 131,072. PostgreSQL reads either to the same value with the
         same number of digits after the point (``set_var_from_str``, src/backend/utils/adt/numeric.c of 18).
@@ -177,7 +177,7 @@ class BooleanRule:
 class IntegerRule:
     """smallint, integer, bigint: an integral JSON number (also ``1.0`` and ``1e2``) within the type's range.
 
-    A number with a fraction is out of range: a number, but none that the type holds exactly.
+    A number with a fraction is out of range: it is a number, but none that the type holds exactly.
     """
 
     def __init__(self, name: str, *, bits: int) -> None:
@@ -197,7 +197,7 @@ class IntegerRule:
         return cell
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Take what msgspec decoded: it refuses fractions, exponents and what is out of range."""
+        """Take what msgspec decoded: it refuses fractions, exponents and numbers out of range."""
         return QuickColumn(pa.array(values, self._arrow))
 
 
@@ -205,7 +205,7 @@ class FloatRule:
     """real and double precision: a JSON number that names its nearest float.
 
     A number names a float when it is exactly the float's value, its shortest decimal, or its decimal with as many
-    digits as the width ever needs (9 or 17). For real, the double that a producer widened a real to counts too.
+    digits as the width ever needs (9 or 17). For real, the double that a producer made from a real counts, too.
     Any other number would be rounded, and is out of range; so are overflow, and underflow to zero.
     """
 

@@ -38,15 +38,15 @@ from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 _NO_HEADERS = b"[]"
 
-#: Headers that are Python objects at once; each takes 300 bytes.
+#: Headers that are Python objects at the same time; each takes 300 bytes.
 _BLOCK = 1_000
 
 
 class Headers:
     """Writes headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, repeated names included.
 
-    A record without headers gives ``[]``, never NULL. Headers that the client library could not read make the record a
-    dead letter; a pipeline without a headers column does not look at them.
+    A record without headers becomes ``[]``, never NULL. Headers that the client library could not read make the record
+    a dead letter; a pipeline without a headers column does not read them.
     """
 
     def __init__(self, plan: ColumnPlan) -> None:
@@ -100,7 +100,7 @@ def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
 
 
 # ----------
-# The columns that tell where a row came from.
+# Metadata columns: where a row came from.
 
 #: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
 FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -227,7 +227,7 @@ class WholeJson:
 
 
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
-    """Return the decoder of a format that fills one column; ``json_columns`` is none of them."""
+    """Return the decoder of a format that fills one column; ``json_columns`` is not one of them."""
     if value_format in (ValueFormat.RAW, KeyFormat.RAW):
         return WholeBytes()
     if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
@@ -253,15 +253,15 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
 
 
 # ----------
-# Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
+# Kafka records into the target's columns: every record becomes a row, a dead letter, or a counted tombstone.
 
 
 class RecordDecoder:
-    """Decodes batches of ``RECORD_SCHEMA`` for one pipeline. Built once a task; keeps no state between batches.
+    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; keeps no state between batches.
 
     Strict: a value that is present is stored exactly or its record is a dead letter; nothing is rounded, truncated or
-    turned into NULL. A record with several faults is told with one of them: value before key, headers and record time,
-    and by column order within the value.
+    turned into NULL. Of a record's faults one is reported: value before key, headers and record time, and by column
+    order within the value.
 
     Args:
         settings: The batch's frozen settings.

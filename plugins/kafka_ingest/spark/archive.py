@@ -21,8 +21,8 @@ import kafka_ingest
 # ----------
 # Where a submission keeps its files: a folder of its own, below one that only this user can enter.
 #
-# It holds the job's settings with their secrets (until the driver has read them), the job's outcome, and the files that
-# Spark writes on the driver's machine. Submitter and driver lock it (flock(2)) as long as they live. The kernel releases
+# It holds the job's settings with their secrets (until the driver has read them), the job's outcome, and Spark's files
+# on the driver's disk. Submitter and driver lock it (flock(2)) as long as they live. The kernel releases
 # a lock when its process ends, for whatever reason: so the next submission finds and deletes what killed ones left.
 
 _JOB = "job_"

@@ -26,8 +26,8 @@ class PreparedArchive:
         path: Where it is.
         archived_classes: Classes that the second start took from it.
         loaded_classes: Classes that the second start loaded in all.
-        cpu_seconds_without: CPU time of the smallest job from start to exit, without it. Not the time by the clock: that
-            depends on what else the machine does.
+        cpu_seconds_without: CPU time of the smallest job from start to exit, without it. Not the time by the clock:
+            that depends on what else the machine does.
         cpu_seconds_with: The same with it.
     """
 
