@@ -1,4 +1,4 @@
-"""Entry of the Spark job: loads one planned batch.
+"""Entry of the Spark job, which loads one planned batch.
 
 Started by spark-submit with ``--pipeline NAME --batch-id UUID`` and the environment of
 ``kafka_ingest/spark/submission.py``. It prints progress, writes the outcome file and ends with a code of

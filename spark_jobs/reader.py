@@ -1,4 +1,4 @@
-"""Reads one range of one partition, to its exact end."""
+"""The reader of one range of one partition, to its exact end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
 
 
 class FetchPosition:
-    """Takes librdkafka's statistics as ``stats_cb``; tells whether the followed partition's position moves.
+    """The fetch position of the followed partition, from librdkafka's statistics (``stats_cb``).
 
     A large aborted transaction gives no record and no event for a long time while it is fetched; ``next_offset`` of
     the partition (STATISTICS.md of librdkafka) moves all the same.
@@ -300,7 +300,7 @@ def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) 
 
 
 def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
-    """Asks the leader for log start and end; the end is the last stable offset under ``read_committed``."""
+    """Ask the leader for log start and end; the end is the last stable offset under ``read_committed``."""
     partition = TopicPartition(end.split.topic, end.split.partition)
     log_start, log_end = consumer.get_watermark_offsets(partition, timeout=_ASK_SECONDS, cached=False)
     return log_start, log_end

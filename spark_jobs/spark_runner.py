@@ -124,7 +124,7 @@ class SparkTaskRunner:
 
 
 class _ExecutorWatch:
-    """Ends a job that gets no executor from the cluster; use as a context manager around the job.
+    """A context manager around a job; ends the job when it gets no executor from the cluster.
 
     Spark itself waits for ever: "Initial job has not accepted any resources" (``TaskSchedulerImpl``, 4.2).
 

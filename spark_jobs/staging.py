@@ -228,7 +228,7 @@ class _Chunk:
 
 
 class StagingWriter:
-    """Writes one task attempt's rows and dead letters. Nothing is durable before the caller commits.
+    """The writer of one task attempt's rows and dead letters. Nothing is durable before the caller commits.
 
     psycopg2's errors pass through when they are faults of the database; wrap calls with ``database_faults``. An error
     that a function of the target raises is a ``TargetMismatch`` that names the record.

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class AirflowRuns:
-    """Runs cycles by a running Airflow.
+    """Cycles through a running Airflow.
 
     Attributes:
         commands: Runs attempts beside the DAG run; has world, faults, journal and watcher.

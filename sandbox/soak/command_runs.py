@@ -41,7 +41,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class CommandRuns:
-    """Runs cycles of every kind but Airflow's.
+    """Cycles of every kind but Airflow's.
 
     Attributes:
         world: The servers.

@@ -65,7 +65,7 @@ def _is_worker_of(processes: Sequence[SeenProcess]) -> Test:
 
 
 class Faults:
-    """Injects faults, one after another.
+    """The faults of a soak, injected one after another.
 
     Args:
         world: The servers.

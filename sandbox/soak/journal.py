@@ -18,7 +18,7 @@ from sandbox.soak.choices import Cycle
 
 
 class Journal:
-    """Writes lines and files, and counts.
+    """Lines and files of a soak, and its counts.
 
     Args:
         folder: Where the files are.

@@ -347,7 +347,7 @@ _NOTHING = b"{}"
 
 
 class JsonColumns:
-    """Decodes JSON values into typed columns by JSON path.
+    """The decoder of JSON values into typed columns, by JSON path.
 
     Args:
         plans: The columns, in their order.

@@ -43,7 +43,7 @@ _BLOCK = 1_000
 
 
 class Headers:
-    """Writes headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, repeated names included.
+    """Headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, with repeated names.
 
     A record without headers becomes ``[]``, never NULL. Headers that the client library could not read make the record
     a dead letter; a pipeline without a headers column does not read them.
@@ -165,7 +165,7 @@ _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 
 
 class PartDecoder(Protocol):
-    """Decodes the bytes of one place, value or key."""
+    """A decoder for the bytes of one place, value or key."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
         """Decode a large_binary array; a null value gives NULL in every column and no decode error."""

@@ -138,7 +138,7 @@ _ADDRESS = re.compile(r"(?:^|//)((?:\[[^]]+\]|[^/:\s]+):\d+)/")
 
 
 class OncePerMinute(logging.Filter):
-    """Pass a line once a minute: librdkafka repeats a failed connection several times a second."""
+    """A filter that passes a line once a minute: librdkafka repeats a failed connection several times a second."""
 
     def __init__(self) -> None:
         super().__init__()

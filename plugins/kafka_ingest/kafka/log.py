@@ -281,7 +281,7 @@ _NO_COORDINATOR = frozenset(
 
 
 class KafkaGroupMirror:
-    """Sets a group's offsets from outside the group.
+    """The port ``GroupMirror``: sets a group's offsets from outside the group.
 
     Args:
         config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.

@@ -299,7 +299,7 @@ _PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
 
 
 class PostgresPublisher:
-    """Opens publications into one database.
+    """The port ``Publisher``, for one database.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.

@@ -35,7 +35,7 @@ ReportRow = dict[str, Any]
 
 
 class PostgresReports:
-    """Lists what the ledger holds. Every method is one read-only transaction.
+    """Lists from the ledger. Every method is one read-only transaction.
 
     Each raises ``DatabaseUnavailable`` when no server answers, and ``LedgerOutdated`` when the schema is not the one
     of this package.

@@ -188,7 +188,7 @@ def drop_staging_table(connection: Connection, name: str, limits: TransactionLim
 
 
 class PostgresHousekeeper:
-    """Tidies one database.
+    """The port ``Housekeeper``, for one database.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.

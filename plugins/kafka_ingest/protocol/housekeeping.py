@@ -81,7 +81,7 @@ class ChoreReport:
 
 
 class Housekeeper(Protocol):
-    """Tidies one database; every method is durable on return and harmless to run twice."""
+    """What tidies one database; every method is durable on return and harmless to run twice."""
 
     def staging_tables(self) -> Sequence[StagingTable]:
         """List all staging tables with what the ledger says of their batches, by name."""

@@ -212,7 +212,7 @@ class Staging(Protocol):
 
 
 class TaskRunner(Protocol):
-    """Runs staging tasks: on Spark, or in the driver's own process."""
+    """What runs staging tasks: Spark, or the driver's own process."""
 
     def parallelism(self) -> int:
         """Return how many tasks can run at once."""
@@ -277,7 +277,7 @@ class Publication(Protocol):
 
 
 class Publisher(Protocol):
-    """Opens publications."""
+    """What opens publications."""
 
     def begin(self, batch: Batch) -> AbstractContextManager[Publication]:
         """Open a new transaction for the batch and its claim; leaving the context without commit rolls it back."""

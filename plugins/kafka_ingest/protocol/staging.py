@@ -179,7 +179,7 @@ class Split:
         return self.end - self.start
 
     def holds(self, record: RefusedRecord) -> bool:
-        """Whether a record of the batch lies in the split."""
+        """Tell whether a record of the batch is in the split."""
         is_here = (record.topic, record.partition) == (self.topic, self.partition)
         return is_here and self.start <= record.offset < self.end
 
