@@ -1,4 +1,4 @@
-"""Airflow's REST interface, as far as the demo and the end-to-end tests use it."""
+"""The part of Airflow's REST interface that the demo and the end-to-end tests use."""
 
 from __future__ import annotations
 

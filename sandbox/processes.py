@@ -142,7 +142,7 @@ class ManagedProcess:
 
 
 def stop_all_below(folder: Path) -> None:
-    """Stop every process that has its pid file somewhere below the folder, whoever started it. Idempotent."""
+    """Stop every process that has its pid file somewhere below the folder, by whomever it was started. Idempotent."""
     for pid_file in folder.rglob("*.pid"):
         if pid_file.name != "postmaster.pid":  # this one is PostgreSQL's own
             ManagedProcess(pid_file.stem, pid_file.parent).stop(grace_seconds=10)

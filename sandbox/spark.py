@@ -107,7 +107,7 @@ class SparkCluster:
     def _launch(self, process: ManagedProcess, command: list[str]) -> None:
         private_folder(self.folder)
         java()
-        # Executors inherit a worker's environment: connections of whoever starts the cluster have no business there.
+        # Executors inherit a worker's environment: connections of the cluster's starter must not be there.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(CONNECTION_PREFIX)}
         environment = {
             **inherited,

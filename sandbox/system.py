@@ -33,7 +33,7 @@ Report = Callable[[str], None]
 
 
 class Part(Protocol):
-    """A server of the sandbox, as far as starting it goes."""
+    """A server of the sandbox that can be started."""
 
     def is_running(self) -> bool:
         """Tell whether it lives and answers."""

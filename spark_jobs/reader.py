@@ -44,7 +44,7 @@ from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
 class FetchPosition:
     """The fetch position of the followed partition, from librdkafka's statistics (``stats_cb``).
 
-    A large aborted transaction gives no record and no event for a long time while it is fetched; ``next_offset`` of
+    A large aborted transaction brings no record and no event for a long time while it is fetched; ``next_offset`` of
     the partition (STATISTICS.md of librdkafka) moves all the same.
     """
 
@@ -150,7 +150,7 @@ class RangeEnd:
 
         Raises:
             PartitionFailure: One of them is an error that does not pass.
-            RetryLater: Offsets do not rise: what was read cannot be trusted.
+            RetryLater: Offsets do not rise: the read cannot be trusted.
         """
         errors = list(map(Message.error, messages))
         if not any(errors):  # not errors.count(None): comparing a KafkaError with None breaks the interpreter's state

@@ -407,7 +407,7 @@ class TaskStopwatch:
 # attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
-#: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
+#: idle while the reader passes a large aborted transaction of Kafka, which has no readable record.
 MIN_IDLE_TIMEOUT_SECONDS = 1_800
 
 
@@ -429,7 +429,7 @@ def stage_task(
         AccountingMismatch: The reader gave a record twice, out of order or outside its split.
         TooManyDeadLetters: This task alone passes the batch's limit of dead letters.
         RetryLater: The staging tables are gone, or database or broker cannot be reached.
-        OffsetsExpired, LogTruncated: The log no longer holds what is to be read.
+        OffsetsExpired, LogTruncated: The log no longer holds the split.
     """
     stem = staging_name(context.batch_id, context.claim)
     limits = TransactionLimits(

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafka_ingest.errors import ConfigError
 
-#: Keywords of libpq (PostgreSQL 18, "Parameter Key Words") that may stand in a connection's extra. The five that the
+#: Keywords of libpq (PostgreSQL 18, "Parameter Key Words") that a connection's extra may hold. The five that the
 #: connection has fields for, ``application_name`` (set by us) and files of local services are left out.
 _LIBPQ_EXTRA = """
 channel_binding client_encoding connect_timeout gssencmode gssdelegation hostaddr keepalives keepalives_count
@@ -31,7 +31,7 @@ _FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "passw
 
 @dataclass(frozen=True, slots=True)
 class ConnectionValues:
-    """One Airflow connection. Its ``repr`` shows neither password nor extra, so that it can stand in a trace.
+    """One Airflow connection. Its ``repr`` shows neither password nor extra, so that a trace can show it.
 
     Attributes:
         conn_id: Connection id.
@@ -174,7 +174,7 @@ def spark_master_of(values: ConnectionValues) -> str:
 
     Raises:
         ConfigError: Another type, or a master that is neither ``local*`` nor ``spark://``: with other cluster managers
-            the job's environment, and with it the secrets, would stand on spark-submit's command line.
+            the job's environment, and with it the secrets, would be on spark-submit's command line.
     """
     _require_type(values, "spark")
     host = values.host or ""

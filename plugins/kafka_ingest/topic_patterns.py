@@ -1,4 +1,4 @@
-"""Topic patterns, matched in bounded time: whoever may create topics chooses the names that a plan matches.
+"""Topic patterns, matched in bounded time: everybody who may create topics chooses names that a plan matches.
 
 Python's ``re`` backtracks: ``(a+)+$`` on a name of 40 letters takes days. A plan matches by RE2, whose time grows with
 the length of a name, whatever the pattern (https://github.com/google/re2/wiki/WhyRE2); PyArrow brings it. Loading

@@ -363,7 +363,7 @@ class JsonColumns:
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
+        """Decode a large_binary array; a null value becomes NULL in every column, without a decode error."""
         if not values.null_count:
             return self._decode_present(values)
         rows = positions(values.is_valid())

@@ -111,7 +111,7 @@ _TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 class Metadata:
     """Topic, generation, partition, offset, record time, time type (where wanted) and batch id, in that order.
 
-    The record time is exact to the millisecond, in UTC; a record without a time gives NULL.
+    The record time is exact to the millisecond, in UTC; a record without a time has NULL.
     """
 
     def __init__(self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str) -> None:
@@ -168,7 +168,7 @@ class PartDecoder(Protocol):
     """A decoder for the bytes of one place, value or key."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
+        """Decode a large_binary array; a null value becomes NULL in every column, without a decode error."""
 
 
 class WholeBytes:

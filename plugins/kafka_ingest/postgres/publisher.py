@@ -86,7 +86,7 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
 
 
 def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any]) -> None:
-    """Stop where a trigger or rule kept rows, or put them back: these rows would then stand twice."""
+    """Stop where a trigger or rule kept rows, or put them back: these rows would then be there twice."""
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
@@ -191,7 +191,7 @@ class StagedRows:
         }
 
     def insert(self) -> int:
-        """Insert the rows; return the number that stands in the target.
+        """Insert the rows; return the number of rows in the target.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -379,7 +379,7 @@ class PostgresPublication:
             raise target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Move the winners' staged rows into the target; return the number of rows that stand there.
+        """Move the winners' staged rows into the target; return the number of rows that are there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.

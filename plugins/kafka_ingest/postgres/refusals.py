@@ -46,7 +46,7 @@ def is_bad_data(error: psycopg2.Error) -> bool:
 
 
 def was_raised(error: psycopg2.Error) -> bool:
-    """Tell whether a function of a CHECK, a generated column or a trigger raised it, for a reason nobody knows."""
+    """Tell whether a function of a CHECK, a generated column or a trigger raised it, for an unknown reason."""
     return (error.pgcode or "").startswith(_CLASSES_OF_FUNCTIONS)
 
 

@@ -147,7 +147,7 @@ class PostgresWrittenTable:
         return Count(counted, [_piece(row) for row in since])
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that have two rows, and the first that have neither row nor dead letter."""
         with self._snapshot() as cursor:
             [row] = self._in_target(
                 cursor,

@@ -74,7 +74,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows of the table in a piece, and the number of offsets that have one; equal where no row stands twice."""
+    """Rows of the table in a piece, and the number of offsets that have one; equal where no offset has two."""
 
     rows: int
     identities: int
@@ -220,7 +220,7 @@ class WrittenTable(Protocol):
         """
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that have two rows, and the first that have neither row nor dead letter."""
 
 
 @dataclass(slots=True)
@@ -229,14 +229,14 @@ class TableAudit:
 
     Attributes:
         scope: What there was when it began.
-        ranges: Ranges that were looked at.
+        ranges: Ranges that were checked.
         offsets: Offsets that were counted, or that a later batch has replaced.
         rows: Rows that were counted.
         within_bounds: Ranges of which a later batch has replaced a part, whose rows are known only within bounds.
-        given_up: Ranges whose rows may be gone: the audit looked only for rows that stand twice.
+        given_up: Ranges whose rows may be gone: the audit looked only for doubled rows.
         written_since: Ranges that somebody wrote during the audit.
         missing: Rows that are missing.
-        doubled: Rows that stand a second time.
+        doubled: Rows beyond the first of their offset.
         beyond: Offsets that have a row although nobody loaded them.
         faulty: Ranges with one of these.
         violations: The first of them.
@@ -365,7 +365,7 @@ def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
 def record_announcement(report: AuditReport, ledger: Ledger) -> None:
     """Store that the batches of a report were announced: consumers know of them, or need not.
 
-    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit looks at it.
+    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit reads it.
     """
     ledger.mark_announced([b.batch_id for b in report.announced], report.batch.request)
 
@@ -389,7 +389,7 @@ def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:
 # ----------
 # Step *audit --all*: count every published range against the table.
 #
-# Each step looks at some batches, newest first, and each of its statements at a limited number of offsets, in a
+# Each step reads some batches, newest first, and each of its statements at a limited number of offsets, in a
 # transaction of its own. So it holds no lock for long, needs little memory, and can be stopped at any moment. Loads go
 # on beside it: what they write during the audit is not compared.
 

@@ -250,8 +250,8 @@ class RunOptions:
         times: Span of a reload by times.
         offsets: Span of a reload by offsets, ordered; partitions that are not listed are left alone.
         limit_offsets: Limit of a live run instead of that of the pipeline file.
-        reload_what_is_left: Goes on where the log no longer holds all of what is to be read again: rows of records that
-            compaction or retention took are deleted or stay as the log gives them, instead of stopping the run.
+        reload_what_is_left: Goes on where the log no longer holds all records of the span, instead of stopping: rows
+            whose records retention took stay, rows whose records compaction took are deleted.
         replace_resolved: A reload replaces dead letters that are marked as resolved, and their rows, too.
         reason: Why, for people.
     """
@@ -303,7 +303,7 @@ class PartitionOutcome:
         counts: What became of its offsets; adds up to its span.
         record_time_min: Smallest record time; ``None`` without a record that has a time.
         record_time_max: Greatest record time.
-        end_leader_epoch: Leader epoch of what ended the range: the stored epoch of the new position.
+        end_leader_epoch: Leader epoch at the end of the range: the stored epoch of the new position.
         valid_through: New ``valid_through`` of the partition; ``None`` leaves the stored one.
     """
 

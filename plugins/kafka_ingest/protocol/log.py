@@ -312,7 +312,7 @@ def _headroom(position: Position, seen: LogObservation) -> Headroom:
 class StalledPartition:
     """One partition under ``read_committed`` whose last stable offset has not passed the committed offset.
 
-    A run that reads nothing there is right, so nothing fails; without this the pipeline would stand still silently.
+    A run that reads nothing there is right, so nothing fails; without this the pipeline would silently stand still.
 
     Attributes:
         where: The partition.

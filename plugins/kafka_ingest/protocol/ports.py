@@ -146,7 +146,7 @@ class Ledger(Protocol):
         """Read the hold of a batch."""
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Return committed batches that nobody has announced, and those that ``request`` has announced before."""
+        """Return committed batches that nobody has announced, and those that ``request`` announced before."""
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
         """Store that ``request`` announces these batches."""
@@ -255,7 +255,7 @@ class Publication(Protocol):
         """
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Move the winners' staged rows into the target; return the number of rows that stand there.
+        """Move the winners' staged rows into the target; return the number of rows that are there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.

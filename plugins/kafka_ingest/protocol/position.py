@@ -35,7 +35,7 @@ class Position:
         committed_offset: Next offset to read.
         loaded_to: The greatest committed offset that this generation ever had.
         timeline: Number of backward changes so far (column ``line``); within a timeline the ranges form a chain.
-        leader_epoch: Leader epoch of what ended the last read; ``None`` before the first read.
+        leader_epoch: Leader epoch at the end of the last read; ``None`` before the first read.
         valid_through: Up to this time the partition is complete in the target; ``None`` when unknown.
         updated_at: When a batch, a change or a plan that found nothing to read last wrote the position, by the
             database's clock; ``None`` before it is stored. It orders partitions under a limit, and is no part of where

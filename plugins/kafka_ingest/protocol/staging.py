@@ -31,7 +31,7 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class CheckConstraint:
-    """A CHECK constraint: its name, its expression as ``pg_get_expr`` gives it, and the columns that it looks at."""
+    """A CHECK constraint: its name, its expression from ``pg_get_expr``, and the columns that it reads."""
 
     name: str
     expression: str
@@ -113,7 +113,7 @@ class DeadLetterReason(StrEnum):
     RECORD_TIME_OUT_OF_RANGE = "record_time_out_of_range"
     """A record time outside the years 1 to 9999."""
     UNREADABLE_HEADERS = "unreadable_headers"
-    """Header names that are not UTF-8; the client library cannot give the headers."""
+    """Header names that are not UTF-8; the client library cannot return the headers."""
     NOT_NULL_VIOLATION = "not_null_violation"
     """NULL for a NOT NULL column of the target."""
     CHECK_VIOLATION = "check_violation"
@@ -266,7 +266,7 @@ class SplitResult:
         last_record_time_ms: Time of the readable record with the highest offset; ``None`` without one.
         start_leader_epoch: Leader epoch of the first record at or after the start, or of the event that ended the
             split before any; ``None`` when the broker told none.
-        end_leader_epoch: Leader epoch of what ended the split; ``None`` when the broker told none.
+        end_leader_epoch: Leader epoch at the end of the split; ``None`` when the broker told none.
         dead_letter_run: Runs of consecutive dead letters.
         samples: The first dead letters, at most five.
     """
@@ -329,7 +329,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
         parallelism: Tasks that can run at once, at least 1.
 
     Returns:
-        Tasks numbered from 0. Within a task splits stand in (topic, partition, start) order; their indexes number
+        Tasks numbered from 0. Within a task splits are in (topic, partition, start) order; their indexes number
         the batch's splits in that same order.
     """
     total = sum(r.span_offsets for r in ranges)
