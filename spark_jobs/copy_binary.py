@@ -3,10 +3,10 @@
 PostgreSQL takes a row of 16 columns in 2.1 µs of CPU instead of 3.4 as CSV, for 0.3 µs more in the worker (PostgreSQL
 18.6, 10,000 rows a COPY, 280 bytes a row).
 
-Source: https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format"; a field holds what the type's receive
-function reads (``src/backend/utils/adt`` of PostgreSQL 18: ``numeric_recv``, ``jsonb_recv``, ``time_recv`` …). Unlike
-text it is right for exactly this type only, so the caller compares types before. Everything is done to whole columns,
-with Arrow's kernels and slices of bytes.
+Source: https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format"; what stands in a field is what the type's
+receive function reads (``src/backend/utils/adt`` of PostgreSQL 18: ``numeric_recv``, ``jsonb_recv``, ``time_recv`` …).
+Unlike text it is right only for just this type, so the caller compares types before. Everything is done to whole
+columns, with Arrow's kernels and slices of bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK = 1_000
 _BYTES = pa.large_binary()
 _NO_SEPARATOR = pa.scalar(b"", _BYTES)
 _NUMERIC = re.compile(r"numeric\(([0-9]+),([0-9]+)\)")
-#: Up to here the digits after the point, in groups of four, and those before it fit an int64 each.
+#: So that digits after the point, in groups of four, and those before it fit an int64 each.
 _MAX_PRECISION = 16
 _NUMERIC_BASE = 10_000
 _NUMERIC_NEGATIVE = 0x4000
@@ -48,12 +48,12 @@ _DAYS_TO_2000 = 10_957
 _MICROSECONDS_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
 _SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
 
-#: Returns a column's fields without their lengths: fixed_size_binary or large_binary, null where NULL.
+#: Gives a column's fields without their lengths: fixed_size_binary or large_binary, null where NULL.
 _Fields = Callable[[pa.Array], pa.Array]
 
 
 class NotBinaryError(ValueError):
-    """A text that names no value of its type, in the spelling that decoding returns."""
+    """A text that names no value of its type, in the spelling that decoding gives."""
 
 
 def binary_format(types: Sequence[str], *, arrays_are_lists: bool = False) -> CopyFormat | None:
@@ -202,7 +202,7 @@ def _with_nulls_of(column: pa.Array, fields: pa.Array) -> pa.Array:
 
 
 def _number(numbers: pa.Array) -> pa.Array:
-    """Return integers and floats in network order."""
+    """Integers and floats, in network order."""
     data = _big_endian(pc.fill_null(numbers, 0))
     return _with_nulls_of(numbers, _fixed(data, numbers.type.bit_width // 8, len(numbers)))
 
@@ -212,7 +212,7 @@ def _boolean(booleans: pa.Array) -> pa.Array:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    """Return the bytes themselves: of bytea, and of text in UTF-8."""
+    """Text in UTF-8, and bytea: the bytes themselves."""
     return column.cast(_BYTES)
 
 
@@ -246,13 +246,13 @@ def _time(texts: pa.Array) -> pa.Array:
 
 
 def _timestamp(zone: str | None, times: pa.Array) -> pa.Array:
-    """Return times, from texts or from record times."""
+    """Texts, or record times."""
     since_1970 = times.cast(pa.timestamp("us", zone)).cast(pa.int64())
     return _number(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
 
 
 def _numeric(precision: int, scale: int, texts: pa.Array) -> pa.Array:
-    """Return digits to the base 10,000, from the point to both sides; PostgreSQL drops zeros at either end."""
+    """Digits to the base 10,000 from the point on to both sides; PostgreSQL drops zeros at either end."""
     unscaled = _unscaled(pc.fill_null(texts, "0").cast(pa.decimal128(precision, scale)))
     size = pc.abs(unscaled)
     integer = pc.divide(size, 10**scale)
@@ -289,7 +289,7 @@ def _digits(numbers: pa.Array, count: int) -> Sequence[pa.Array]:
 
 
 def _list(element_oid: int, lists: pa.Array) -> pa.Array:
-    """Return arrays of one dimension (``array_recv``, src/backend/utils/adt/arrayfuncs.c of PostgreSQL 18)."""
+    """Arrays of one dimension (``array_recv``, src/backend/utils/adt/arrayfuncs.c of PostgreSQL 18)."""
     values = lists.values.cast(_BYTES)
     bounds = zip(lists.offsets.to_pylist(), lists.offsets.to_pylist()[1:], lists.is_valid().to_pylist(), strict=False)
     fields = (_list_field(element_oid, values[begin:end]) if is_there else None for begin, end, is_there in bounds)
@@ -307,7 +307,7 @@ def _list_field(element_oid: int, elements: pa.Array) -> bytes:
     return bytes(field)
 
 
-#: With the oid of the elements' type, which never changes for built-in types (``pg_type.dat``).
+#: With the oid of the elements' type, which for built-in types never changes (``pg_type.dat``).
 _LISTS: Mapping[str, _Fields] = {"text[]": partial(_list, 25), "bytea[]": partial(_list, 17)}
 
 _FIELDS: Mapping[str, _Fields] = {

@@ -159,7 +159,7 @@ def array_literal(elements: Iterable[bytes | None]) -> bytes:
 
 
 def quoted_element(element: bytes) -> bytes:
-    """Write an element of an array literal, whatever it contains."""
+    """Write an element of an array literal, whatever stands in it."""
     return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 

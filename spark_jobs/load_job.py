@@ -30,11 +30,11 @@ from kafka_ingest.spark.submission import JobEnvironment, take_environment, writ
 from kafka_ingest.times import SystemClock
 
 # ----------
-# The job's log without secrets and payload: exception texts of libraries may hold both.
+# Keeps secrets and payload out of the job's log: exception texts of libraries are not ours to trust.
 
 
 class ScrubbedFormatter(logging.Formatter):
-    """A formatter of log records, traces included, that replaces secrets by ``***``.
+    """Formats log records, traces included, and replaces secrets by ``***``.
 
     Args:
         pattern: Format of a line.
@@ -58,7 +58,7 @@ class ScrubbedFormatter(logging.Formatter):
 
 
 # ----------
-# What tasks need besides splits.
+# Gives the runners what their tasks need besides splits.
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
@@ -80,7 +80,7 @@ def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
 
 
 # ----------
-# The job.
+# The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it.
 
 _log = logging.getLogger("kafka_ingest.job")
 
@@ -174,7 +174,7 @@ def _report(progress: LoadProgress) -> None:
 
 def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
     context_of = partial(stage_context, environment=environment)
-    # A runner imports what its tasks need, which takes a second: no PySpark in process, no Arrow beside Spark.
+    # A runner loads what its tasks need, which takes a second: neither PySpark in process, nor Arrow beside Spark.
     if kind == "in-process":
         from spark_jobs.in_process_runner import InProcessRunner
 

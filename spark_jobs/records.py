@@ -1,4 +1,4 @@
-"""Records from Kafka's client, cut into Arrow record batches."""
+"""Records as Kafka's client gives them, and cut into batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from kafka_ingest.protocol.staging import Split
 
 # ----------
-# The shape of records: Arrow record batches, in offset order.
+# The shape of what a reader gives: Arrow record batches of Kafka records, in offset order.
 
 #: Values of ``timestamp_type``, as Kafka's record batch format numbers them, with -1 for "no time".
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
@@ -64,7 +64,7 @@ class RangeReader(Protocol):
 
 
 # ----------
-# librdkafka's messages as Arrow record batches: column by column, exactly, with bounded size.
+# Turns librdkafka's messages into Arrow record batches: column by column, exactly, with bounded size.
 
 #: Limits of one record batch. 10,000 records are 3 MB at a usual 250 bytes, and a batch costs little beside them; 8 MB
 #: bound the memory of decoding and COPY when records are large. One record above 8 MB is a batch of its own.

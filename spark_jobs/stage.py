@@ -47,7 +47,7 @@ from spark_jobs.records import RangeReader
 from spark_jobs.staging import StagingWriter, storable_detail
 
 # ----------
-# Chunks: what one COPY takes, whatever the size of the reader's batches.
+# Cuts what a reader gives into chunks of the size that one COPY takes, whatever the size of the reader's batches.
 
 #: 10,000 records make the cost of a COPY and its savepoint small (2 µs a row, ``copy_binary.py``); 8 MB keep a
 #: task's memory small when records are large.
@@ -58,7 +58,7 @@ MAX_BYTES = 8 * 1024 * 1024
 def chunks(
     batches: Iterable[pa.RecordBatch], *, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Join small batches and cut large ones; every record once, in the same order.
+    """Join small batches and cuts large ones; every record once, in the same order.
 
     A chunk holds at most ``max_records`` records and ``max_bytes`` bytes, except that a record larger than that is a
     chunk of its own. At most one chunk and one batch of the reader are in memory.
@@ -93,11 +93,11 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 # ----------
-# The account of one split while it is staged: every offset once, and what became of it.
+# Keeps account of one split while it is staged: every offset once, and what became of it.
 
 MAX_SAMPLES = 5
 
-#: The years 1 to 9999 in ms since 1970; a record with a time outside them is a dead letter.
+#: The years 1 to 9999 in ms since 1970; a record time outside them is a dead letter and no time of the batch.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
@@ -266,9 +266,9 @@ def _all_equal(records: pa.RecordBatch, column: str, value: str | int) -> bool:
 
 
 # ----------
-# Progress of a task, told on a connection of its own: the task's rows are invisible until it commits.
+# Tells the driver how far a task is, on a connection of its own: the task's rows are invisible until it commits.
 #
-# A fault here is logged, and never fails the task.
+# A courtesy: what goes wrong here is logged, and never fails the task.
 
 _log = logging.getLogger(__name__)
 
@@ -363,7 +363,7 @@ class StageProgressReport:
 
 
 # ----------
-# How a staging task spends its time.
+# Tells what a staging task spends its time on.
 
 T = TypeVar("T")
 
@@ -401,10 +401,10 @@ class TaskStopwatch:
 
 
 # ----------
-# One staging task: read its splits, decode, and stage everything in one transaction of its own.
+# One staging task: reads its splits, decodes, and stages everything in one transaction of its own.
 #
-# A task makes nothing visible in the target: the driver publishes what the winning attempt of each task staged. An
-# attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
+# Nothing that a task does is visible to the target: the driver publishes what the winning attempt of each task staged.
+# An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which has no readable record.

@@ -23,7 +23,7 @@ from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 # ----------
-# The rows of a chunk that the target's NOT NULLs and CHECKs refuse, and why PostgreSQL refused a row.
+# Finds the rows of a chunk that the target's NOT NULLs and CHECKs refuse, and says why PostgreSQL refused a row.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _checks(shape: TargetShape) -> list[_Constraint]:
 
 
 # ----------
-# Dead letters as staging stores them: original bytes, ordered headers, record time unchanged.
+# Dead letters as staging stores them: original bytes, ordered headers, record time as it came.
 
 #: Enough for a path and an excerpt; a detail is for a person.
 MAX_DETAIL_CHARACTERS = 500
@@ -192,7 +192,7 @@ def _ascii_names(names: pa.Array) -> pa.Array:
 
 
 # ----------
-# Decoded rows and dead letters go into the attempt's staging tables, within the task's one transaction.
+# Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
 #
 # A chunk is copied into a table that has the target's NOT NULLs and CHECKs. PostgreSQL's answer then decides:
 #

@@ -340,7 +340,7 @@ def _child(node: PathNode, rules: Sequence[ValueRule]) -> _ColumnNode | _ObjectN
 
 
 # ----------
-# JSON columns of a batch: the quick reading, and the exact reading where that is in doubt.
+# The part of a batch that typed JSON columns give: the quick reading, and the exact reading of what it doubts.
 
 # Replaces a document that the quick reading must not see; its record is read in the exact way anyway.
 _NOTHING = b"{}"

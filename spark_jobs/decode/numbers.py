@@ -28,7 +28,7 @@ from spark_jobs.decode.values import (
 )
 
 # ----------
-# Decimal numbers as text, never through a float, and the rule for numeric columns.
+# Decimal numbers as text, without ever going through a float, and the rule for numeric columns.
 
 # https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
 MAX_INTEGER_DIGITS = 131_072
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)0*+([0-9]*))?
 # More zeros than this are not written out. Numbers of 16 digits, which may travel in binary, never have more.
 _MOST_ZEROS = 16
 
-# RE2 allows no more repetitions than this; longer numbers are read in the exact way.
+# RE2 allows no more repetitions than this; longer numbers are read the exact way.
 _QUICK_DIGITS = 500
 
 
@@ -197,7 +197,7 @@ class IntegerRule:
         return cell
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Take what msgspec decoded: it refuses fractions, exponents and numbers out of range."""
+        """Take what msgspec decoded: it refuses fractions, exponents and what is out of range."""
         return QuickColumn(pa.array(values, self._arrow))
 
 

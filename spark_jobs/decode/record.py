@@ -100,7 +100,7 @@ def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
 
 
 # ----------
-# Metadata columns: where a row came from.
+# The columns that tell where a row came from.
 
 #: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
 FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -165,10 +165,10 @@ _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 
 
 class PartDecoder(Protocol):
-    """A decoder for the bytes of one place, value or key."""
+    """Decodes the bytes of one place, value or key."""
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value becomes NULL in every column, without a decode error."""
+        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
 
 
 class WholeBytes:
@@ -253,7 +253,7 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
 
 
 # ----------
-# Kafka records into the target's columns: every record becomes a row, a dead letter, or a counted tombstone.
+# Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 
 class RecordDecoder:

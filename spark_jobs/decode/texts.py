@@ -156,8 +156,8 @@ class TimeRule:
         expected: What a string must be, for a detail.
         plain: Pattern of texts that PostgreSQL gets as they are.
         shape: Pattern of every text that is accepted.
-        rewrite: Checks the parts of a text and writes it anew for PostgreSQL; raises ``ValueError`` for a time that
-            does not exist, ``OverflowError`` for one that the type cannot hold.
+        rewrite: Checks the parts of a text and writes it anew for PostgreSQL; ``ValueError`` for what does not exist,
+            ``OverflowError`` for what the type cannot hold.
     """
 
     quick_type: Any = str | None
@@ -315,12 +315,12 @@ _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 #: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
 _PIECE_BYTES = 4_096
 
-#: Rules whose texts have no other meaning in an array literal, so that they need no quotes.
+#: Rules whose texts mean nothing else in an array literal, so that they need no quotes.
 _BARE = (BooleanRule, IntegerRule, FloatRule, NumericRule)
 
 
 class ArrayRule:
-    """A one-dimensional array, as PostgreSQL's array literal; an array inside it has the wrong type."""
+    """A one-dimensional array, as PostgreSQL's array literal; an array inside it is of the wrong type."""
 
     quick_type: Any = msgspec.Raw
 
@@ -387,7 +387,7 @@ def _pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
 
 
 # ----------
-# The rule of each column type.
+# Which rule reads which column type.
 
 _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
     "boolean": lambda _: BooleanRule(),

@@ -15,7 +15,7 @@ from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written
 from kafka_ingest.settings import BatchSettings, json_path_text
 
 # ----------
-# Why a value does not fit: a reason from the closed list, and words for a person.
+# Why a value does not fit: a reason of the closed list and words for a person.
 
 # Enough to recognise a value; a detail never quotes more than 100 characters of payload.
 _EXCERPT_CHARACTERS = 60
@@ -69,7 +69,7 @@ def printable(text: str) -> str:
 
 
 # ----------
-# The columns that come from one place (value, key, headers, metadata), at full length.
+# A part of a batch: the columns that come from one place (value, key, headers, metadata), at full length.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array)
 
 
 # ----------
-# The result of decoding: the columns of the records that fit, and what became of every other record.
+# What decoding gives: the columns of the records that fit, and what became of every other record.
 
 _ARROW_TYPES = {
     "boolean": pa.bool_(),
@@ -128,12 +128,12 @@ _ARROW_TYPES = {
     "bytea": pa.large_binary(),
 }
 
-#: Record times are numbers in Kafka; they stay numbers, because COPY's format would have to read a text again.
+#: Record times, which Kafka gives as numbers, are not made a text that COPY's format would have to read again.
 RECORD_TIME = pa.timestamp("ms", tz="UTC")
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type in which COPY gets a column of this PostgreSQL type.
+    """Return the Arrow type in which a column of this PostgreSQL type is handed to COPY.
 
     Booleans, integers, floats and bytea keep their type. Everything else (numeric, text, varchar, dates and times,
     uuid, jsonb, and every array as an array literal) is ``pa.string()`` with PostgreSQL's input text.
@@ -196,7 +196,7 @@ def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> Decod
 
 
 # ----------
-# One JSON value as text: its kind, and the string or the array that it names.
+# One JSON value as text: what kind it is, and the string or the array that it names.
 
 #: JSON's own white space (RFC 8259, section 2).
 WHITE_SPACE = b" \t\r\n"
@@ -273,13 +273,13 @@ def positions(mask: pa.Array) -> list[int]:
 
 
 # ----------
-# The rule of a type: one exact way to read a value, and a quick way for whole columns.
+# What every type's rule looks like: one exact way to read a value, and a quick way for whole columns.
 #
 # The exact way decides. The quick way may take only what it can prove to be the same; every value that it doubts is
 # read again in the exact way, together with its record. So both accept and refuse the same records, with the same
 # values.
 
-#: A value as Arrow takes it, in the type of :func:`arrow_type`. Bytes in a text column are UTF-8.
+#: A value as Arrow takes it; its Arrow type is that of ``decoded.arrow_type``. Bytes in a text column are UTF-8.
 Cell = bool | int | float | str | bytes
 
 
@@ -297,7 +297,7 @@ class QuickColumn:
 
 
 class ValueRule(Protocol):
-    """The rule of one column type: how JSON values become its values."""
+    """How JSON values become values of one column type."""
 
     @property
     def quick_type(self) -> Any:
@@ -315,7 +315,7 @@ class ValueRule(Protocol):
 
 
 # ----------
-# One column as decoding knows it: its name, where its value is, and whether NULL is allowed.
+# What decoding knows of one column: its name, where its value stands, and whether NULL is allowed.
 
 
 @dataclass(frozen=True, slots=True)

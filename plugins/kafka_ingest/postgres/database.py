@@ -246,7 +246,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def commit(cursor: Cursor) -> None:
-    """Commit, and trust it only when the server has answered COMMIT. Durable on return.
+    """Commit, and believes it only when the server has answered COMMIT. Durable on return.
 
     The one place that commits. PostgreSQL answers ROLLBACK, without an error, to the COMMIT of a transaction that has
     failed (https://www.postgresql.org/docs/18/sql-commit.html), and psycopg2's ``commit()`` takes that for success.

@@ -50,7 +50,7 @@ from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_columns
 
 # ----------
-# Deleting what a batch replaces, within the publish transaction.
+# Deletes what a batch replaces, within the publish transaction.
 
 
 def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
@@ -153,7 +153,7 @@ def _names(batch: Batch) -> dict[str, sql.Composable]:
 
 
 # ----------
-# Inserting staged rows into the target, within the publish transaction.
+# Inserts staged rows into the target, within the publish transaction.
 #
 # Two things can go wrong that staging cannot know. INSERT refuses a record (no partition takes it, an index entry would
 # be too large, a CHECK reads a column that only the target fills): such records are found and named, so that they
@@ -208,7 +208,7 @@ class StagedRows:
             raise target_fault(error, self._batch) from None
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
-        """Run an INSERT in a savepoint; return its count, or its error when some row may be the cause."""
+        """Run an INSERT in a savepoint; return its count, or the error, it undone, where some row may be the cause."""
         statement = query_with_identifiers(f"queries/{query}", **self._names)
         self._cursor.execute("SAVEPOINT rows")
         try:
@@ -289,7 +289,7 @@ def _ctid(place: int) -> str:
 
 
 # ----------
-# The port ``Publisher``: one connection, one transaction, READ COMMITTED.
+# Publishes a batch in PostgreSQL: port ``Publisher``. One connection, one transaction, READ COMMITTED.
 #
 # Locks: batch row, then positions by (topic, partition), then what INSERT takes. The pipeline row is not locked: a plan
 # that holds it must also lock the batch row to supersede the batch, and that decides between the two.

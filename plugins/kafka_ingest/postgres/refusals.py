@@ -15,7 +15,7 @@ from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.staging import CheckConstraint, DeadLetterReason, quoted_table
 
 # ----------
-# A refused row: whether its values are the fault, and what a dead letter says of it.
+# What PostgreSQL's refusal of a statement says about the row that it refused.
 #
 # SQLSTATE classes: https://www.postgresql.org/docs/18/errcodes-appendix.html. Nothing here quotes the server's detail
 # or context, which can hold the row.
@@ -92,8 +92,9 @@ def raised_by(error: psycopg2.Error) -> str:
 
 
 # ----------
-# A refused statement of a publish. Messages name the constraint and never the row: the server's detail can quote the
-# record.
+# What it means when PostgreSQL refuses a statement of a publish.
+#
+# Messages name the constraint and never the row: the server's detail can quote the record.
 
 STAGING_SCHEMA = "kafka_ingest_staging"
 

@@ -28,7 +28,7 @@ from kafka_ingest.protocol.ledger_view import PipelineRecord
 from kafka_ingest.settings import TargetSettings
 
 # ----------
-# Read-only questions to the ledger, for people and scripts. A standby answers them, too.
+# Read-only questions to the ledger, for people and scripts. A standby answers them too.
 
 #: One row as column name to value: numbers, text, ``datetime`` with UTC, ``bytes``, lists, ``None``.
 ReportRow = dict[str, Any]
@@ -52,7 +52,7 @@ class PostgresReports:
         return self._rows("report_status", {"pipelines": list(pipelines)})
 
     def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
-        """Return the newest batches, newest first."""
+        """Return the newest batches, the newest first."""
         return self._rows("list_batches", {"pipeline": pipeline, "limit": limit})
 
     def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 # ----------
-# Ledger and target for an audit of the whole table: the port ``WrittenTable``, one short snapshot a method.
+# Ledger and target for an audit of the whole table: port ``WrittenTable``, one short snapshot a method.
 
 #: Batches in a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
 _BATCHES = 100
@@ -98,7 +98,7 @@ class PostgresWrittenTable:
         self._pipeline = pipeline
 
     def scope(self) -> AuditScope:
-        """Read what the audit begins with; nothing before the first plan."""
+        """Says what there is; nothing before the first plan."""
         with self._snapshot() as cursor:
             require_current_ledger(cursor)
             found = fetch_row(cursor, "table_audit_scope", pipeline=self._pipeline)

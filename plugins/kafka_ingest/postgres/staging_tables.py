@@ -29,7 +29,7 @@ from kafka_ingest.protocol.staging import StageProgress, staging_name, written_c
 from kafka_ingest.settings import TargetSettings
 
 # ----------
-# Staging tables of one attempt: the driver creates them, tasks fill them, publishing reads them.
+# Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards.
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes
 
 
 def staging_table(stem: str, part: str) -> sql.Identifier:
-    """Return the name of a staging table.
+    """Names a staging table.
 
     Args:
         stem: From :func:`kafka_ingest.protocol.staging.staging_name`.
@@ -184,11 +184,11 @@ def drop_staging_table(connection: Connection, name: str, limits: TransactionLim
 
 
 # ----------
-# The port ``Housekeeper``.
+# The port ``Housekeeper`` on PostgreSQL.
 
 
 class PostgresHousekeeper:
-    """The port ``Housekeeper``, for one database.
+    """Tidies one database.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
@@ -235,7 +235,7 @@ class PostgresHousekeeper:
             return [row["index_name"] for row in fetch_rows(cursor, "list_brin_indexes")]
 
     def summarize(self, index: str) -> int | str:
-        """Summarise new page ranges; return their number, or the reason why the index was left."""
+        """Summarises what is not yet; gives the number of page ranges, or the reason why it was left."""
         with self._connection("summarise a BRIN index") as connection:
             try:
                 with transaction(connection, self._drop_limits) as cursor:

@@ -141,10 +141,10 @@ def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> boo
 
 
 def can_hold(found: str, written: str) -> bool:
-    """Tell whether a column of type ``found`` keeps every value of type ``written`` exactly.
+    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
 
     Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
-    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL silently cuts spaces at the end.
+    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end without a word.
     """
     if found == written:
         return True

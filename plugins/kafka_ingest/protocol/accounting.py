@@ -27,7 +27,7 @@ from kafka_ingest.settings import DeadLetterLimits
 
 
 def limit_texts(limits: DeadLetterLimits) -> tuple[str, ...]:
-    """Return the limits of a batch as texts for people, with the number up to which the share does not count."""
+    """Give what no batch may pass, for people, with the number up to which the share is not looked at."""
     return (
         f"{limits.max_count:,} dead letters",
         f"{limits.max_ratio:.1%} of its records (not looked at up to {limits.ratio_from_count:,} dead letters)",

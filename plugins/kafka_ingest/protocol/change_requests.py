@@ -221,7 +221,7 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """The ledger as a single short transaction saw it.
+    """The ledger as one short transaction saw it.
 
     Attributes:
         ledger: The pipeline under the name that the ledger knows.
@@ -239,7 +239,7 @@ class ChangeView:
     target_columns: Mapping[str, str] | None = None
 
     def still_stands(self, later: ChangeView) -> bool:
-        """Tell whether a change made from this view may be recorded when the ledger looks like ``later``."""
+        """Whether a change made from this view may be recorded when the ledger looks like ``later``."""
         return self.ledger.still_stands(later.ledger) and replace(self, ledger=later.ledger) == later
 
 

@@ -1,4 +1,4 @@
-"""Where Java and Spark are, and how Spark's JVMs start."""
+"""Where Spark lies, and how its JVMs start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from kafka_ingest.errors import ConfigError
 
 # ----------
-# Java and Spark on this machine: the same that ``spark-submit`` finds (its shell scripts, Spark 4.2).
+# Where Java and Spark are on this machine: the same that ``spark-submit`` finds (its shell scripts, Spark 4.2).
 
 _DEFAULTS_FILE = "spark-defaults.conf"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:]?\s*(.*?)\s*$")
@@ -96,7 +96,7 @@ def default_properties() -> dict[str, str]:
 
 
 # ----------
-# A faster start of Spark's JVMs: their options, and an archive of the classes that the driver loads (AppCDS).
+# What lets Spark's JVMs start sooner: their options, and an archive of the classes that the driver loads (AppCDS).
 #
 # The JVM of a load starts Python, hands out a few tasks and ends: optimising its code costs more than such a short run
 # gains from it. The archive fits one Java and one class path, and a JVM silently ignores any other. So the file's name
