@@ -1,4 +1,4 @@
-"""Staging tasks one after another in the driver's own process: for tiny loads in CI, and for tests."""
+"""Runs staging tasks one after another in the driver's own process: for tiny loads in CI, and for tests."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from spark_jobs.stage import stage_task
 
 
 class InProcessRunner:
-    """The port ``TaskRunner`` without Spark: the same tasks, the same staging, one at a time.
+    """Port ``TaskRunner`` without Spark: the same tasks, the same staging, one at a time.
 
     Args:
-        context_of: Returns the context of an attempt.
+        context_of: Gives the context of an attempt.
         tasks: How many tasks to cut a batch into.
     """
 
     def __init__(self, context_of: Callable[[Batch], StageContext], *, tasks: int = 1) -> None:
         self._context_of = context_of
         self._tasks = tasks
-        # Attempt ids need only differ within an attempt's staging tables; a random start makes a mix-up visible.
+        # Attempt ids need only differ within an attempt's staging tables; a random start makes mixing them up visible.
         self._attempts = itertools.count(secrets.randbelow(2**62))
         self._cancelled = threading.Event()
 
     def parallelism(self) -> int:
-        """Return the number of tasks that a batch is cut into; they run one after another."""
+        """Into how many tasks a batch is cut; they run one after another."""
         return self._tasks
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        """Stage all tasks in their order; a fault ends the run at once."""
+        """Stages all tasks in their order; a fault ends it at once."""
         context = self._context_of(batch)
         return one_result_per_task(batch, tasks, [self._run(task, context, batch) for task in tasks])
 

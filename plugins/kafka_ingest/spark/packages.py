@@ -1,6 +1,6 @@
-"""The running interpreter and the packages that a load imports; also on executors, where they may be missing.
+"""The interpreter that runs this, and the packages that a load imports; also on executors, where they may be missing.
 
-So this module imports only the standard library before it is asked for packages.
+So nothing but the standard library is imported here before it is asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def this_interpreter() -> InterpreterFacts:
     faults: list[tuple[str, str]] = []
     for name in OLDEST_PACKAGES:
         try:
-            # psycopg2 says how it was built, after a space.
+            # psycopg2 says how it was built behind a space.
             versions.append((name, str(importlib.import_module(name).__version__).split()[0]))
         except ImportError as error:
             faults.append((name, " ".join(str(error).split())))
@@ -29,12 +29,12 @@ def this_interpreter() -> InterpreterFacts:
 
 
 def write_report(path: Path, interpreters: Iterable[InterpreterFacts]) -> None:
-    """Write the executors' answers, for the process that submitted the job."""
+    """Write what the executors said, for the process that submitted the job."""
     path.write_text(json.dumps([asdict(facts) for facts in interpreters]), encoding="utf-8")
 
 
 def read_report(path: Path) -> Sequence[InterpreterFacts] | None:
-    """Return what :func:`write_report` wrote; ``None`` when the job did not come that far."""
+    """Return what :func:`write_report` wrote; ``None`` when the job did not come so far."""
     if not path.is_file():
         return None
     return [_facts(record) for record in json.loads(path.read_text(encoding="utf-8"))]
@@ -46,7 +46,7 @@ def _facts(record: dict[str, Any]) -> InterpreterFacts:
     return InterpreterFacts(record["host"], record["python"], versions, faults)
 
 
-#: The modules that a load imports, and the oldest versions that work (pyproject.toml).
+#: What a load imports, as modules, and the oldest versions that will do (pyproject.toml).
 OLDEST_PACKAGES: Mapping[str, str] = {
     "confluent_kafka": "2.8",
     "msgspec": "0.19",
