@@ -70,7 +70,7 @@ class Violations:
 
 
 def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> Rejected:
-    """Return why PostgreSQL refused a record on its own, by its primary message or the constraint's name."""
+    """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
     reason, detail = refusal(error, shape.checks)
     return Rejected(row_index, reason, detail)
 

@@ -123,7 +123,7 @@ found by. A value that the domain or enum refuses makes its record a dead letter
 
 
 # ----------
-# ``docs/metrics.md``, generated from the definitions.
+# Gives ``docs/metrics.md``, made from the definitions; ``pipeline_reference`` writes and checks it.
 
 _INTRODUCTION = """\
 # Metrics
@@ -161,8 +161,10 @@ def _metric_row(metric: Metric) -> str:
 
 
 # ----------
-# ``python -m tools.reference`` writes all pages into ``docs/``; with ``--check`` it writes nothing and fails when one
-# of them is stale.
+# Writes what is generated: reference page and JSON schema from the model of the pipeline file, and the metrics' page.
+#
+# ``python -m tools.reference`` writes all into ``docs/``; with ``--check`` it writes nothing and
+# fails when one of them is stale.
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _COMMAND = "python -m tools.reference"
@@ -281,7 +283,7 @@ _PLAIN_KINDS = {str: "text", bool: "`true`, `false`", float: "number from 0 to 1
 
 
 def _without_titles(schema: Any) -> Any:
-    """Leave out the titles that pydantic makes from names: they add nothing."""
+    """Leaves out the titles that pydantic makes up from names: they say nothing more."""
     if isinstance(schema, list):
         return [_without_titles(entry) for entry in schema]
     if not isinstance(schema, dict):

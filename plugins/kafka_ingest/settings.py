@@ -26,7 +26,7 @@ class LagPolicy:
         action: What it does.
         max_lag_offsets: Greatest end offset - committed offset; ``None``: no limit.
         max_lag_seconds: Greatest time since the partition was complete; ``None``: no limit.
-        keep_offsets: With ``skip_to``: only the newest N offsets are read, those before them are given up.
+        keep_offsets: With ``skip_to``: so many of the newest offsets are read, all before them are given up.
     """
 
     action: LagAction
@@ -120,9 +120,9 @@ def _quoted(key: str) -> str:
 # ----------
 # Settings of a pipeline: plain frozen values, already validated.
 #
-# ``pipeline_files/model.py`` is the model of the pipeline file; it documents every key and makes these values.
-# :class:`BatchSettings` decides what is read, decoded and written. It is frozen into the ledger with each batch, and
-# its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
+# ``pipeline_files/model.py`` is the model of the pipeline file and documents every key; it gives these values.
+# :class:`BatchSettings` is what decides what is read, decoded and written: it is frozen into the ledger with each
+# batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
 #: new way; a batch planned under another version is planned anew.

@@ -219,8 +219,8 @@ _BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"
 
 
 def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None:
-    """Begin a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
-    # psycopg2 sends no BEGIN and no COMMIT of its own: it would not show the server's answers to them.
+    """Begins a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
+    # psycopg2 sends no BEGIN and no COMMIT of its own: it would not show what the server answers to them.
     if not cursor.connection.autocommit:
         cursor.connection.autocommit = True
     settings = [

@@ -34,7 +34,7 @@ from kafka_ingest.protocol.staging import (
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 # ----------
-# An existing target table compared with what the pipeline writes. Pure: every difference is a value.
+# Compares an existing target table with what the pipeline writes. Pure: every difference is a value.
 
 #: Columns that staging adds to the target's own.
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
@@ -446,7 +446,7 @@ def _warn(settings: BatchSettings, table: CatalogTable) -> None:
 
 
 def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
-    """Leave out what staging must not check: columns that only the target fills, and all that a trigger may change."""
+    """Leaves out what staging must not judge: what only the target fills, and everything that a trigger may change."""
     written = written_columns(settings)
     not_null = {column.name for column in table.columns if column.is_not_null and not table.changes_rows}
     unknown = table.columns_without_value({column.name for column in written})

@@ -53,7 +53,7 @@ class Log(Protocol):
         """
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
-        """Read cluster id and topic ids again.
+        """Asks again for cluster id and topic ids.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -116,7 +116,7 @@ class Ledger(Protocol):
         """Read one batch."""
 
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
-        """Take the next claim of a planned batch, and hold the pipeline for the time-out.
+        """Take the next claim of a planned batch and holds the pipeline for the time-out.
 
         A committed batch is returned as it is, without a new claim.
 
@@ -218,7 +218,7 @@ class TaskRunner(Protocol):
         """Return how many tasks can run at once."""
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        """Stage all tasks; return exactly one result for each, that of the winning attempt.
+        """Stages all tasks and gives exactly one result, of the winning attempt, for each.
 
         Raises:
             IngestError: The fault of the first task that failed for good.
@@ -242,7 +242,7 @@ class Publication(Protocol):
         """
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
-        """Compare and set all positions; return the number of rows that were still as planned."""
+        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         """Delete rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
