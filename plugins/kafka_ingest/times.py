@@ -7,7 +7,6 @@ from calendar import timegm
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-# ----------
 # Times that people write, as Kafka's record times: milliseconds since 1970 UTC.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
