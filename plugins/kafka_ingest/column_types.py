@@ -138,7 +138,7 @@ def parse_column_type(text: str) -> ColumnType:
     """Read a column type in any spelling that PostgreSQL knows for it; upper case and extra spaces do not matter.
 
     Raises:
-        ValueError: The text is no supported type; the message says what is supported.
+        ValueError: The text is not a supported type; the message says what is supported.
     """
     shape = _SHAPE.fullmatch(" ".join(text.lower().split()))
     row = _BY_SPELLING.get(shape["name"]) if shape else None
