@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: reports, audits, preflight."""
+"""Commands that look and change nothing: preflight, reports, audits."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
+from kafka_ingest.cli.command import Command, Parser, add_limit, add_pipeline, add_pipeline_or_all
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import connection, kafka_config, postgres_params, target_params
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
-from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
-from kafka_ingest.postgres.ledger import PostgresLedger
-from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
-from kafka_ingest.preflight.preflight import preflight
 from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table
 from kafka_ingest.report import LagPorts, report_lag
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.times import SystemClock
-from kafka_ingest.world import preflight_ports
 
 # ----------
-# Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
+# Reports and audits.
 
 _STATUS_COLUMNS = (
     "pipeline",
@@ -55,6 +50,9 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 
 def run_status(options: argparse.Namespace, output: Output) -> int:
     """Says where each pipeline stands."""
+    from kafka_ingest.cli.wiring import postgres_params
+    from kafka_ingest.postgres.reports import PostgresReports
+
     by_connection: dict[str, list[str]] = {}
     for settings in _pipelines(options.pipeline, output):
         by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
@@ -78,16 +76,36 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+def _batches_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    add_limit(parser, default=20, what=" batches")
+
+
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.reports import PostgresReports
+
     settings = find_pipeline(options.pipeline)
     rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
 
+def _dead_letters_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    parser.add_argument("--batch", type=UUID, metavar="ID", help="only those of one batch")
+    add_limit(parser, default=50)
+    parser.add_argument("--show-values", action="store_true", help="show keys, values and headers, too")
+
+
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.reports import PostgresReports
+
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
     rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
@@ -100,8 +118,18 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+def _audit_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    parser.add_argument("--all", action="store_true", help="count the rows of all batches in the table")
+
+
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.ledger import PostgresLedger
+    from kafka_ingest.postgres.reports import PostgresWrittenTable
+
     settings = find_pipeline(options.pipeline)
     ledger = PostgresLedger(target_params(settings))
     violations = list(ledger.violations(settings.pipeline))
@@ -157,6 +185,8 @@ def _looked_at(audit: TableAudit) -> Iterator[str]:
 
 
 def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
+    from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+
     if name:
         return [find_pipeline(name)]
     loaded = read_pipelines(pipeline_paths())
@@ -167,6 +197,10 @@ def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
 
 
 def _lag_ports(settings: PipelineSettings) -> LagPorts:
+    from kafka_ingest.cli.wiring import kafka_config, target_params
+    from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.postgres.ledger import PostgresLedger
+
     return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
 
 
@@ -180,10 +214,47 @@ def _standing(row: Mapping[str, Any]) -> str:
     return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"
 
 
+COMMANDS = (
+    Command("status", "say where each pipeline stands", run_status, add_pipeline_or_all),
+    Command(
+        "lag",
+        "say how far each partition's committed offset is behind its log",
+        run_lag,
+        add_pipeline_or_all,
+        "lag offsets       end offset - committed offset: offsets, not records\n"
+        "lag seconds       0 when nothing waits, else the time since the partition was complete (an estimate)\n"
+        "headroom offsets  what the log still holds before the committed offset; below 0, records are lost\n"
+        "open transaction offsets  what an open producer transaction holds back",
+    ),
+    Command("batches", "list the newest batches of a pipeline", run_batches, _batches_arguments),
+    Command(
+        "dead-letters",
+        "list records that did not fit, with the reason",
+        run_dead_letters,
+        _dead_letters_arguments,
+        "example: python -m kafka_ingest dead-letters orders --batch 0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55\n"
+        "With --json and --show-values, keys, values and header values are base64.",
+    ),
+    Command(
+        "audit",
+        "check every invariant of a pipeline; exit code 65 when one does not hold",
+        run_audit,
+        _audit_arguments,
+        "It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.\n"
+        "With --all it counts every range that was ever published: in steps, beside running loads, for as long\n"
+        "as reading the table takes. It can be stopped at any moment.",
+    ),
+)
+
 # ----------
 # Command ``preflight``: everything that pipelines rest on, in one table.
 
 _COLUMNS = ("check", "pipeline", "result", "found", "fix")
+
+
+def _preflight_arguments(parser: Parser) -> None:
+    parser.add_argument("pipelines", metavar="PIPELINE", nargs="*", help="names of pipelines (default: all)")
+    parser.add_argument("--spark", action="store_true", help="let a small Spark job look at the executors' packages")
 
 
 def run_preflight(options: argparse.Namespace, output: Output) -> int:
@@ -204,6 +275,10 @@ def run_preflight(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
+    from kafka_ingest.cli.wiring import connection
+    from kafka_ingest.preflight.preflight import preflight
+    from kafka_ingest.world import preflight_ports
+
     for name, found in _pipelines_and_faults(options.pipelines):
         if isinstance(found, ConfigError):
             yield name, [failed("pipeline file", found)]
@@ -213,6 +288,8 @@ def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str,
 
 
 def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineSettings | ConfigError]]:
+    from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+
     for name in dict.fromkeys(names):
         try:
             yield name, find_pipeline(name)
@@ -223,3 +300,12 @@ def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineS
     loaded = read_pipelines(pipeline_paths())
     yield from ((settings.pipeline, settings) for settings in loaded.settings.values())
     yield from ((path.name, error) for path, error in loaded.errors.items())
+
+
+PREFLIGHT = Command(
+    "preflight",
+    "check what pipelines rest on: connections, topics, database, Spark; exit code 78 when something fails",
+    run_preflight,
+    _preflight_arguments,
+    "example: python -m kafka_ingest preflight orders\nIt changes nothing. Warnings do not fail it.",
+)
