@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from kafka_ingest.cli.command import Command, Parser, add_field, add_json, add_parser, add_pipeline
+from kafka_ingest.cli.command import Parser, add_field, add_json, add_parser, add_pipeline, command
 from kafka_ingest.cli.output import Output
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
@@ -54,8 +54,7 @@ def _add_keys(parser: Parser, kind: KindOfChange) -> None:
     ways = kind.ways.values()
     needs = parser.add_mutually_exclusive_group(required=True) if ways else parser
     for key in (*kind.needs, *(key for way in ways for key in way.needs)):
-        is_required = not ways and key != "only"
-        add_field(needs, key, fields[key], **({"required": True} if is_required else {}))
+        add_field(needs, key, fields[key], **({} if ways else {"required": True}))
     for key in dict.fromkeys((*kind.takes, *(key for way in ways for key in way.takes))):
         add_field(parser, key, fields[key])
 
@@ -64,6 +63,21 @@ def _add_request_id(parser: Parser) -> None:
     parser.add_argument("--request-id", metavar="ID", help="name of the request (default: a new one, which is printed)")
 
 
+@command(
+    "change",
+    "change positions, or what binds a pipeline: shows first, and keeps who, when and why",
+    _change_arguments,
+    details="""\
+Without --apply it shows what would change and writes nothing.
+examples
+  python -m kafka_ingest change orders reset --to earliest --reason "mapping was wrong until today"
+  python -m kafka_ingest change orders reset --by -5000 --only orders 3 --reason "..." --apply
+  python -m kafka_ingest change orders accept-loss --reason "retention was too short, see incident 812" --apply
+  python -m kafka_ingest change sales rename --from orders --reason "new owner" --apply
+A reset backwards leaves the rows in place: the next run replaces them. The same request id is the same change.
+""",
+    has_json=False,
+)
 def run_change(options: argparse.Namespace, output: Output) -> int:
     """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
     from kafka_ingest.cli.wiring import new_request_id
@@ -214,6 +228,19 @@ def _roll_back_arguments(parser: Parser) -> None:
     add_json(parser)
 
 
+@command(
+    "roll-back",
+    "undo the newest batches: rows, dead letters and positions together",
+    _roll_back_arguments,
+    details="""\
+Without --apply it shows what would be undone and writes nothing.
+examples
+  python -m kafka_ingest roll-back orders --batches 1
+  python -m kafka_ingest roll-back orders --batches 1 --reason "prices were wrong, see incident 812" --apply
+The next run loads the same offsets again. Batches that only reloaded are passed over. The same request id is done once.
+""",
+    has_json=False,
+)
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
     """Show or do a roll-back. The same request id is done once, however often it comes."""
     from kafka_ingest.cli.wiring import new_request_id
@@ -296,35 +323,4 @@ def _batch_row(batch: Batch) -> dict[str, Any]:
     }
 
 
-COMMANDS = (
-    Command(
-        "change",
-        "change positions, or what binds a pipeline: shows first, and keeps who, when and why",
-        run_change,
-        _change_arguments,
-        """\
-Without --apply it shows what would change and writes nothing.
-examples
-  python -m kafka_ingest change orders reset --to earliest --reason "mapping was wrong until today"
-  python -m kafka_ingest change orders reset --by -5000 --only orders 3 --reason "..." --apply
-  python -m kafka_ingest change orders accept-loss --reason "retention was too short, see incident 812" --apply
-  python -m kafka_ingest change sales rename --from orders --reason "new owner" --apply
-A reset backwards leaves the rows in place: the next run replaces them. The same request id is the same change.
-""",
-        has_json=False,
-    ),
-    Command(
-        "roll-back",
-        "undo the newest batches: rows, dead letters and positions together",
-        run_roll_back,
-        _roll_back_arguments,
-        """\
-Without --apply it shows what would be undone and writes nothing.
-examples
-  python -m kafka_ingest roll-back orders --batches 1
-  python -m kafka_ingest roll-back orders --batches 1 --reason "prices were wrong, see incident 812" --apply
-The next run loads the same offsets again. Batches that only reloaded are passed over. The same request id is done once.
-""",
-        has_json=False,
-    ),
-)
+COMMANDS = (run_change, run_roll_back)

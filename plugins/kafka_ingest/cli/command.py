@@ -12,6 +12,7 @@ from kafka_ingest.cli.output import Output
 from kafka_ingest.forms.values import GREATEST_NUMBER, Choice, Field, Flag, Number, Value
 
 Parser: TypeAlias = argparse.ArgumentParser
+Run: TypeAlias = Callable[[argparse.Namespace, Output], int]
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -31,10 +32,17 @@ class Command:
 
     name: str
     summary: str
-    run: Callable[[argparse.Namespace, Output], int]
+    run: Run
     arguments: Callable[[Parser], None]
-    details: str = ""
-    has_json: bool = True
+    details: str
+    has_json: bool
+
+
+def command(
+    name: str, summary: str, arguments: Callable[[Parser], None], *, details: str = "", has_json: bool = True
+) -> Callable[[Run], Command]:
+    """Make a command of the function that runs it; the arguments are those of :class:`Command`."""
+    return lambda run: Command(name, summary, run, arguments, details, has_json)
 
 
 def add_command(commands: Parsers, command: Command) -> None:
@@ -92,7 +100,10 @@ def add_field(parser: argparse._ActionsContainer, key: str, field: Field, **sett
     told = {**_settings_of(field.value), **option.settings, "help": option.help, **settings}
     if option.metavar:
         told["metavar"] = option.metavar
-    if option.name != key:
+    if option.name == key:
+        # An argument without a flag is required as it is, and argparse refuses to be told.
+        told.pop("required", None)
+    else:
         told["dest"] = key
     parser.add_argument(option.name, **told)
 

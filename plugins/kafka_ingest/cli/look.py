@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.cli.command import Command, Parser, add_limit, add_pipeline, add_pipeline_or_all
+from kafka_ingest.cli.command import Parser, add_limit, add_pipeline, add_pipeline_or_all, command
 from kafka_ingest.cli.output import Output
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
@@ -48,8 +48,9 @@ _DEAD_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason",
 _PAYLOAD = ("key", "value", "header_names", "header_values")
 
 
+@command("status", "say where each pipeline stands", add_pipeline_or_all)
 def run_status(options: argparse.Namespace, output: Output) -> int:
-    """Says where each pipeline stands."""
+    """Say where each pipeline stands."""
     from kafka_ingest.cli.wiring import postgres_params
     from kafka_ingest.postgres.reports import PostgresReports
 
@@ -65,8 +66,18 @@ def run_status(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+@command(
+    "lag",
+    "say how far each partition's committed offset is behind its log",
+    add_pipeline_or_all,
+    details="""\
+lag offsets       end offset - committed offset: offsets, not records
+lag seconds       0 when nothing waits, else the time since the partition was complete (an estimate)
+headroom offsets  what the log still holds before the committed offset; below 0, records are lost
+open transaction offsets  what an open producer transaction holds back""",
+)
 def run_lag(options: argparse.Namespace, output: Output) -> int:
-    """Says how far each partition is behind its log."""
+    """Say how far each partition is behind its log."""
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)
@@ -81,6 +92,7 @@ def _batches_arguments(parser: Parser) -> None:
     add_limit(parser, default=20, what=" batches")
 
 
+@command("batches", "list the newest batches of a pipeline", _batches_arguments)
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
     from kafka_ingest.cli.wiring import target_params
@@ -100,6 +112,14 @@ def _dead_letters_arguments(parser: Parser) -> None:
     parser.add_argument("--show-values", action="store_true", help="show keys, values and headers, too")
 
 
+@command(
+    "dead-letters",
+    "list records that did not fit, with the reason",
+    _dead_letters_arguments,
+    details="""\
+example: python -m kafka_ingest dead-letters orders --batch 0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55
+With --json and --show-values, keys, values and header values are base64.""",
+)
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
     from kafka_ingest.cli.wiring import target_params
@@ -123,6 +143,15 @@ def _audit_arguments(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="count the rows of all batches in the table")
 
 
+@command(
+    "audit",
+    "check every invariant of a pipeline; exit code 65 when one does not hold",
+    _audit_arguments,
+    details="""\
+It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.
+With --all it counts every range that was ever published: in steps, beside running loads, for as long
+as reading the table takes. It can be stopped at any moment.""",
+)
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
     from kafka_ingest.cli.wiring import target_params
@@ -214,37 +243,7 @@ def _standing(row: Mapping[str, Any]) -> str:
     return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"
 
 
-COMMANDS = (
-    Command("status", "say where each pipeline stands", run_status, add_pipeline_or_all),
-    Command(
-        "lag",
-        "say how far each partition's committed offset is behind its log",
-        run_lag,
-        add_pipeline_or_all,
-        "lag offsets       end offset - committed offset: offsets, not records\n"
-        "lag seconds       0 when nothing waits, else the time since the partition was complete (an estimate)\n"
-        "headroom offsets  what the log still holds before the committed offset; below 0, records are lost\n"
-        "open transaction offsets  what an open producer transaction holds back",
-    ),
-    Command("batches", "list the newest batches of a pipeline", run_batches, _batches_arguments),
-    Command(
-        "dead-letters",
-        "list records that did not fit, with the reason",
-        run_dead_letters,
-        _dead_letters_arguments,
-        "example: python -m kafka_ingest dead-letters orders --batch 0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55\n"
-        "With --json and --show-values, keys, values and header values are base64.",
-    ),
-    Command(
-        "audit",
-        "check every invariant of a pipeline; exit code 65 when one does not hold",
-        run_audit,
-        _audit_arguments,
-        "It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.\n"
-        "With --all it counts every range that was ever published: in steps, beside running loads, for as long\n"
-        "as reading the table takes. It can be stopped at any moment.",
-    ),
-)
+COMMANDS = (run_status, run_lag, run_batches, run_dead_letters, run_audit)
 
 # ----------
 # Command ``preflight``: everything that pipelines rest on, in one table.
@@ -257,6 +256,14 @@ def _preflight_arguments(parser: Parser) -> None:
     parser.add_argument("--spark", action="store_true", help="let a small Spark job look at the executors' packages")
 
 
+@command(
+    "preflight",
+    "check what pipelines rest on: connections, topics, database, Spark; exit code 78 when something fails",
+    _preflight_arguments,
+    details="""\
+example: python -m kafka_ingest preflight orders
+It changes nothing. Warnings do not fail it.""",
+)
 def run_preflight(options: argparse.Namespace, output: Output) -> int:
     """Check the named pipelines, or all; a broken pipeline file is a result like any other."""
     results = [(name, result) for name, checked in _checked(options, output) for result in checked]
@@ -302,10 +309,4 @@ def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineS
     yield from ((path.name, error) for path, error in loaded.errors.items())
 
 
-PREFLIGHT = Command(
-    "preflight",
-    "check what pipelines rest on: connections, topics, database, Spark; exit code 78 when something fails",
-    run_preflight,
-    _preflight_arguments,
-    "example: python -m kafka_ingest preflight orders\nIt changes nothing. Warnings do not fail it.",
-)
+PREFLIGHT = run_preflight

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafka_ingest.cli.command import Command, Parser, add_field, add_pipeline
+from kafka_ingest.cli.command import Parser, add_field, add_pipeline, command
 from kafka_ingest.cli.output import Output
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
@@ -45,8 +45,24 @@ def _run_arguments(parser: Parser) -> None:
     )
 
 
+@command(
+    "run",
+    "plan, load and audit one batch",
+    _run_arguments,
+    details="""\
+examples
+  python -m kafka_ingest run orders
+  python -m kafka_ingest run orders --limit 10000 --runner in-process
+  python -m kafka_ingest run orders --mode reload --from-time 2026-01-31T13:00:00Z --to-time 2026-01-31T14:00:00Z \\
+      --reason "a column was mapped wrongly"
+  python -m kafka_ingest run orders --mode reload --offsets "orders 0 120 4120" --offsets "orders 1 0" --reason "..."
+The same run id means the same batch: running it again finishes it, or finds it loaded.
+A run from here has no data interval: under end: interval, too, it reads to the end of the log, or to --to-time.
+The job's log goes to standard error, the result to standard output.
+""",
+)
 def run_pipeline(options: argparse.Namespace, output: Output) -> int:
-    """Plans, loads and audits one batch. The same run id always means the same batch."""
+    """Plan, load and audit one batch. The same run id always means the same batch."""
     from kafka_ingest.cli.wiring import group_mirror, plan_ports
     from kafka_ingest.pipeline_files.files import find_pipeline
 
@@ -84,6 +100,17 @@ def _plan_arguments(parser: Parser) -> None:
             add_field(parser, key, field)
 
 
+@command(
+    "plan",
+    "show what a run would read now, and what would stop it; writes nothing",
+    _plan_arguments,
+    details="""\
+examples
+  python -m kafka_ingest plan orders --dry-run
+  python -m kafka_ingest plan orders --dry-run --from-time 2026-01-31T13:00:00Z
+A run plans by itself: this is for looking. With a span it shows what a reload would read.
+""",
+)
 def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Show what a run would read now, and every fault that would stop it; write nothing."""
     from kafka_ingest.cli.wiring import plan_ports
@@ -226,34 +253,4 @@ def _range_rows(preview: PlanPreview) -> Iterator[dict[str, Any]]:
         }
 
 
-COMMANDS = (
-    Command(
-        "plan",
-        "show what a run would read now, and what would stop it; writes nothing",
-        run_plan,
-        _plan_arguments,
-        """\
-examples
-  python -m kafka_ingest plan orders --dry-run
-  python -m kafka_ingest plan orders --dry-run --from-time 2026-01-31T13:00:00Z
-A run plans by itself: this is for looking. With a span it shows what a reload would read.
-""",
-    ),
-    Command(
-        "run",
-        "plan, load and audit one batch",
-        run_pipeline,
-        _run_arguments,
-        """\
-examples
-  python -m kafka_ingest run orders
-  python -m kafka_ingest run orders --limit 10000 --runner in-process
-  python -m kafka_ingest run orders --mode reload --from-time 2026-01-31T13:00:00Z --to-time 2026-01-31T14:00:00Z \\
-      --reason "a column was mapped wrongly"
-  python -m kafka_ingest run orders --mode reload --offsets "orders 0 120 4120" --offsets "orders 1 0" --reason "..."
-The same run id means the same batch: running it again finishes it, or finds it loaded.
-A run from here has no data interval: under end: interval, too, it reads to the end of the log, or to --to-time.
-The job's log goes to standard error, the result to standard output.
-""",
-    ),
-)
+COMMANDS = (run_plan, run_pipeline)

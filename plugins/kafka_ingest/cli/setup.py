@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from kafka_ingest.cli.command import Command, Parser
+from kafka_ingest.cli.command import Parser, command
 from kafka_ingest.cli.output import Output
 from kafka_ingest.errors import OK, STOP_AND_CALL
 from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
@@ -19,6 +19,14 @@ def _check_config_arguments(parser: Parser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="pipeline files")
 
 
+@command(
+    "check-config",
+    "check pipeline files and list every fault with its line",
+    _check_config_arguments,
+    details="""\
+example: python -m kafka_ingest check-config dags/pipelines/orders.yaml
+Without files it checks all that make DAGs. Exit code 78 when one is broken.""",
+)
 def run_check_config(options: argparse.Namespace, output: Output) -> int:
     """Read pipeline files, each by itself and against the others, and list the faults of all of them."""
     from kafka_ingest.pipeline_files.files import pipeline_paths, read_pipelines
@@ -53,6 +61,14 @@ def _add_connection(parser: Parser) -> None:
     )
 
 
+@command(
+    "migrate",
+    "create the ledger in the target database, or bring it up to date",
+    _add_connection,
+    details="""\
+example: python -m kafka_ingest migrate --connection warehouse
+Running it twice is harmless.""",
+)
 def run_migrate(options: argparse.Namespace, output: Output) -> int:
     """Bring the ledger up to date in one database, or in the target database of every pipeline."""
     from kafka_ingest.cli.wiring import postgres_params, target_connections
@@ -66,23 +82,7 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
-COMMANDS = (
-    Command(
-        "check-config",
-        "check pipeline files and list every fault with its line",
-        run_check_config,
-        _check_config_arguments,
-        "example: python -m kafka_ingest check-config dags/pipelines/orders.yaml\n"
-        "Without files it checks all that make DAGs. Exit code 78 when one is broken.",
-    ),
-    Command(
-        "migrate",
-        "create the ledger in the target database, or bring it up to date",
-        run_migrate,
-        _add_connection,
-        "example: python -m kafka_ingest migrate --connection warehouse\nRunning it twice is harmless.",
-    ),
-)
+COMMANDS = (run_check_config, run_migrate)
 
 # ----------
 # Upkeep: what tidies target databases, and what lets loads start sooner.
@@ -109,6 +109,15 @@ def _days(text: str) -> int:
     return number
 
 
+@command(
+    "housekeeping",
+    "drop leftover staging tables, delete old details of the ledger, summarise BRIN indexes",
+    _housekeeping_arguments,
+    details="""\
+example: python -m kafka_ingest housekeeping --dry-run
+What is in use stays and is named; running it again is harmless. The DAG kafka_ingest_housekeeping runs
+the same once a day.""",
+)
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
     """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
     from kafka_ingest.cli.wiring import postgres_params, target_connections
@@ -131,6 +140,16 @@ def _prepare_spark_arguments(parser: Parser) -> None:
     parser.add_argument("--again", action="store_true", help="make it also where there is one that fits")
 
 
+@command(
+    "prepare-spark",
+    "let loads on this machine start sooner: make an archive of the classes that Spark loads",
+    _prepare_spark_arguments,
+    details="""\
+example: python -m kafka_ingest prepare-spark
+Once on each machine that submits jobs, and again after an update of Java or Spark: an archive that does
+not fit is not used. It is kept in the virtual environment, else in ~/.cache/kafka-ingest; the variable
+KAFKA_INGEST_CACHE names another folder.""",
+)
 def run_prepare_spark(options: argparse.Namespace, output: Output) -> int:
     """Make the archive of Spark's classes, unless there is one that fits, and say what it gains."""
     from kafka_ingest.spark.class_archive import prepare_archive
@@ -154,24 +173,4 @@ def run_prepare_spark(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
-UPKEEP = (
-    Command(
-        "housekeeping",
-        "drop leftover staging tables, delete old details of the ledger, summarise BRIN indexes",
-        run_housekeeping,
-        _housekeeping_arguments,
-        "example: python -m kafka_ingest housekeeping --dry-run\n"
-        "What is in use stays and is named; running it again is harmless. The DAG kafka_ingest_housekeeping runs\n"
-        "the same once a day.",
-    ),
-    Command(
-        "prepare-spark",
-        "let loads on this machine start sooner: make an archive of the classes that Spark loads",
-        run_prepare_spark,
-        _prepare_spark_arguments,
-        "example: python -m kafka_ingest prepare-spark\n"
-        "Once on each machine that submits jobs, and again after an update of Java or Spark: an archive that does\n"
-        "not fit is not used. It is kept in the virtual environment, else in ~/.cache/kafka-ingest; the variable\n"
-        "KAFKA_INGEST_CACHE names another folder.",
-    ),
-)
+UPKEEP = (run_housekeeping, run_prepare_spark)

@@ -8,18 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.values import (
-    GREATEST_NUMBER,
-    Choice,
-    Field,
-    Flag,
-    FormValues,
-    Number,
-    Option,
-    Text,
-    is_number,
-    lines_of,
-)
+from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol import change_requests as changes
 from kafka_ingest.protocol.change_requests import Change, ChangeRequest, LogPlace, Selection
 from kafka_ingest.protocol.position import TopicPartition
@@ -58,7 +47,7 @@ def parse_selection(text: str) -> Selection:
 
 
 def _offset(number: int, words: list[str]) -> PartitionOffset:
-    if len(words) == 3 and is_number(words[1], _GREATEST_PARTITION) and is_number(words[2], GREATEST_NUMBER):
+    if len(words) == 3 and is_number(words[1], _GREATEST_PARTITION) and is_number(words[2]):
         return PartitionOffset(words[0], int(words[1]), int(words[2]))
     raise ValueError(f"topic, partition and offset, the next one to read (line {number})")
 

@@ -7,18 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.values import (
-    GREATEST_NUMBER,
-    Choice,
-    Field,
-    Flag,
-    FormValues,
-    Number,
-    Option,
-    Text,
-    is_number,
-    lines_of,
-)
+from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
 from kafka_ingest.times import parse_record_time
 
@@ -33,15 +22,12 @@ _GREATEST_OF_19_DIGITS = 10**19 - 1
 
 def parse_offset_spans(text: str) -> tuple[OffsetSpan, ...]:
     """Read spans ``[start, end)``, ordered by partition; empty lines count for nothing."""
-    spans = sorted(_spans(text), key=lambda span: span.topic_partition)
+    found = (_span(words, f"{_EXPECTED} (line {number})") for number, words in lines_of(text))
+    spans = sorted(found, key=lambda span: span.topic_partition)
     for one, other in pairwise(spans):
         if one.topic_partition == other.topic_partition:
             raise ValueError(f"each partition once, not {one.topic_partition} twice")
     return tuple(spans)
-
-
-def _spans(text: str) -> Iterator[OffsetSpan]:
-    return (_span(words, f"{_EXPECTED} (line {number})") for number, words in lines_of(text))
 
 
 def _span(words: list[str], expected: str) -> OffsetSpan:
@@ -50,7 +36,7 @@ def _span(words: list[str], expected: str) -> OffsetSpan:
         raise ValueError(expected)
     partition, start, *rest = (int(n) for n in numbers)
     end = rest[0] if rest else None
-    if max(start, end or 0) > GREATEST_NUMBER or (end is not None and end <= start):
+    if not all(is_number(n) for n in numbers[1:]) or (end is not None and end <= start):
         raise ValueError(f"a start below the end; {expected}")
     return OffsetSpan(topic, partition, start, end)
 

@@ -92,7 +92,7 @@ def lines_of(text: str) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
-def is_number(text: str, greatest: int) -> bool:
+def is_number(text: str, greatest: int = GREATEST_NUMBER) -> bool:
     """Whether a text is a whole number from 0 to the greatest."""
     # The length first: Python converts no text of more than 4,300 digits.
     return len(text) <= len(str(greatest)) and text.isascii() and text.isdigit() and int(text) <= greatest
