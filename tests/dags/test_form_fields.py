@@ -15,7 +15,9 @@ from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms import change, run
 from kafka_ingest.forms.change import read_order
 from kafka_ingest.forms.run import run_options
-from kafka_ingest.operators.dags import administration_params, form_params, pipeline_dag
+from kafka_ingest.operators.administration import administration_params
+from kafka_ingest.operators.dags import pipeline_dag
+from kafka_ingest.operators.params import form_params
 from kafka_ingest.protocol.batch import RunOptions
 from tests.builders import pipeline_settings
 from tests.command_line import parsed

@@ -1,4 +1,4 @@
-"""Task *administer*: preflight, position changes and roll-backs from Airflow, with the steps of the command line."""
+"""The administration DAG's form and its task *administer*: a change of positions from Airflow."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Param
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.change import (
-    Order,
-    PreflightRequest,
-    read_order,
-)
+from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.context import airflow_outcome
+from kafka_ingest.operators.params import form_params
 from kafka_ingest.pipeline_files.files import one_pipeline
 from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
@@ -41,6 +38,23 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
+
+# ----------
+# The form: the fields of ``forms.change``.
+
+
+def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
+    """Return the form of a change, with the names of the pipelines to choose from."""
+    params = form_params(FIELDS)
+    # An enum without values is no valid schema, and a deployment may have no pipeline yet. Null is none of the values:
+    # Airflow refuses a form without a pipeline when it is sent.
+    if pipelines:
+        params["pipeline"].schema["enum"] = sorted(pipelines)
+    return params
+
+
+# ----------
+# The task: preflight, position changes and roll-backs, with the steps of the command line.
 
 _CHECK_COLUMNS = ("check", "result", "found", "fix")
 _SHOWN = "This is what would happen; nothing was changed. To do it, trigger the DAG again with Apply ticked."

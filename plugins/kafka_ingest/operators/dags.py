@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import pendulum
 from airflow.sdk import DAG, Param, TaskGroup
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms import change, run
-from kafka_ingest.forms.values import GREATEST_NUMBER, Choice, Field, Flag, Number, Text, Value
-from kafka_ingest.operators.administration import AdministrationOperator
+from kafka_ingest.forms.run import FIELDS
+from kafka_ingest.operators.administration import AdministrationOperator, administration_params
 from kafka_ingest.operators.context import timetable_of
+from kafka_ingest.operators.params import form_params
 from kafka_ingest.operators.tasks import (
     AuditBatchOperator,
     FollowUpOperator,
@@ -36,59 +36,6 @@ from kafka_ingest.settings import (
     RunEnd,
     ScheduleSettings,
 )
-
-# ----------
-# Forms that Airflow shows when somebody triggers a DAG, made from the tables in ``forms``.
-#
-# The schema keeps the kinds of values apart, so that Airflow shows the right field for each. Times, and what the keys
-# say about each other, are checked by the task, with every fault in one message.
-#
-# Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) marks a field as required, and shows it in red while it is
-# empty, when its type does not allow null: so types do that have no value from the start. A choice of nothing reads
-# ``null`` unless ``values_display`` has a text for ``None``.
-
-
-def form_params(fields: Mapping[str, Field], *, zone: str = "") -> dict[str, Param]:
-    """Return a form as Airflow shows and checks it.
-
-    Args:
-        fields: The form.
-        zone: IANA time zone of times without an offset, for the descriptions.
-    """
-    return {key: _param(field, zone) for key, field in fields.items()}
-
-
-def _param(field: Field, zone: str) -> Param:
-    schema = {**_schema(field.value), **({"section": field.section} if field.section else {})}
-    description = field.help.replace("{zone}", zone)
-    return Param(field.filled_in, title=field.label, description_md=description, **schema)
-
-
-def _schema(value: Value) -> dict[str, Any]:
-    match value:
-        case Text():
-            return {"type": ["null", "string"], **({"format": "multiline"} if value.is_multiline else {})}
-        case Number():
-            least = {} if value.at_least is None else {"minimum": value.at_least}
-            return {"type": ["null", "integer"], "maximum": GREATEST_NUMBER, **least}
-        case Flag():
-            return {"type": ["null", "boolean"]}
-        case Choice(texts, _, ""):
-            return {"type": "string", "enum": list(texts), "values_display": dict(texts)}
-        case Choice(texts, _, nothing):
-            shown = {"None": nothing, **texts}
-            return {"type": ["null", "string"], "enum": [None, *texts], "values_display": shown}
-
-
-def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
-    """Return the form of a change, with the names of the pipelines to choose from."""
-    params = form_params(change.FIELDS)
-    # An enum without values is no valid schema, and a deployment may have no pipeline yet. Null is none of the values:
-    # Airflow refuses a form without a pipeline when it is sent.
-    if pipelines:
-        params["pipeline"].schema["enum"] = sorted(pipelines)
-    return params
-
 
 # ----------
 # The page that Airflow shows for a pipeline's DAG: what it loads, and what the buttons do.
@@ -248,7 +195,7 @@ def pipeline_dag(pipeline: PipelineSettings) -> DAG:
         catchup=schedule.catchup,
         max_active_runs=1,
         tags=["kafka-ingest", *schedule.tags],
-        params=form_params(run.FIELDS, zone=schedule.timezone),
+        params=form_params(FIELDS, zone=schedule.timezone),
         default_args=task_defaults(schedule),
     ) as dag:
         audit = add_batch_tasks(pipeline, has_form=True)
