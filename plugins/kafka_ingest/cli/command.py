@@ -93,7 +93,7 @@ def add_field(parser: argparse._ActionsContainer, key: str, field: Field, **sett
         parser: A parser, or a group of its arguments.
         key: The field's key.
         field: A field that has an option.
-        settings: What argparse is told beside that which follows from the field.
+        settings: What argparse is told beyond what follows from the field.
     """
     option = field.option
     assert option is not None  # noqa: S101 - the caller names fields of the command line

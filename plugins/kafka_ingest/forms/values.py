@@ -87,6 +87,12 @@ class Choice:
         return str(value)
 
 
+Value: TypeAlias = Text | Number | Flag | Choice
+
+# ----------
+# What people list, one a line.
+
+
 def lines_of(text: str) -> Iterator[tuple[int, list[str]]]:
     """Return the words of each line with its number, from 1 on; empty lines count for nothing."""
     return ((number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip())
@@ -97,8 +103,6 @@ def is_number(text: str, greatest: int = GREATEST_NUMBER) -> bool:
     # The length first: Python converts no text of more than 4,300 digits.
     return len(text) <= len(str(greatest)) and text.isascii() and text.isdigit() and int(text) <= greatest
 
-
-Value: TypeAlias = Text | Number | Flag | Choice
 
 # ----------
 # Fields.
@@ -112,7 +116,7 @@ class Option:
         name: The flag, or the field's key where it is an argument without a flag.
         help: What ``--help`` says.
         metavar: What stands for its value there, where that does not follow from the field's value.
-        settings: What argparse is told beside that which follows from the field's value (``cli/command.py``).
+        settings: What argparse is told beyond what follows from the field's value (``cli/command.py``).
     """
 
     name: str
