@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kafka_ingest.cli import change
-from kafka_ingest.cli import change as roll_back
 from kafka_ingest.cli import main as cli
 from kafka_ingest.postgres import changes
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
@@ -44,10 +42,10 @@ def main(event: str, arguments: list[str]) -> int:
 
     replace_in(changes, "run_query", watched_query)
     replace_in(
-        change, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
+        changes, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )
     replace_in(
-        roll_back, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
+        changes, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
     )
     return cli.main(arguments)
 

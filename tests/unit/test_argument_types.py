@@ -7,13 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_ingest.forms.values import (
-    at_least_0,
-    at_least_1,
-    parse_offset_spans,
-    parse_partition_offsets,
-    parse_selection,
-)
+from kafka_ingest.cli.command import at_least
+from kafka_ingest.forms.change import parse_partition_offsets, parse_selection
+from kafka_ingest.forms.run import parse_offset_spans
 
 DIGITS = "9" * 5_000
 
@@ -21,12 +17,12 @@ DIGITS = "9" * 5_000
 @pytest.mark.parametrize("text", ["0", "-1", "1e3", "1.0", "1_000", "", "x", DIGITS, str(2**63)])
 def test_an_argument_that_is_no_positive_number_is_told_the_range(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"expected a whole number from 1 to {2**63 - 1}, found") as it:
-        at_least_1(text)
+        at_least(1)(text)
     assert len(str(it.value)) < 120
 
 
 def test_numbers_in_the_range_are_read() -> None:
-    assert (at_least_1("1"), at_least_1(str(2**63 - 1)), at_least_0("0")) == (1, 2**63 - 1, 0)
+    assert (at_least(1)("1"), at_least(1)(str(2**63 - 1)), at_least(0)("0")) == (1, 2**63 - 1, 0)
 
 
 @pytest.mark.parametrize(

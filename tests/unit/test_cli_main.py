@@ -67,6 +67,7 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
         "change",
         "roll-back",
         "housekeeping",
+        "prepare-spark",
     ],
 )
 def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +102,19 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
         main.main(arguments)
     assert end.value.code == 2
     assert "usage: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["change", "orders", "reset", "--help"], ["run"]])
+def test_help_and_wrong_usage_load_no_client_library(arguments: list[str]) -> None:
+    program = (
+        "import sys; from kafka_ingest.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(*sys.modules.keys() & {'psycopg2', 'confluent_kafka', 'pydantic', 'yaml', 'airflow'}, 'loaded')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "plugins")}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "loaded"
 
 
 def test_a_broken_pipeline_file_is_reported_beside_the_sound_ones(
@@ -177,7 +191,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafka_ingest.cli.setup.run_check_config", interrupted)
+    monkeypatch.setattr("kafka_ingest.pipeline_files.files.pipeline_paths", interrupted)
     assert main.main(["check-config"]) == 130
     assert capsys.readouterr().err == ""
 

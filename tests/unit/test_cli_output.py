@@ -7,8 +7,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kafka_ingest.cli.output import Output, cell, table
+from kafka_ingest.cli.output import Output
 from kafka_ingest.errors import Busy
+from kafka_ingest.report import cell, table
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lag_offsets": 1234567, "fault": None, "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)},

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kafka_ingest.forms.change import add_change, add_roll_back
-from kafka_ingest.forms.run import add_run
 from sandbox.soak.choices import Cycle, SoakOptions, choose_cycles
 from sandbox.soak.interventions import (
     Intervention,
@@ -18,6 +15,7 @@ from sandbox.soak.interventions import (
     reload_arguments,
     reload_form,
 )
+from tests.command_line import parsed
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=200)
@@ -71,16 +69,12 @@ def test_a_span_by_times_is_a_share_of_the_time_since_the_soak_began() -> None:
 
 
 def test_every_choice_is_a_command_that_the_command_line_knows() -> None:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    for add in (add_run, add_change, add_roll_back):
-        add(commands)
     for cycle in cycles(3, 60):
         for one in cycle.interventions:
             if one.span is not None:
-                parser.parse_args(["run", "soak", *reload_arguments(reload_form(one.span, {0: 9}, BEGAN, NOW))])
+                parsed("run", "soak", *reload_arguments(reload_form(one.span, {0: 9}, BEGAN, NOW)))
             else:
-                parser.parse_args(change_arguments(one, "r1", supersede=one.supersede))
+                parsed(*change_arguments(one, "r1", supersede=one.supersede))
 
 
 def test_a_reset_of_one_partition_names_it_and_its_request() -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import getpass
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
+from kafka_ingest.cli.command import Parser, add_field, add_json, add_parser, add_pipeline, command
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import kafka_config, new_request_id, target_params
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
-from kafka_ingest.forms.values import parse_partition_offsets, parse_selection
-from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.pipeline_files.files import find_pipeline
-from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
-from kafka_ingest.protocol import change_requests as changes
+from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
+from kafka_ingest.forms.values import Field, Text
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.protocol.change_requests import Change, ChangeRequest, Selection
 from kafka_ingest.protocol.changes import ChangePorts, ChangePreview, apply_change, preview_change
 from kafka_ingest.protocol.ledger_view import RecordedChange, SettingChange
 from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, preview_roll_back, roll_back
@@ -32,16 +29,60 @@ from kafka_ingest.report import (
     undone_rows,
 )
 from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.times import parse_record_time
 
 # ----------
-# Command ``change``: shows what a position change would do, or makes it.
+# Command ``change``: show what a position change would do, and with ``--apply`` make it.
 
 _NOTHING = "no position changes"
 
 
+def _change_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    kinds = parser.add_subparsers(title="kinds of changes", metavar="KIND", dest="kind", required=True)
+    for name, kind in CHANGES.items():
+        of_kind = add_parser(kinds, name, kind.summary)
+        for key in ("reason", "apply", "supersede"):
+            add_field(of_kind, key, FIELDS[key])
+        _add_request_id(of_kind)
+        add_json(of_kind)
+        _add_keys(of_kind, kind)
+
+
+def _add_keys(parser: Parser, kind: KindOfChange) -> None:
+    """Add the arguments of a kind. Where there are several ways to do it, exactly one of them is given."""
+    fields = {**FIELDS, "only": replace(FIELDS["only"], option=kind.scope.option)}
+    ways = kind.ways.values()
+    needs = parser.add_mutually_exclusive_group(required=True) if ways else parser
+    for key in (*kind.needs, *(key for way in ways for key in way.needs)):
+        add_field(needs, key, fields[key], **({} if ways else {"required": True}))
+    for key in dict.fromkeys((*kind.takes, *(key for way in ways for key in way.takes))):
+        add_field(parser, key, fields[key])
+
+
+def _add_request_id(parser: Parser) -> None:
+    parser.add_argument("--request-id", metavar="ID", help="name of the request (default: a new one, which is printed)")
+
+
+@command(
+    "change",
+    "change positions, or what binds a pipeline: shows first, and keeps who, when and why",
+    _change_arguments,
+    details="""\
+Without --apply it shows what would change and writes nothing.
+examples
+  python -m kafka_ingest change orders reset --to earliest --reason "mapping was wrong until today"
+  python -m kafka_ingest change orders reset --by -5000 --only orders 3 --reason "..." --apply
+  python -m kafka_ingest change orders accept-loss --reason "retention was too short, see incident 812" --apply
+  python -m kafka_ingest change sales rename --from orders --reason "new owner" --apply
+A reset backwards leaves the rows in place: the next run replaces them. The same request id is the same change.
+""",
+    has_json=False,
+)
 def run_change(options: argparse.Namespace, output: Output) -> int:
     """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
+    from kafka_ingest.cli.wiring import new_request_id
+    from kafka_ingest.pipeline_files.files import find_pipeline
+
     settings = find_pipeline(options.pipeline)
     request = ChangeRequest(
         pipeline=settings.pipeline,
@@ -63,6 +104,10 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
 
 def change_ports(settings: PipelineSettings) -> ChangePorts:
     """Return what a change needs."""
+    from kafka_ingest.cli.wiring import kafka_config, target_params
+    from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.postgres.changes import PostgresPositionLedger
+
     return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
@@ -77,22 +122,13 @@ def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Chang
     Raises:
         ConfigError: An argument does not fit.
     """
-    made: Mapping[str, Callable[[], Change]] = {
-        "reset": lambda: _reset(options, zone),
-        "skip-lag": lambda: changes.SkipLag(options.keep, _selection(options)),
-        "accept-loss": lambda: changes.AcceptLoss(options.margin, _selection(options)),
-        "accept-recreation": lambda: changes.AcceptRecreation(tuple(options.topics), LogPlace(options.begin)),
-        "accept-cluster": lambda: changes.AcceptCluster(LogPlace(options.begin)),
-        "accept-same-log": changes.AcceptSameLog,
-        "rename": lambda: changes.RenamePipeline(options.former_name),
-        "retire-topic": lambda: changes.RetireTopic(options.topic),
-        "read-topic-again": lambda: changes.ReadTopicAgain(options.topic),
-        "change-target": changes.ChangeTarget,
-        "change-identity-columns": changes.ChangeIdentityColumns,
-        "change-isolation-level": changes.ChangeIsolationLevel,
-    }
+    given, kind = vars(options), CHANGES[options.kind]
     try:
-        return made[options.kind]()
+        if given.get("offsets") and given.get("only"):
+            raise ValueError("--only or --to-offset, which names its partitions itself")
+        read = {key: _read(field, given.get(key, field.default), zone) for key, field in FIELDS.items()}
+        chosen = (name for name, way in kind.ways.items() for key in way.needs if read[key] is not None)
+        return kind.make({**read, "reset_to": next(chosen, read["reset_to"])})
     except ValueError as expected:
         raise ConfigError(
             "the arguments of the change do not fit",
@@ -103,24 +139,15 @@ def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Chang
         ) from expected
 
 
-def _reset(options: argparse.Namespace, zone: str) -> Change:
-    if options.to_offset and options.only:
-        raise ValueError("--only or --to-offset, which names its partitions itself")
-    if options.to_offset:
-        return changes.ResetToOffsets(parse_partition_offsets(_lines(options.to_offset)))
-    if options.to_time:
-        return changes.ResetToTime(parse_record_time(options.to_time, zone), _selection(options))
-    if options.by is not None:
-        return changes.ResetBy(options.by, _selection(options))
-    return changes.ResetToPlace(LogPlace(options.to), _selection(options))
-
-
-def _selection(options: argparse.Namespace) -> Selection:
-    return parse_selection(_lines(options.only))
-
-
-def _lines(given: Sequence[Sequence[str]]) -> str:
-    return "\n".join(" ".join(words) for words in given)
+def _read(field: Field, found: Any, zone: str) -> Any:
+    """Read one argument; argparse has read numbers, choices and flags already."""
+    if not found or not isinstance(field.value, Text):
+        return found
+    if isinstance(found, str):
+        return field.value.read(found, zone)
+    if isinstance(found[0], str):
+        return Selection(topics=tuple(found))
+    return field.value.read("\n".join(" ".join(words) for words in found), zone)
 
 
 def _show_preview(preview: ChangePreview, request: ChangeRequest, output: Output) -> None:
@@ -190,8 +217,35 @@ def _setting_text(setting: SettingChange) -> str:
 _BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "rows", "dead_letters")
 
 
+def _roll_back_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    add_field(parser, "batches", FIELDS["batches"], required=True)
+    add_field(parser, "reason", FIELDS["reason"])
+    add_field(parser, "apply", FIELDS["apply"], help="do it; without it, it is only shown")
+    add_field(parser, "supersede", FIELDS["supersede"])
+    add_field(parser, "allow_compacted", FIELDS["allow_compacted"])
+    _add_request_id(parser)
+    add_json(parser)
+
+
+@command(
+    "roll-back",
+    "undo the newest batches: rows, dead letters and positions together",
+    _roll_back_arguments,
+    details="""\
+Without --apply it shows what would be undone and writes nothing.
+examples
+  python -m kafka_ingest roll-back orders --batches 1
+  python -m kafka_ingest roll-back orders --batches 1 --reason "prices were wrong, see incident 812" --apply
+The next run loads the same offsets again. Batches that only reloaded are passed over. The same request id is done once.
+""",
+    has_json=False,
+)
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
     """Show or do a roll-back. The same request id is done once, however often it comes."""
+    from kafka_ingest.cli.wiring import new_request_id
+    from kafka_ingest.pipeline_files.files import find_pipeline
+
     settings = find_pipeline(options.pipeline)
     request = RollBackRequest(
         request_id=options.request_id or new_request_id(),
@@ -208,6 +262,10 @@ def run_roll_back(options: argparse.Namespace, output: Output) -> int:
 
 def roll_back_ports(settings: PipelineSettings) -> RollBackPorts:
     """Return what a roll-back needs."""
+    from kafka_ingest.cli.wiring import kafka_config, target_params
+    from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.postgres.changes import PostgresRollBackLedger
+
     return RollBackPorts(PostgresRollBackLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
@@ -263,3 +321,6 @@ def _batch_row(batch: Batch) -> dict[str, Any]:
         "rows": counts.rows if counts else None,
         "dead_letters": counts.dead_letters if counts else None,
     }
+
+
+COMMANDS = (run_change, run_roll_back)

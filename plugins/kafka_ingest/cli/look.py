@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: reports, audits, preflight."""
+"""Commands that look and change nothing: preflight, reports, audits."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
+from kafka_ingest.cli.command import Parser, add_limit, add_pipeline, add_pipeline_or_all, command
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import connection, kafka_config, postgres_params, target_params
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
-from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
-from kafka_ingest.postgres.ledger import PostgresLedger
-from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
-from kafka_ingest.preflight.preflight import preflight
 from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table
 from kafka_ingest.report import LagPorts, report_lag
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.times import SystemClock
-from kafka_ingest.world import preflight_ports
 
 # ----------
-# Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
+# Reports and audits.
 
 _STATUS_COLUMNS = (
     "pipeline",
@@ -53,8 +48,12 @@ _DEAD_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason",
 _PAYLOAD = ("key", "value", "header_names", "header_values")
 
 
+@command("status", "say where each pipeline stands", add_pipeline_or_all)
 def run_status(options: argparse.Namespace, output: Output) -> int:
-    """Says where each pipeline stands."""
+    """Say where each pipeline stands."""
+    from kafka_ingest.cli.wiring import postgres_params
+    from kafka_ingest.postgres.reports import PostgresReports
+
     by_connection: dict[str, list[str]] = {}
     for settings in _pipelines(options.pipeline, output):
         by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
@@ -67,8 +66,18 @@ def run_status(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+@command(
+    "lag",
+    "say how far each partition's committed offset is behind its log",
+    add_pipeline_or_all,
+    details="""\
+lag offsets       end offset - committed offset: offsets, not records
+lag seconds       0 when nothing waits, else the time since the partition was complete (an estimate)
+headroom offsets  what the log still holds before the committed offset; below 0, records are lost
+open transaction offsets  what an open producer transaction holds back""",
+)
 def run_lag(options: argparse.Namespace, output: Output) -> int:
-    """Says how far each partition is behind its log."""
+    """Say how far each partition is behind its log."""
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)
@@ -78,16 +87,45 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+def _batches_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    add_limit(parser, default=20, what=" batches")
+
+
+@command("batches", "list the newest batches of a pipeline", _batches_arguments)
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.reports import PostgresReports
+
     settings = find_pipeline(options.pipeline)
     rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
 
+def _dead_letters_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    parser.add_argument("--batch", type=UUID, metavar="ID", help="only those of one batch")
+    add_limit(parser, default=50)
+    parser.add_argument("--show-values", action="store_true", help="show keys, values and headers, too")
+
+
+@command(
+    "dead-letters",
+    "list records that did not fit, with the reason",
+    _dead_letters_arguments,
+    details="""\
+example: python -m kafka_ingest dead-letters orders --batch 0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55
+With --json and --show-values, keys, values and header values are base64.""",
+)
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.reports import PostgresReports
+
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
     rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
@@ -100,8 +138,27 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
+def _audit_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    parser.add_argument("--all", action="store_true", help="count the rows of all batches in the table")
+
+
+@command(
+    "audit",
+    "check every invariant of a pipeline; exit code 65 when one does not hold",
+    _audit_arguments,
+    details="""\
+It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.
+With --all it counts every range that was ever published: in steps, beside running loads, for as long
+as reading the table takes. It can be stopped at any moment.""",
+)
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
+    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.pipeline_files.files import find_pipeline
+    from kafka_ingest.postgres.ledger import PostgresLedger
+    from kafka_ingest.postgres.reports import PostgresWrittenTable
+
     settings = find_pipeline(options.pipeline)
     ledger = PostgresLedger(target_params(settings))
     violations = list(ledger.violations(settings.pipeline))
@@ -157,6 +214,8 @@ def _looked_at(audit: TableAudit) -> Iterator[str]:
 
 
 def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
+    from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+
     if name:
         return [find_pipeline(name)]
     loaded = read_pipelines(pipeline_paths())
@@ -167,6 +226,10 @@ def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
 
 
 def _lag_ports(settings: PipelineSettings) -> LagPorts:
+    from kafka_ingest.cli.wiring import kafka_config, target_params
+    from kafka_ingest.kafka.log import KafkaLog
+    from kafka_ingest.postgres.ledger import PostgresLedger
+
     return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
 
 
@@ -180,12 +243,27 @@ def _standing(row: Mapping[str, Any]) -> str:
     return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"
 
 
+COMMANDS = (run_status, run_lag, run_batches, run_dead_letters, run_audit)
+
 # ----------
 # Command ``preflight``: everything that pipelines rest on, in one table.
 
 _COLUMNS = ("check", "pipeline", "result", "found", "fix")
 
 
+def _preflight_arguments(parser: Parser) -> None:
+    parser.add_argument("pipelines", metavar="PIPELINE", nargs="*", help="names of pipelines (default: all)")
+    parser.add_argument("--spark", action="store_true", help="let a small Spark job look at the executors' packages")
+
+
+@command(
+    "preflight",
+    "check what pipelines rest on: connections, topics, database, Spark; exit code 78 when something fails",
+    _preflight_arguments,
+    details="""\
+example: python -m kafka_ingest preflight orders
+It changes nothing. Warnings do not fail it.""",
+)
 def run_preflight(options: argparse.Namespace, output: Output) -> int:
     """Check the named pipelines, or all; a broken pipeline file is a result like any other."""
     results = [(name, result) for name, checked in _checked(options, output) for result in checked]
@@ -204,6 +282,10 @@ def run_preflight(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
+    from kafka_ingest.cli.wiring import connection
+    from kafka_ingest.preflight.preflight import preflight
+    from kafka_ingest.world import preflight_ports
+
     for name, found in _pipelines_and_faults(options.pipelines):
         if isinstance(found, ConfigError):
             yield name, [failed("pipeline file", found)]
@@ -213,6 +295,8 @@ def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str,
 
 
 def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineSettings | ConfigError]]:
+    from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+
     for name in dict.fromkeys(names):
         try:
             yield name, find_pipeline(name)
@@ -223,3 +307,6 @@ def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineS
     loaded = read_pipelines(pipeline_paths())
     yield from ((settings.pipeline, settings) for settings in loaded.settings.values())
     yield from ((path.name, error) for path, error in loaded.errors.items())
+
+
+PREFLIGHT = run_preflight

@@ -10,13 +10,11 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from kafka_ingest.errors import IngestError
-from kafka_ingest.report import Row, cell, table, vertical
-
-__all__ = ["Output", "Row", "cell", "table"]
+from kafka_ingest.report import Row, table, vertical
 
 
 class Output:
-    """Prints results to standard output, notes to standard error.
+    """Print results to standard output, notes to standard error.
 
     Args:
         as_json: Print JSON instead of text. Notes then still go to standard error, so that the document stays whole.
@@ -48,7 +46,7 @@ class Output:
             self._write(vertical(row))
 
     def note(self, text: str) -> None:
-        """Tells a person what is going on."""
+        """Tell a person what is going on."""
         self._stderr.write(f"{text}\n")
         self._stderr.flush()
 

@@ -1,4 +1,4 @@
-"""Commands ``run`` and ``plan --dry-run``: the steps of the DAG, one after another, without Airflow."""
+"""Commands ``plan --dry-run`` and ``run``: the steps of the DAG, one after another, without Airflow."""
 
 from __future__ import annotations
 
@@ -8,51 +8,64 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka_ingest.cli.output import Output, table
-from kafka_ingest.cli.wiring import connection, group_mirror, plan_ports
+from kafka_ingest.cli.command import Parser, add_field, add_pipeline, command
+from kafka_ingest.cli.output import Output
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
-from kafka_ingest.forms.run import run_options
-from kafka_ingest.pipeline_files.files import find_pipeline
-from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
-from kafka_ingest.protocol.batch import Batch, BatchState, Request
+from kafka_ingest.protocol.batch import Batch, BatchState, Request, RunMode
 from kafka_ingest.protocol.load import hold_given_back
 from kafka_ingest.protocol.plan import PlanPorts, PlanPreview, plan_batch, preview_plan
 from kafka_ingest.protocol.ports import Ledger
-from kafka_ingest.report import batch_result, batch_summary, dead_letters_text, plan_remarks
+from kafka_ingest.report import batch_result, batch_summary, dead_letters_text, plan_remarks, table
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
-from kafka_ingest.spark.submission import (
-    JobConnections,
-    JobSubmission,
-    in_process_command,
-    in_process_environment,
-    job_submission,
-    loaded_batch,
-    spark_submit_command,
-)
+
+if TYPE_CHECKING:
+    from kafka_ingest.spark.submission import JobConnections, JobSubmission
 
 DAG_ID = "cli"
 _STDERR = 2
-#: The command's options in place of the form's keys, for messages.
-_OPTIONS = {
-    "mode": "--mode",
-    "from": "--from-time",
-    "to": "--to-time",
-    "offsets": "--offsets",
-    "limit": "--limit",
-    "reload_what_is_left": "--reload-what-is-left",
-    "replace_resolved": "--replace-resolved",
-    "reason": "--reason",
-}
 _RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_to", "log_start_offset")
 
 
+def _run_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    for key, field in FIELDS.items():
+        add_field(parser, key, field)
+    parser.add_argument("--run-id", metavar="ID", help="name of the run (default: a new one, which is printed)")
+    parser.add_argument(
+        "--runner",
+        choices=("spark", "in-process"),
+        default="spark",
+        help="spark-submit (default), or one Python process without Spark: for small loads in CI",
+    )
+
+
+@command(
+    "run",
+    "plan, load and audit one batch",
+    _run_arguments,
+    details="""\
+examples
+  python -m kafka_ingest run orders
+  python -m kafka_ingest run orders --limit 10000 --runner in-process
+  python -m kafka_ingest run orders --mode reload --from-time 2026-01-31T13:00:00Z --to-time 2026-01-31T14:00:00Z \\
+      --reason "a column was mapped wrongly"
+  python -m kafka_ingest run orders --mode reload --offsets "orders 0 120 4120" --offsets "orders 1 0" --reason "..."
+The same run id means the same batch: running it again finishes it, or finds it loaded.
+A run from here has no data interval: under end: interval, too, it reads to the end of the log, or to --to-time.
+The job's log goes to standard error, the result to standard output.
+""",
+)
 def run_pipeline(options: argparse.Namespace, output: Output) -> int:
-    """Plans, loads and audits one batch. The same run id always means the same batch."""
+    """Plan, load and audit one batch. The same run id always means the same batch."""
+    from kafka_ingest.cli.wiring import group_mirror, plan_ports
+    from kafka_ingest.pipeline_files.files import find_pipeline
+
     settings = find_pipeline(options.pipeline)
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
@@ -78,8 +91,31 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     return STOP_AND_CALL if batch.left_out else OK
 
 
+def _plan_arguments(parser: Parser) -> None:
+    add_pipeline(parser)
+    parser.add_argument("--dry-run", action="store_true", required=True, help="required: says that nothing is written")
+    parser.set_defaults(mode=RunMode.PLAN_ONLY.value)
+    for key, field in FIELDS.items():
+        if key != "mode":
+            add_field(parser, key, field)
+
+
+@command(
+    "plan",
+    "show what a run would read now, and what would stop it; writes nothing",
+    _plan_arguments,
+    details="""\
+examples
+  python -m kafka_ingest plan orders --dry-run
+  python -m kafka_ingest plan orders --dry-run --from-time 2026-01-31T13:00:00Z
+A run plans by itself: this is for looking. With a span it shows what a reload would read.
+""",
+)
 def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Show what a run would read now, and every fault that would stop it; write nothing."""
+    from kafka_ingest.cli.wiring import plan_ports
+    from kafka_ingest.pipeline_files.files import find_pipeline
+
     settings = find_pipeline(options.pipeline)
     request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
     preview = preview_plan(settings, request, plan_ports(settings))
@@ -111,18 +147,10 @@ def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request
 
 
 def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
-    form = {
-        "mode": options.mode,
-        "from": options.from_time,
-        "to": options.to_time,
-        "offsets": "\n".join(options.offsets or ()),
-        "limit": options.limit,
-        "reload_what_is_left": options.reload_what_is_left,
-        "replace_resolved": options.replace_resolved,
-        "reason": options.reason,
-    }
+    given = {key: value for key, value in vars(options).items() if key in FIELDS}
+    form = {key: "\n".join(value) if isinstance(value, list) else value for key, value in given.items()}
     zone, name = settings.schedule.timezone, settings.pipeline
-    return run_options(form, zone=zone, pipeline=name, labels=_OPTIONS).to_parameters()
+    return run_options(form, zone=zone, pipeline=name, labels=FLAGS).to_parameters()
 
 
 def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:
@@ -131,11 +159,15 @@ def _require_job(settings: PipelineSettings, connections: JobConnections, runner
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
     """
+    from kafka_ingest.spark.submission import job_submission
+
     with job_folder() as folder:
         _command(job_submission(settings, "not planned yet", connections, folder / "outcome.json"), runner)
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
+    from kafka_ingest.postgres.rows import settings_hash
+
     try:
         return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
     except Busy as busy:
@@ -153,6 +185,8 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
 def _load(
     settings: PipelineSettings, batch: Batch, ledger: Ledger, connections: JobConnections, *, runner: str
 ) -> Batch:
+    from kafka_ingest.spark.submission import job_submission, loaded_batch
+
     with job_folder() as folder:
         outcome_file = folder / "outcome.json"
         submission = job_submission(settings, batch.batch_id, connections, outcome_file)
@@ -161,6 +195,9 @@ def _load(
 
 
 def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
+    from kafka_ingest.cli.wiring import connection
+    from kafka_ingest.spark.submission import JobConnections
+
     spark = ConnectionValues("in_process", "spark", host="local[1]")
     return JobConnections(
         kafka=connection(settings.batch.kafka_connection, "kafka"),
@@ -171,6 +208,8 @@ def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
 
 def _run_job(submission: JobSubmission, runner: str) -> int:
     """Run the job with its log on standard error: standard output is for the result."""
+    from kafka_ingest.spark.submission import in_process_environment
+
     variables = submission.env_vars if runner == "spark" else in_process_environment(submission)
     command, environment = _command(submission, runner), {**os.environ, **variables}
     # The command is made of our own script and of validated settings; no shell is involved.
@@ -178,6 +217,8 @@ def _run_job(submission: JobSubmission, runner: str) -> int:
 
 
 def _command(submission: JobSubmission, runner: str) -> list[str]:
+    from kafka_ingest.spark.submission import in_process_command, spark_submit_command
+
     return spark_submit_command(submission) if runner == "spark" else in_process_command(submission)
 
 
@@ -210,3 +251,6 @@ def _range_rows(preview: PlanPreview) -> Iterator[dict[str, Any]]:
             "complete_up_to": valid_through.get(r.topic_partition),
             "log_start_offset": state.log_start_offset,
         }
+
+
+COMMANDS = (run_plan, run_pipeline)

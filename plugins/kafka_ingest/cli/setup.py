@@ -1,36 +1,36 @@
-"""Commands around a load: ``migrate``, ``housekeeping``, ``prepare-spark``."""
+"""Commands around loads: ``check-config`` and ``migrate`` before the first, upkeep of databases and machines."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 
+from kafka_ingest.cli.command import Parser, command
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import postgres_params, target_connections
 from kafka_ingest.errors import OK, STOP_AND_CALL
-from kafka_ingest.pipeline_files.files import pipeline_paths, read_pipelines
-from kafka_ingest.postgres.migrations import migrate
-from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
-from kafka_ingest.protocol.housekeeping import keep_house
-from kafka_ingest.spark.class_archive import prepare_archive
-from kafka_ingest.spark.installation import class_archive
+from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
 
 # ----------
-# Commands that come before the first run: ``migrate`` and ``check-config``.
+# Before the first run.
 
 
-def run_migrate(options: argparse.Namespace, output: Output) -> int:
-    """Brings the ledger up to date in one database, or in the target database of every pipeline."""
-    rows = []
-    for conn_id in options.connection or target_connections():
-        applied = migrate(postgres_params(conn_id))
-        rows.append({"connection": conn_id, "applied": applied or ["nothing: the ledger is up to date"]})
-    output.rows(rows, ("connection", "applied"), empty="")
-    return OK
+def _check_config_arguments(parser: Parser) -> None:
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="pipeline files")
 
 
+@command(
+    "check-config",
+    "check pipeline files and list every fault with its line",
+    _check_config_arguments,
+    details="""\
+example: python -m kafka_ingest check-config dags/pipelines/orders.yaml
+Without files it checks all that make DAGs. Exit code 78 when one is broken.""",
+)
 def run_check_config(options: argparse.Namespace, output: Output) -> int:
     """Read pipeline files, each by itself and against the others, and list the faults of all of them."""
+    from kafka_ingest.pipeline_files.files import pipeline_paths, read_pipelines
+
     deployed = pipeline_paths()
     paths = [path.resolve() for path in options.files] or deployed
     # A file that is checked alone can still clash with one that is deployed.
@@ -51,14 +51,78 @@ def run_check_config(options: argparse.Namespace, output: Output) -> int:
     return STOP_AND_CALL if errors else OK
 
 
+def _add_connection(parser: Parser) -> None:
+    parser.add_argument(
+        "--connection",
+        action="append",
+        metavar="ID",
+        help="connection of the target database; can be given again (default: those of all pipelines, "
+        "or postgres_default)",
+    )
+
+
+@command(
+    "migrate",
+    "create the ledger in the target database, or bring it up to date",
+    _add_connection,
+    details="""\
+example: python -m kafka_ingest migrate --connection warehouse
+Running it twice is harmless.""",
+)
+def run_migrate(options: argparse.Namespace, output: Output) -> int:
+    """Bring the ledger up to date in one database, or in the target database of every pipeline."""
+    from kafka_ingest.cli.wiring import postgres_params, target_connections
+    from kafka_ingest.postgres.migrations import migrate
+
+    rows = []
+    for conn_id in options.connection or target_connections():
+        applied = migrate(postgres_params(conn_id))
+        rows.append({"connection": conn_id, "applied": applied or ["nothing: the ledger is up to date"]})
+    output.rows(rows, ("connection", "applied"), empty="")
+    return OK
+
+
+COMMANDS = (run_check_config, run_migrate)
+
 # ----------
-# Command ``housekeeping``: tidies target databases.
+# Upkeep: what tidies target databases, and what lets loads start sooner.
 
 _COLUMNS = ("connection", "chore", "thing", "outcome", "count", "reason")
 
 
+def _housekeeping_arguments(parser: Parser) -> None:
+    _add_connection(parser)
+    parser.add_argument(
+        "--older-than-days",
+        type=_days,
+        default=OLDER_THAN_DAYS,
+        metavar="N",
+        help=f"age from which ranges of superseded batches are deleted (default: {OLDER_THAN_DAYS})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+
+
+def _days(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {MOST_DAYS}")
+    return number
+
+
+@command(
+    "housekeeping",
+    "drop leftover staging tables, delete old details of the ledger, summarise BRIN indexes",
+    _housekeeping_arguments,
+    details="""\
+example: python -m kafka_ingest housekeeping --dry-run
+What is in use stays and is named; running it again is harmless. The DAG kafka_ingest_housekeeping runs
+the same once a day.""",
+)
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
-    """Tidies one database, or the target database of every pipeline. What stays is told and is no failure."""
+    """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
+    from kafka_ingest.cli.wiring import postgres_params, target_connections
+    from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
+
     rows = [
         {"connection": conn_id, **asdict(report)}
         for conn_id in options.connection or target_connections()
@@ -72,12 +136,25 @@ def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
-# ----------
-# Command ``prepare-spark``: what can be done once so that every load starts sooner.
+def _prepare_spark_arguments(parser: Parser) -> None:
+    parser.add_argument("--again", action="store_true", help="make it also where there is one that fits")
 
 
+@command(
+    "prepare-spark",
+    "let loads on this machine start sooner: make an archive of the classes that Spark loads",
+    _prepare_spark_arguments,
+    details="""\
+example: python -m kafka_ingest prepare-spark
+Once on each machine that submits jobs, and again after an update of Java or Spark: an archive that does
+not fit is not used. It is kept in the virtual environment, else in ~/.cache/kafka-ingest; the variable
+KAFKA_INGEST_CACHE names another folder.""",
+)
 def run_prepare_spark(options: argparse.Namespace, output: Output) -> int:
     """Make the archive of Spark's classes, unless there is one that fits, and say what it gains."""
+    from kafka_ingest.spark.class_archive import prepare_archive
+    from kafka_ingest.spark.installation import class_archive
+
     if not options.again and (existing := class_archive()):
         output.record({"archive": str(existing), "result": "it is there and fits: nothing to do"})
         return OK
@@ -94,3 +171,6 @@ def run_prepare_spark(options: argparse.Namespace, output: Output) -> int:
         }
     )
     return OK
+
+
+UPKEEP = (run_housekeeping, run_prepare_spark)

@@ -1,166 +1,367 @@
-"""The form of a change: ten kinds, in Airflow and on the command line."""
+"""The form of a change: kinds and fields, in Airflow's administration DAG and on the command line."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.values import (
-    FormValues,
-    a_flag,
-    a_positive_number,
-    a_text,
-    a_whole_number,
-    at_least_0,
-    at_least_1,
-    one_of,
-    parse_partition_offsets,
-    parse_selection,
-)
+from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol import change_requests as changes
 from kafka_ingest.protocol.change_requests import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRequest
+from kafka_ingest.settings import PartitionOffset
+from kafka_ingest.times import parse_record_time
 
 # ----------
-# The form of the administration DAG: which change of which pipeline, whether it is made or only shown, and why.
-#
-# Every fault of a form is found at once. A key that means nothing for the chosen kind is a fault, since whoever filled
-# it in expects something of it.
+# Partitions as people list them, one a line: ``topic partition offset``, or ``topic`` for a whole topic. A ValueError
+# says what was expected of the first line that does not fit.
+
+_GREATEST_PARTITION = 2**31 - 1
 
 
-class AdministrationKind(StrEnum):
-    """What can be done; named as the commands are."""
-
-    PREFLIGHT = "preflight"
-    RESET = "reset"
-    SKIP_LAG = "skip-lag"
-    ACCEPT_LOSS = "accept-loss"
-    ACCEPT_RECREATION = "accept-recreation"
-    ACCEPT_CLUSTER = "accept-cluster"
-    ACCEPT_SAME_LOG = "accept-same-log"
-    RENAME = "rename"
-    RETIRE_TOPIC = "retire-topic"
-    READ_TOPIC_AGAIN = "read-topic-again"
-    CHANGE_TARGET = "change-target"
-    CHANGE_IDENTITY_COLUMNS = "change-identity-columns"
-    CHANGE_ISOLATION_LEVEL = "change-isolation-level"
-    ROLL_BACK = "roll-back"
+def parse_partition_offsets(text: str) -> tuple[PartitionOffset, ...]:
+    """Read ``topic partition offset``, ordered by partition; empty lines count for nothing."""
+    found = sorted((_offset(number, words) for number, words in lines_of(text)), key=lambda o: (o.topic, o.partition))
+    for one, other in pairwise(found):
+        if (one.topic, one.partition) == (other.topic, other.partition):
+            raise ValueError(f"each partition once, not {one.topic} {one.partition} twice")
+    return tuple(found)
 
 
-class ResetTo(StrEnum):
-    """Where a reset leads."""
+def parse_selection(text: str) -> Selection:
+    """Read ``topic`` or ``topic partition``; empty lines count for nothing."""
+    topics: set[str] = set()
+    partitions: set[TopicPartition] = set()
+    for number, words in lines_of(text):
+        if len(words) == 1:
+            topics.add(words[0])
+        elif len(words) == 2 and is_number(words[1], _GREATEST_PARTITION):
+            partitions.add(TopicPartition(words[0], int(words[1])))
+        else:
+            raise ValueError(f"topic, or topic and partition (line {number})")
+    return Selection(tuple(sorted(topics)), tuple(sorted(partitions)))
 
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    TIME = "time"
-    OFFSETS = "offsets"
-    BY = "by"
+
+def _offset(number: int, words: list[str]) -> PartitionOffset:
+    if len(words) == 3 and is_number(words[1], _GREATEST_PARTITION) and is_number(words[2]):
+        return PartitionOffset(words[0], int(words[1]), int(words[2]))
+    raise ValueError(f"topic, partition and offset, the next one to read (line {number})")
 
 
-#: What a form holds when nobody fills it in. An empty text counts as nothing.
-DEFAULTS: Mapping[str, Any] = {
-    "pipeline": None,
-    "kind": AdministrationKind.PREFLIGHT.value,
-    "apply": False,
-    "reason": None,
-    "supersede": False,
-    "reset_to": None,
-    "time": None,
-    "offsets": None,
-    "by_offsets": None,
-    "only": None,
-    "keep_offsets": None,
-    "margin_offsets": 0,
-    "begin": LogPlace.EARLIEST.value,
-    "former_name": None,
-    "batches": None,
-    "allow_compacted": False,
-    "submit_job": False,
-}
+# ----------
+# Kinds, one row each: what Airflow and the command line say of it, the keys that it needs and takes, and the change
+# that it makes of their values.
 
-#: What Airflow's form shows in place of the keys.
-LABELS: Mapping[str, str] = {
-    "pipeline": "Pipeline",
-    "kind": "What to do",
-    "apply": "Apply",
-    "reason": "Reason",
-    "supersede": "Supersede the outstanding batch",
-    "reset_to": "Reset to",
-    "time": "Time",
-    "offsets": "Offsets",
-    "by_offsets": "By (offsets)",
-    "only": "Only",
-    "keep_offsets": "Keep (offsets)",
-    "margin_offsets": "Margin (offsets)",
-    "begin": "Begin at",
-    "former_name": "Former name",
-    "batches": "Batches",
-    "allow_compacted": "Allow compacted topics",
-    "submit_job": "Submit a job",
-}
-
-_EVERYWHERE = frozenset({"pipeline", "kind"})
-_OF_CHANGES = frozenset({"apply", "reason", "supersede"})
+Values: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
-    """Keys that a kind must have, and those that it may have."""
+class Kind:
+    """What can be done.
 
-    needed: frozenset[str] = frozenset()
-    possible: frozenset[str] = frozenset()
+    Attributes:
+        text: What Airflow's list says of it.
+        needs: Keys that must be given.
+        takes: Keys that may be given.
+        ways: What the field Reset to chooses from: ways to do it that have keys of their own.
+    """
+
+    text: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    ways: Mapping[str, KindOfChange] = field(default_factory=dict)
 
 
-def _keys(*needed: str, possible: tuple[str, ...] = ()) -> _Keys:
-    return _Keys(frozenset(needed), frozenset(possible))
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a kind may be told in the field Only: its argument on the command line, and which selections fit."""
+
+    option: Option
+    fits: Callable[[Selection], bool] = lambda _only: True
+    expected: str = ""
+    found: str = ""
 
 
-_KEYS: Mapping[AdministrationKind, _Keys] = {
-    AdministrationKind.PREFLIGHT: _keys(possible=("submit_job",)),
-    AdministrationKind.RESET: _keys("reset_to"),
-    AdministrationKind.SKIP_LAG: _keys("keep_offsets", possible=("only",)),
-    AdministrationKind.ACCEPT_LOSS: _keys(possible=("margin_offsets", "only")),
-    AdministrationKind.ACCEPT_RECREATION: _keys(possible=("begin", "only")),
-    AdministrationKind.ACCEPT_CLUSTER: _keys(possible=("begin",)),
-    AdministrationKind.ACCEPT_SAME_LOG: _keys(),
-    AdministrationKind.RENAME: _keys("former_name"),
-    AdministrationKind.RETIRE_TOPIC: _keys("only"),
-    AdministrationKind.READ_TOPIC_AGAIN: _keys("only"),
-    AdministrationKind.CHANGE_TARGET: _keys(),
-    AdministrationKind.CHANGE_IDENTITY_COLUMNS: _keys(),
-    AdministrationKind.CHANGE_ISOLATION_LEVEL: _keys(),
-    AdministrationKind.ROLL_BACK: _keys("batches", possible=("allow_compacted",)),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOfChange(Kind):
+    """A kind of position change.
+
+    Attributes:
+        make: Returns the change, given the values of all keys.
+        summary: What the command's help says of it.
+        scope: What it takes in the field Only.
+    """
+
+    make: Callable[[Values], Change]
+    summary: str = ""
+    scope: Scope = Scope(
+        Option(
+            "--only",
+            "a topic, or one partition of it; can be given again (default: all partitions)",
+            ("TOPIC", "PARTITION"),
+            {"nargs": "+", "action": "append"},
+        )
+    )
+
+
+_TOPICS = Scope(
+    Option("only", "topics (default: all that were)", "TOPIC", {"nargs": "*"}),
+    lambda only: not only.partitions,
+    "topics: all partitions of a topic were created again",
+    "partitions",
+)
+_ONE_TOPIC = Scope(
+    Option("only", "the topic", "TOPIC", {"nargs": 1}),
+    lambda only: len(only.topics) == 1 and not only.partitions,
+    "one topic",
+    "more, or partitions",
+)
+
+
+def _only(given: Values) -> Selection:
+    return given["only"] or Selection()
+
+
+def _to_place(given: Values) -> Change:
+    return changes.ResetToPlace(LogPlace(given["reset_to"]), _only(given))
+
+
+_PLACES = {LogPlace.EARLIEST.value: "the log start", LogPlace.LATEST.value: "the end of the log"}
+RESETS: Mapping[str, KindOfChange] = {
+    **{place: KindOfChange(text, takes=("only",), make=_to_place) for place, text in _PLACES.items()},
+    "time": KindOfChange(
+        "the first offset at or after it",
+        ("time",),
+        ("only",),
+        make=lambda given: changes.ResetToTime(given["time"], _only(given)),
+    ),
+    "offsets": KindOfChange(
+        "the listed ones", ("offsets",), make=lambda given: changes.ResetToOffsets(given["offsets"])
+    ),
+    "by": KindOfChange(
+        "so many offsets forwards, or below 0 backwards",
+        ("by_offsets",),
+        ("only",),
+        make=lambda given: changes.ResetBy(given["by_offsets"], _only(given)),
+    ),
 }
-_RESET_KEYS: Mapping[ResetTo, _Keys] = {
-    ResetTo.EARLIEST: _keys(possible=("only",)),
-    ResetTo.LATEST: _keys(possible=("only",)),
-    ResetTo.TIME: _keys("time", possible=("only",)),
-    ResetTo.OFFSETS: _keys("offsets"),
-    ResetTo.BY: _keys("by_offsets", possible=("only",)),
+
+#: In the order of both forms. The names are those of the commands.
+CHANGES: Mapping[str, KindOfChange] = {
+    "reset": KindOfChange(
+        "move positions; what was loaded above them is replaced",
+        ("reset_to",),
+        summary="put positions elsewhere in their log",
+        make=lambda given: RESETS[given["reset_to"]].make(given),
+        ways=RESETS,
+    ),
+    "skip-lag": KindOfChange(
+        "give up backlog, keep the last offsets of each partition",
+        ("keep_offsets",),
+        ("only",),
+        summary="give up what waits, except the last offsets of each partition",
+        make=lambda given: changes.SkipLag(given["keep_offsets"], _only(given)),
+    ),
+    "accept-loss": KindOfChange(
+        "go on at the log start after retention took unread offsets",
+        takes=("margin_offsets", "only"),
+        summary="go on at the log start where retention deleted unread offsets",
+        make=lambda given: changes.AcceptLoss(given["margin_offsets"], _only(given)),
+    ),
+    "accept-recreation": KindOfChange(
+        "the topic was deleted and created again",
+        takes=("begin", "only"),
+        summary="load topics that were deleted and created again, as new ones",
+        make=lambda given: changes.AcceptRecreation(_only(given).topics, LogPlace(given["begin"])),
+        scope=_TOPICS,
+    ),
+    "accept-cluster": KindOfChange(
+        "the topics are on another cluster, as new topics",
+        takes=("begin",),
+        summary="load every topic from the cluster that the connection leads to, as a new one",
+        make=lambda given: changes.AcceptCluster(LogPlace(given["begin"])),
+    ),
+    "accept-same-log": KindOfChange(
+        "the same topics under another cluster id",
+        summary="the cluster has another id but the same topics, by their ids: positions stay",
+        make=lambda _given: changes.AcceptSameLog(),
+    ),
+    "rename": KindOfChange(
+        "the pipeline file has another name than before",
+        ("former_name",),
+        summary="the pipeline file has a new name: let the ledger follow",
+        make=lambda given: changes.RenamePipeline(given["former_name"]),
+    ),
+    "retire-topic": KindOfChange(
+        "read a topic no more",
+        ("only",),
+        summary="read a topic no more; rows and positions stay",
+        make=lambda given: changes.RetireTopic(*_only(given).topics),
+        scope=_ONE_TOPIC,
+    ),
+    "read-topic-again": KindOfChange(
+        "read a retired topic again",
+        ("only",),
+        summary="read a retired topic again: from its positions, or as a new one where it was created again",
+        make=lambda given: changes.ReadTopicAgain(*_only(given).topics),
+        scope=_ONE_TOPIC,
+    ),
+    "change-target": KindOfChange(
+        "load into the table that the file names now",
+        summary="load into the table that the pipeline file names now",
+        make=lambda _given: changes.ChangeTarget(),
+    ),
+    "change-identity-columns": KindOfChange(
+        "find rows by the columns that the file names now; rename them first",
+        summary="find rows by the identity columns that the pipeline file names now; rename them in the table first",
+        make=lambda _given: changes.ChangeIdentityColumns(),
+    ),
+    "change-isolation-level": KindOfChange(
+        "read under the level that the file names now",
+        summary="read under the isolation level that the pipeline file names now",
+        make=lambda _given: changes.ChangeIsolationLevel(),
+    ),
 }
 
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "pipeline": a_text,
-    "kind": one_of(AdministrationKind),
-    "apply": a_flag,
-    "reason": a_text,
-    "supersede": a_flag,
-    "reset_to": one_of(ResetTo),
-    "offsets": lambda text: parse_partition_offsets(a_text(text)),
-    "by_offsets": a_whole_number,
-    "only": lambda text: parse_selection(a_text(text)),
-    "keep_offsets": lambda number: a_whole_number(number, at_least=0),
-    "margin_offsets": lambda number: a_whole_number(number, at_least=0),
-    "begin": one_of(LogPlace),
-    "former_name": a_text,
-    "batches": a_positive_number,
-    "allow_compacted": a_flag,
-    "submit_job": a_flag,
+PREFLIGHT, ROLL_BACK = "preflight", "roll-back"
+KINDS: Mapping[str, Kind] = {
+    PREFLIGHT: Kind("look at connections, privileges, table, topics and packages", takes=("submit_job",)),
+    **CHANGES,
+    ROLL_BACK: Kind(
+        "undo the last batches: rows, dead letters and positions together", ("batches",), ("allow_compacted",)
+    ),
 }
+
+
+def kinds_of(key: str) -> tuple[str, ...]:
+    """Return the kinds that a key says something to; none for the keys of preflight or of changes at large."""
+    return tuple(
+        name for name, kind in KINDS.items() if any(key in one.needs + one.takes for one in (kind, *kind.ways.values()))
+    )
+
+
+# ----------
+# Fields. As the form stands it changes nothing, and nothing is filled in that a kind would refuse. Airflow's form
+# (3.3.2, ``ui/src/components/FlexibleForm``) knows no field that depends on another: a section names the kinds.
+
+
+def _named(texts: Mapping[str, str], *, default: str | None = None, nothing: str = "") -> Choice:
+    return Choice({name: f"{name}: {text}" for name, text in texts.items()}, default, nothing)
+
+
+_FIELDS = {
+    "pipeline": Field("Pipeline", Text(), "The pipeline, by the name in its file."),
+    "kind": Field(
+        "What to do",
+        _named({name: kind.text for name, kind in KINDS.items()}, default=PREFLIGHT),
+        "What is to be done. What it needs to know is asked in the sections below that name it; fields of other "
+        "sections stay empty.",
+    ),
+    "apply": Field(
+        "Apply",
+        Flag(),
+        "**Do it.** Without it the task only shows what would happen, and changes nothing.",
+        Option("--apply", "make the change; without it, it is only shown"),
+    ),
+    "reason": Field(
+        "Reason",
+        Text(),
+        "Why. Required for every change; stored in the ledger with your name and the run id.",
+        Option("--reason", "why; needed with --apply, kept in the ledger", "TEXT", {"default": ""}),
+    ),
+    "supersede": Field(
+        "Supersede the outstanding batch",
+        Flag(),
+        "Take a batch out of the way that is planned or being loaded; without it the change is refused while there is "
+        "one. Safe at any moment: what its attempt has staged is wasted, nothing else.",
+        Option("--supersede", "take an outstanding batch out of the way"),
+    ),
+    "reset_to": Field(
+        "Reset to",
+        _named({name: way.text for name, way in RESETS.items()}, nothing="(choose)"),
+        "Where the positions go.",
+        # Ways that need a key are chosen by the option of that key.
+        Option("--to", "the log start, or the end offset", settings={"choices": tuple(_PLACES)}),
+    ),
+    "time": Field(
+        "Time",
+        Text(parse_record_time),
+        "Reset to time: such as `2026-01-31T13:00:00Z`; else in the pipeline's zone.",
+        Option("--to-time", "first offset at or after a time; in the pipeline's zone when it names none", "TIME"),
+    ),
+    "offsets": Field(
+        "Offsets",
+        Text(lambda text, _zone: parse_partition_offsets(text), is_multiline=True),
+        "Reset to offsets: one line a partition, `topic partition offset`; others stay.",
+        Option(
+            "--to-offset",
+            "the next offset to read of a partition; can be given again",
+            ("TOPIC", "PARTITION", "OFFSET"),
+            {"nargs": 3, "action": "append"},
+        ),
+    ),
+    "by_offsets": Field(
+        "By (offsets)",
+        Number(),
+        "Reset by: forwards, or below 0 backwards.",
+        Option("--by", "so many offsets forwards, or below 0 backwards"),
+    ),
+    "only": Field(
+        "Only",
+        Text(lambda text, _zone: parse_selection(text), is_multiline=True),
+        "One line each: `topic`, or `topic partition`. reset, skip-lag, accept-loss: empty means all. "
+        "accept-recreation: topics; empty means all that were created again. retire-topic, read-topic-again: the "
+        "topic.",
+    ),
+    "keep_offsets": Field(
+        "Keep (offsets)",
+        Number(at_least=0),
+        "Offsets left to read.",
+        Option("--keep", "offsets to keep of each partition"),
+    ),
+    "margin_offsets": Field(
+        "Margin (offsets)",
+        Number(at_least=0, default=0),
+        "Begin so far above the log start, which retention goes on moving; empty means 0.",
+        Option(
+            "--margin", "begin so many offsets above the log start, which moves on while they are read (default: 0)"
+        ),
+    ),
+    "begin": Field(
+        "Begin at",
+        _named(_PLACES, default="earliest", nothing="(earliest)"),
+        "Where the new topics are read from.",
+        Option("--begin", "where the new log is begun (default: earliest)"),
+    ),
+    "former_name": Field(
+        "Former name", Text(), "The name that the ledger knows.", Option("--from", "the name until now", "NAME")
+    ),
+    "batches": Field(
+        "Batches",
+        Number(at_least=1),
+        "How many, the newest that moved the position.",
+        Option("--batches", "how many, the newest first"),
+    ),
+    "allow_compacted": Field(
+        "Allow compacted topics",
+        Flag(),
+        "Go on where compaction may have taken records. **Such records are lost.**",
+        Option("--allow-compacted", "go on where compaction may have taken records that the table still holds"),
+    ),
+    "submit_job": Field("Submit a job", Flag(), "Run a small Spark job to look at its packages."),
+}
+FIELDS: Mapping[str, Field] = {
+    key: replace(one, section=f"Only for {', '.join(kinds)}" if (kinds := kinds_of(key)) else "")
+    for key, one in _FIELDS.items()
+}
+
+# ----------
+# What a form of Airflow asks for. Every fault is found at once. A key that means nothing for the chosen kind is a
+# fault, since whoever filled it in expects something of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,22 +373,11 @@ class PreflightRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOrder:
-    """A change of positions or of what binds the pipeline; ``apply``: make it, do not only show it."""
+class Order:
+    """What a form asks for; ``apply``: do it, do not only show it."""
 
-    request: ChangeRequest
+    request: PreflightRequest | ChangeRequest | RollBackRequest
     apply: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RollBackOrder:
-    """A roll-back; ``apply``: make it, do not only show it."""
-
-    request: RollBackRequest
-    apply: bool
-
-
-Order: TypeAlias = PreflightRequest | ChangeOrder | RollBackOrder
 
 
 def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str) -> Order:
@@ -202,66 +392,11 @@ def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str)
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, zone, LABELS)
+    values = FormValues(form, FIELDS, zone)
     values.check_known_keys()
-    read = {key: values.read(key, parse) for key, parse in _PARSERS.items()} | {"time": values.time("time")}
+    read = {key: values.read(key) for key in FIELDS}
     for key, expected, found in _faults_between_keys(values, read):
         values.fault(key, expected, found)
-    _require_no_faults(values, read)
-    return _order(read, who, request_id)
-
-
-def _faults_between_keys(values: FormValues, read: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    if not values.is_given("pipeline"):
-        yield "pipeline", "the name of a pipeline", "nothing"
-    if read["kind"] != values.given.get("kind", read["kind"]):
-        return  # an unknown kind: nobody can say what belongs to it
-    kind = AdministrationKind(read["kind"])
-    keys = _keys_of(kind, read["reset_to"])
-    for key in sorted(keys.needed):
-        if not values.is_given(key):
-            yield key, f"a value: {kind} needs it", "nothing"
-    for key in DEFAULTS:
-        if key not in keys.needed | keys.possible | _EVERYWHERE and values.is_given(key):
-            yield key, f"nothing for {kind}{_reset_text(read)}", "a value"
-    yield from _wrong_selection(kind, read["only"])
-
-
-def kinds_of(key: str) -> tuple[AdministrationKind, ...]:
-    """Give the kinds that a key says something to; none for the keys that belong to preflight or changes at large."""
-    return tuple(kind for kind in AdministrationKind if key in _own_keys(kind))
-
-
-def _own_keys(kind: AdministrationKind) -> frozenset[str]:
-    of_reset = _RESET_KEYS.values() if kind is AdministrationKind.RESET else ()
-    return frozenset().union(*(keys.needed | keys.possible for keys in (_KEYS[kind], *of_reset)))
-
-
-def _keys_of(kind: AdministrationKind, reset_to: str | None) -> _Keys:
-    keys = _KEYS[kind]
-    if kind is AdministrationKind.RESET and reset_to is not None:
-        more = _RESET_KEYS[ResetTo(reset_to)]
-        keys = _Keys(keys.needed | more.needed, more.possible)
-    if kind is AdministrationKind.PREFLIGHT:
-        return keys
-    return _Keys(keys.needed | {"reason"}, keys.possible | _OF_CHANGES)
-
-
-def _reset_text(read: Mapping[str, Any]) -> str:
-    return f" to {read['reset_to']}" if read["kind"] == AdministrationKind.RESET and read["reset_to"] else ""
-
-
-def _wrong_selection(kind: AdministrationKind, only: Selection | None) -> Iterator[tuple[str, str, str]]:
-    if only is None:
-        return
-    of_one_topic = kind in (AdministrationKind.RETIRE_TOPIC, AdministrationKind.READ_TOPIC_AGAIN)
-    if of_one_topic and (only.partitions or len(only.topics) != 1):
-        yield "only", "one topic", "more, or partitions"
-    if kind is AdministrationKind.ACCEPT_RECREATION and only.partitions:
-        yield "only", "topics: all partitions of a topic were created again", "partitions"
-
-
-def _require_no_faults(values: FormValues, read: Mapping[str, Any]) -> None:
     if values.faults:
         raise ConfigError(
             "the form asks for something that cannot be done",
@@ -270,211 +405,41 @@ def _require_no_faults(values: FormValues, read: Mapping[str, Any]) -> None:
             next_command="start a new run with these values corrected; nothing was changed",
             pipeline=read["pipeline"],
         )
+    return Order(_request(read, who, request_id), read["apply"])
 
 
-def _order(read: Mapping[str, Any], who: str, request_id: str) -> Order:
-    kind, pipeline = AdministrationKind(read["kind"]), read["pipeline"]
-    if kind is AdministrationKind.PREFLIGHT:
+def _faults_between_keys(values: FormValues, read: Values) -> Iterator[tuple[str, str, str]]:
+    if not values.is_given("pipeline"):
+        yield "pipeline", "the name of a pipeline", "nothing"
+    kind = read["kind"]
+    if kind != values.given.get("kind", kind):
+        return  # an unknown kind: nobody can say what belongs to it
+    way = KINDS[kind].ways.get(read["reset_to"])
+    needed, possible = _keys_of(kind, way)
+    for key in sorted(needed):
+        if not values.is_given(key):
+            yield key, f"a value: {kind} needs it", "nothing"
+    for key in FIELDS:
+        if key not in needed | possible and values.is_given(key):
+            yield key, f"nothing for {kind}" + (f" to {read['reset_to']}" if way else ""), "a value"
+    if kind in CHANGES and read["only"] and not CHANGES[kind].scope.fits(read["only"]):
+        yield "only", CHANGES[kind].scope.expected, CHANGES[kind].scope.found
+
+
+def _keys_of(name: str, way: Kind | None) -> tuple[set[str], set[str]]:
+    """Return the keys that a kind needs, and those that it may have; ``way``: the chosen way to do it."""
+    kinds = [KINDS[name], *([way] if way else [])]
+    needed = {key for kind in kinds for key in kind.needs} | ({"reason"} if name != PREFLIGHT else set())
+    of_all = {"pipeline", "kind", *(("apply", "supersede") if name != PREFLIGHT else ())}
+    return needed, of_all.union(*(kind.takes for kind in kinds))
+
+
+def _request(read: Values, who: str, request_id: str) -> PreflightRequest | ChangeRequest | RollBackRequest:
+    kind, pipeline = read["kind"], read["pipeline"]
+    if kind == PREFLIGHT:
         return PreflightRequest(pipeline, read["submit_job"])
-    if kind is AdministrationKind.ROLL_BACK:
-        roll_back = RollBackRequest(
-            request_id=request_id,
-            pipeline=pipeline,
-            batches=read["batches"],
-            who=who,
-            why=read["reason"],
-            supersede=read["supersede"],
-            allow_compacted=read["allow_compacted"],
-        )
-        return RollBackOrder(roll_back, read["apply"])
-    change = ChangeRequest(pipeline, request_id, _change(kind, read), who, read["reason"], read["supersede"])
-    return ChangeOrder(change, read["apply"])
-
-
-def _change(kind: AdministrationKind, read: Mapping[str, Any]) -> Change:
-    only: Selection = read["only"] or Selection()
-    begin = LogPlace(read["begin"])
-    made: Mapping[AdministrationKind, Callable[[], Change]] = {
-        AdministrationKind.RESET: lambda: _reset(ResetTo(read["reset_to"]), read, only),
-        AdministrationKind.SKIP_LAG: lambda: changes.SkipLag(read["keep_offsets"], only),
-        AdministrationKind.ACCEPT_LOSS: lambda: changes.AcceptLoss(read["margin_offsets"], only),
-        AdministrationKind.ACCEPT_RECREATION: lambda: changes.AcceptRecreation(only.topics, begin),
-        AdministrationKind.ACCEPT_CLUSTER: lambda: changes.AcceptCluster(begin),
-        AdministrationKind.ACCEPT_SAME_LOG: changes.AcceptSameLog,
-        AdministrationKind.RENAME: lambda: changes.RenamePipeline(read["former_name"]),
-        AdministrationKind.RETIRE_TOPIC: lambda: changes.RetireTopic(*only.topics),
-        AdministrationKind.READ_TOPIC_AGAIN: lambda: changes.ReadTopicAgain(*only.topics),
-        AdministrationKind.CHANGE_TARGET: changes.ChangeTarget,
-        AdministrationKind.CHANGE_IDENTITY_COLUMNS: changes.ChangeIdentityColumns,
-        AdministrationKind.CHANGE_ISOLATION_LEVEL: changes.ChangeIsolationLevel,
-    }
-    return made[kind]()
-
-
-def _reset(reset_to: ResetTo, read: Mapping[str, Any], only: Selection) -> Change:
-    if reset_to is ResetTo.TIME:
-        return changes.ResetToTime(read["time"], only)
-    if reset_to is ResetTo.OFFSETS:
-        return changes.ResetToOffsets(read["offsets"])
-    if reset_to is ResetTo.BY:
-        return changes.ResetBy(read["by_offsets"], only)
-    return changes.ResetToPlace(LogPlace(reset_to.value), only)
-
-
-# ----------
-# The arguments of ``change PIPELINE KIND``: one parser a kind, so that each has help of its own.
-
-Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-_DETAILS = """\
-Without --apply it shows what would change and writes nothing.
-examples
-  python -m kafka_ingest change orders reset --to earliest --reason "mapping was wrong until today"
-  python -m kafka_ingest change orders reset --by -5000 --only orders 3 --reason "..." --apply
-  python -m kafka_ingest change orders accept-loss --reason "retention was too short, see incident 812" --apply
-  python -m kafka_ingest change sales rename --from orders --reason "new owner" --apply
-A reset backwards leaves the rows in place: the next run replaces them. The same request id is the same change.
-"""
-_PLACES = tuple(place.value for place in LogPlace)
-
-
-def add_change(commands: Parsers) -> None:
-    """Add the command and its kinds."""
-    summary = "change positions, or what binds a pipeline: shows first, and keeps who, when and why"
-    parser = commands.add_parser(
-        "change",
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=_DETAILS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="name of the pipeline")
-    kinds = parser.add_subparsers(title="kinds of changes", metavar="KIND", dest="kind", required=True)
-    for add in (_add_reset, _add_skip_lag, _add_accept_loss, _add_accept_recreation, _add_accept_cluster):
-        add(kinds)
-    _add_kind(kinds, "accept-same-log", "the cluster has another id but the same topics, by their ids: positions stay")
-    rename = _add_kind(kinds, "rename", "the pipeline file has a new name: let the ledger follow")
-    rename.add_argument("--from", dest="former_name", required=True, metavar="NAME", help="the name until now")
-    for name, summary in (
-        ("retire-topic", "read a topic no more; rows and positions stay"),
-        (
-            "read-topic-again",
-            "read a retired topic again: from its positions, or as a new one where it was created again",
-        ),
-    ):
-        _add_kind(kinds, name, summary).add_argument("topic", metavar="TOPIC", help="the topic")
-    _add_kind(kinds, "change-target", "load into the table that the pipeline file names now")
-    summary = "find rows by the identity columns that the pipeline file names now; rename them in the table first"
-    _add_kind(kinds, "change-identity-columns", summary)
-    _add_kind(kinds, "change-isolation-level", "read under the isolation level that the pipeline file names now")
-
-
-def _add_kind(kinds: Parsers, name: str, summary: str) -> argparse.ArgumentParser:
-    parser = kinds.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why; needed with --apply, kept in the ledger")
-    parser.add_argument("--apply", action="store_true", help="make the change; without it, it is only shown")
-    parser.add_argument("--supersede", action="store_true", help="take an outstanding batch out of the way")
-    parser.add_argument("--request-id", metavar="ID", help="name of the request (default: a new one, which is printed)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(command=("change", "run_change"))
-    return parser
-
-
-def _add_reset(kinds: Parsers) -> None:
-    parser = _add_kind(kinds, "reset", "put positions elsewhere in their log")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", choices=_PLACES, help="the log start, or the end offset")
-    where.add_argument(
-        "--to-time", metavar="TIME", help="first offset at or after a time; in the pipeline's zone when it names none"
-    )
-    where.add_argument(
-        "--to-offset",
-        nargs=3,
-        action="append",
-        metavar=("TOPIC", "PARTITION", "OFFSET"),
-        help="the next offset to read of a partition; can be given again",
-    )
-    where.add_argument("--by", type=int, metavar="N", help="so many offsets forwards, or below 0 backwards")
-    _add_only(parser)
-
-
-def _add_skip_lag(kinds: Parsers) -> None:
-    parser = _add_kind(kinds, "skip-lag", "give up what waits, except the last offsets of each partition")
-    parser.add_argument("--keep", type=at_least_0, required=True, metavar="N", help="offsets to keep of each partition")
-    _add_only(parser)
-
-
-def _add_accept_loss(kinds: Parsers) -> None:
-    parser = _add_kind(kinds, "accept-loss", "go on at the log start where retention deleted unread offsets")
-    parser.add_argument(
-        "--margin",
-        type=at_least_0,
-        default=0,
-        metavar="N",
-        help="begin so many offsets above the log start, which moves on while they are read (default: 0)",
-    )
-    _add_only(parser)
-
-
-def _add_accept_recreation(kinds: Parsers) -> None:
-    parser = _add_kind(kinds, "accept-recreation", "load topics that were deleted and created again, as new ones")
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics (default: all that were)")
-    _add_begin(parser)
-
-
-def _add_accept_cluster(kinds: Parsers) -> None:
-    summary = "load every topic from the cluster that the connection leads to, as a new one"
-    _add_begin(_add_kind(kinds, "accept-cluster", summary))
-
-
-def _add_begin(parser: argparse.ArgumentParser) -> None:
-    text = "where the new log is begun (default: earliest)"
-    parser.add_argument("--begin", choices=_PLACES, default=LogPlace.EARLIEST.value, help=text)
-
-
-def _add_only(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar=("TOPIC", "PARTITION"),
-        help="a topic, or one partition of it; can be given again (default: all partitions)",
-    )
-
-
-# ----------
-# The arguments of ``roll-back``.
-
-_ROLL_BACK_DETAILS = """\
-Without --apply it shows what would be undone and writes nothing.
-examples
-  python -m kafka_ingest roll-back orders --batches 1
-  python -m kafka_ingest roll-back orders --batches 1 --reason "prices were wrong, see incident 812" --apply
-The next run loads the same offsets again. Batches that only reloaded are passed over. The same request id is done once.
-"""
-
-
-def add_roll_back(commands: Parsers) -> None:
-    """Add the command."""
-    summary = "undo the newest batches: rows, dead letters and positions together"
-    parser = commands.add_parser(
-        "roll-back",
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=_ROLL_BACK_DETAILS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="name of the pipeline")
-    parser.add_argument("--batches", type=at_least_1, required=True, metavar="N", help="how many, the newest first")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why; needed with --apply, kept in the ledger")
-    parser.add_argument("--apply", action="store_true", help="do it; without it, it is only shown")
-    parser.add_argument("--supersede", action="store_true", help="take an outstanding batch out of the way")
-    parser.add_argument(
-        "--allow-compacted",
-        action="store_true",
-        help="go on where compaction may have taken records that the table still holds",
-    )
-    parser.add_argument("--request-id", metavar="ID", help="name of the request (default: a new one, which is printed)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(command=("change", "run_roll_back"))
+    asked = {"who": who, "why": read["reason"], "supersede": read["supersede"]}
+    if kind == ROLL_BACK:
+        more = {key: read[key] for key in ("batches", "allow_compacted")}
+        return RollBackRequest(request_id=request_id, pipeline=pipeline, **asked, **more)
+    return ChangeRequest(pipeline, request_id, CHANGES[kind].make(read), **asked)

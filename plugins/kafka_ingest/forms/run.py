@@ -2,84 +2,168 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import Any
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.values import (
-    FormValues,
-    a_flag,
-    a_positive_number,
-    a_text,
-    at_least_1,
-    one_of,
-    parse_offset_spans,
-)
+from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.times import parse_record_time
 
 # ----------
-# The form of a run: what a person may ask of one run, in Airflow's form, in a run's conf, or on the command line.
-#
-# Every fault of a form is found at once. A form gives :class:`RunOptions`; a form of defaults gives a plain live run.
+# Spans of offsets as people write them: one line a partition, ``topic partition start end``. A ValueError says what
+# was expected of the first line that does not fit.
 
-#: What a form holds when nobody fills it in. An empty text counts as nothing.
-DEFAULTS: Mapping[str, Any] = {
-    "mode": RunMode.LIVE.value,
-    "from": None,
-    "to": None,
-    "offsets": None,
-    "limit": None,
-    "reload_what_is_left": False,
-    "replace_resolved": False,
-    "reason": None,
+_EXPECTED = "topic, partition, start and end, the first offset after the span; without end: up to the end of the log"
+#: Numbers of 19 digits are read, so that one above PostgreSQL's bigint has the fault of an offset.
+_GREATEST_OF_19_DIGITS = 10**19 - 1
+
+
+def parse_offset_spans(text: str) -> tuple[OffsetSpan, ...]:
+    """Read spans ``[start, end)``, ordered by partition; empty lines count for nothing."""
+    found = (_span(words, f"{_EXPECTED} (line {number})") for number, words in lines_of(text))
+    spans = sorted(found, key=lambda span: span.topic_partition)
+    for one, other in pairwise(spans):
+        if one.topic_partition == other.topic_partition:
+            raise ValueError(f"each partition once, not {one.topic_partition} twice")
+    return tuple(spans)
+
+
+def _span(words: list[str], expected: str) -> OffsetSpan:
+    topic, numbers = words[0], words[1:]
+    if len(numbers) not in (2, 3) or not all(is_number(n, _GREATEST_OF_19_DIGITS) for n in numbers):
+        raise ValueError(expected)
+    partition, start, *rest = (int(n) for n in numbers)
+    end = rest[0] if rest else None
+    if not all(is_number(n) for n in numbers[1:]) or (end is not None and end <= start):
+        raise ValueError(f"a start below the end; {expected}")
+    return OffsetSpan(topic, partition, start, end)
+
+
+# ----------
+# The form. As it stands it is a plain live run, which is what the schedule does.
+
+_ZONE = "Without an offset from UTC it is a time in {zone}."
+_ZONE_OF_PIPELINE = "without an offset from UTC in the pipeline's time zone"
+
+FIELDS: Mapping[str, Field] = {
+    "mode": Field(
+        "Mode",
+        Choice(
+            {
+                RunMode.LIVE.value: "live: go on from the committed offsets",
+                RunMode.RELOAD.value: "reload: read a span again and replace its rows",
+                RunMode.PLAN_ONLY.value: "plan only: show what would be read, write nothing",
+            },
+            RunMode.LIVE.value,
+        ),
+        "`live` is what scheduled runs do. `reload` reads a span of times or offsets again and replaces its rows in "
+        "one transaction; what lies above the committed offsets is loaded, too, and moves them. `plan_only` logs what "
+        "a live run would read, or a reload where a span is given.",
+        Option(
+            "--mode",
+            "live: go on from the committed offsets (default); reload: read a span again and replace its rows",
+            # What plan_only shows has a command of its own.
+            settings={"choices": (RunMode.LIVE.value, RunMode.RELOAD.value)},
+        ),
+    ),
+    "from": Field(
+        "From (time)",
+        Text(parse_record_time),
+        f"Reload: first record time of the span, such as `2026-01-31T13:00:00Z`. {_ZONE}",
+        Option("--from-time", f"reload: first record time of the span, {_ZONE_OF_PIPELINE}", "TIME"),
+    ),
+    "to": Field(
+        "To (time)",
+        Text(parse_record_time),
+        "Reload: the span ends before the first record at or after this time; empty: at the end of the log. Live: the "
+        f"run ends there. {_ZONE}",
+        Option(
+            "--to-time",
+            f"stop before the first record at or after this time, {_ZONE_OF_PIPELINE} (default: the end of the log)",
+            "TIME",
+        ),
+    ),
+    "offsets": Field(
+        "Offsets",
+        Text(lambda text, _zone: parse_offset_spans(text), is_multiline=True),
+        "Reload, instead of times: one line a partition, `topic partition start end`; `end` is the first offset after "
+        "the span, without it the span goes to the end of the log. Other partitions are left alone.",
+        Option(
+            "--offsets",
+            "reload: a span of one partition, END not included; can be given again",
+            "'TOPIC PARTITION START [END]'",
+            {"action": "append"},
+        ),
+    ),
+    "limit": Field(
+        "Limit (offsets)",
+        Number(at_least=1),
+        "Live: read at most so many offsets, instead of the pipeline's limit. No run follows by itself.",
+        Option("--limit", "read at most N offsets, instead of the limit in the pipeline file"),
+    ),
+    "reload_what_is_left": Field(
+        "Reload what is left",
+        Flag(),
+        "Go on where Kafka no longer holds all of what is read again, in a reload or after a reset backwards. **Rows "
+        "of records that compaction took are deleted**; without it such a run stops with the table untouched.",
+        Option(
+            "--reload-what-is-left",
+            "go on where Kafka no longer holds all of what is read again, in a reload or after a reset backwards; "
+            "rows that compaction took are deleted",
+        ),
+    ),
+    "replace_resolved": Field(
+        "Replace resolved dead letters",
+        Flag(),
+        "Where offsets are read again: replace dead letters that are marked as resolved, and their rows, too.",
+        Option("--replace-resolved", "where offsets are read again: replace resolved dead letters and their rows, too"),
+    ),
+    "reason": Field(
+        "Reason",
+        Text(),
+        "Why. Required for a reload; stored with the batch.",
+        Option("--reason", "why; needed for a reload, kept in the ledger", "TEXT"),
+    ),
 }
 
-#: What Airflow's form shows in place of the keys.
-LABELS: Mapping[str, str] = {
-    "mode": "Mode",
-    "from": "From (time)",
-    "to": "To (time)",
-    "offsets": "Offsets",
-    "limit": "Limit (offsets)",
-    "reload_what_is_left": "Reload what is left",
-    "replace_resolved": "Replace resolved dead letters",
-    "reason": "Reason",
-}
+#: What whoever runs a command sees in place of the keys.
+FLAGS: Mapping[str, str] = {key: field.option.name for key, field in FIELDS.items() if field.option}
 
 #: Keys that also mean something for a run that Airflow's backfill made: its interval is the span.
-BACKFILL_KEYS = frozenset({"reload_what_is_left", "replace_resolved", "reason"})
+BACKFILL_KEYS = ("reload_what_is_left", "replace_resolved", "reason")
 
 
-def run_options(form: Mapping[str, Any], *, zone: str, pipeline: str, labels: Mapping[str, str] = LABELS) -> RunOptions:
+def run_options(
+    form: Mapping[str, Any], *, zone: str, pipeline: str, labels: Mapping[str, str] | None = None
+) -> RunOptions:
     """Return the options that a form asks for.
 
     Args:
         form: Values by key; keys that are missing hold their defaults.
         zone: IANA time zone of times without an offset from UTC.
         pipeline: For the message.
-        labels: What whoever filled it in sees in place of the keys.
+        labels: What whoever filled it in sees in place of the keys (default: the labels of Airflow's form).
 
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, zone, labels)
+    values = FormValues(form, FIELDS, zone, labels or {})
     values.check_known_keys()
-    mode = RunMode(values.read("mode", one_of(RunMode)))
-    start_ms, end_ms = values.time("from"), values.time("to")
-    offsets: tuple[OffsetSpan, ...] = values.read("offsets", lambda text: parse_offset_spans(a_text(text))) or ()
+    read = {key: values.read(key) for key in FIELDS}
+    mode = RunMode(read["mode"])
     options = RunOptions(
         mode=mode,
-        until_ms=end_ms if not _has_span(values) and mode is not RunMode.RELOAD else None,
-        times=None if start_ms is None else TimeSpan(start_ms, end_ms),
-        offsets=offsets,
-        limit_offsets=values.read("limit", a_positive_number),
-        reload_what_is_left=values.read("reload_what_is_left", a_flag),
-        replace_resolved=values.read("replace_resolved", a_flag),
-        reason=values.read("reason", a_text) or "",
+        until_ms=read["to"] if not _has_span(values) and mode is not RunMode.RELOAD else None,
+        times=None if read["from"] is None else TimeSpan(read["from"], read["to"]),
+        offsets=read["offsets"] or (),
+        limit_offsets=read["limit"],
+        **_of_what_is_read_again(read),
     )
     if mode.value == values.given.get("mode", mode.value):
-        _check_together(values, options)
+        for key, expected, found in _faults_between_keys(values, options):
+            values.fault(key, expected, found)
     _require_no_faults(values, pipeline)
     return options
 
@@ -95,47 +179,41 @@ def backfill_options(form: Mapping[str, Any], span: TimeSpan, *, pipeline: str) 
     Raises:
         ConfigError: Lists every fault.
     """
-    values = FormValues(form, DEFAULTS, "UTC", LABELS)
+    values = FormValues(form, FIELDS, "UTC")
     values.check_known_keys()
-    for key in DEFAULTS:
+    for key in FIELDS:
         if key not in BACKFILL_KEYS and values.is_given(key):
             values.fault(key, "nothing in a backfill, which reloads the interval of each run", repr(form[key]))
-    options = RunOptions(
-        mode=RunMode.RELOAD,
-        times=span,
-        reload_what_is_left=values.read("reload_what_is_left", a_flag),
-        replace_resolved=values.read("replace_resolved", a_flag),
-        reason=values.read("reason", a_text) or "",
-    )
+    read = {key: values.read(key) for key in BACKFILL_KEYS}
+    options = RunOptions(mode=RunMode.RELOAD, times=span, **_of_what_is_read_again(read))
     _require_no_faults(values, pipeline)
     return options
+
+
+def _of_what_is_read_again(read: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: read[key] for key in BACKFILL_KEYS} | {"reason": read["reason"] or ""}
 
 
 def _has_span(values: FormValues) -> bool:
     return values.is_given("from") or values.is_given("offsets")
 
 
-def _check_together(values: FormValues, options: RunOptions) -> None:
-    for key, expected, found in _faults_between_keys(values, options):
-        values.fault(key, expected, found)
-
-
 def _faults_between_keys(values: FormValues, options: RunOptions) -> Iterator[tuple[str, str, str]]:
     is_reload, has_span = options.mode is RunMode.RELOAD, _has_span(values)
     if is_reload and not has_span:
-        yield "from", f"a time, or {values.labels['offsets']}: a reload needs a span", "neither"
+        yield "from", f"a time, or {values.label('offsets')}: a reload needs a span", "neither"
     if is_reload and not values.is_given("reason"):
         yield "reason", "why the span is loaded again", "nothing"
     if values.is_given("offsets") and (values.is_given("from") or values.is_given("to")):
         yield "offsets", "either offsets or times", "both"
     if options.times and options.times.end_ms is not None and options.times.end_ms <= options.times.start_ms:
-        yield "to", f"a time after {values.labels['from']}", repr(values.given["to"])
+        yield "to", f"a time after {values.label('from')}", repr(values.given["to"])
     yield from _misplaced_keys(values, options.mode, has_span=has_span)
 
 
 def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Iterator[tuple[str, str, str]]:
     """Yield keys that mean nothing for such a run: they are faults, since whoever gave them expects something."""
-    is_live, found = mode is RunMode.LIVE, f"a value ({values.labels['mode']} reload?)"
+    is_live, found = mode is RunMode.LIVE, f"a value ({values.label('mode')} reload?)"
     for key in ("from", "offsets"):
         if is_live and values.is_given(key):
             yield key, "nothing in a live run, which begins at the committed offsets", found
@@ -152,104 +230,3 @@ def _require_no_faults(values: FormValues, pipeline: str) -> None:
             next_command="start a new run with these values corrected; nothing was planned",
             pipeline=pipeline,
         )
-
-
-# ----------
-# The arguments of ``run`` and ``plan``: those of the form that Airflow shows (``core.run_form``).
-
-Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-_RUN_DETAILS = """\
-examples
-  python -m kafka_ingest run orders
-  python -m kafka_ingest run orders --limit 10000 --runner in-process
-  python -m kafka_ingest run orders --mode reload --from-time 2026-01-31T13:00:00Z --to-time 2026-01-31T14:00:00Z \\
-      --reason "a column was mapped wrongly"
-  python -m kafka_ingest run orders --mode reload --offsets "orders 0 120 4120" --offsets "orders 1 0" --reason "..."
-The same run id means the same batch: running it again finishes it, or finds it loaded.
-A run from here has no data interval: under end: interval, too, it reads to the end of the log, or to --to-time.
-The job's log goes to standard error, the result to standard output.
-"""
-_PLAN_DETAILS = """\
-examples
-  python -m kafka_ingest plan orders --dry-run
-  python -m kafka_ingest plan orders --dry-run --from-time 2026-01-31T13:00:00Z
-A run plans by itself: this is for looking. With a span it shows what a reload would read.
-"""
-
-
-def add_plan(commands: Parsers) -> None:
-    """Add ``plan``."""
-    parser = _add(
-        commands, "plan", "show what a run would read now, and what would stop it; writes nothing", _PLAN_DETAILS
-    )
-    parser.add_argument("--dry-run", action="store_true", required=True, help="required: says that nothing is written")
-    _add_form(parser)
-    parser.set_defaults(command=("run", "run_plan"), mode=RunMode.PLAN_ONLY.value)
-
-
-def add_run(commands: Parsers) -> None:
-    """Add ``run``."""
-    parser = _add(commands, "run", "plan, load and audit one batch", _RUN_DETAILS)
-    parser.add_argument(
-        "--mode",
-        choices=(RunMode.LIVE.value, RunMode.RELOAD.value),
-        default=RunMode.LIVE.value,
-        help="live: go on from the committed offsets (default); reload: read a span again and replace its rows",
-    )
-    _add_form(parser)
-    parser.add_argument("--run-id", metavar="ID", help="name of the run (default: a new one, which is printed)")
-    parser.add_argument(
-        "--runner",
-        choices=("spark", "in-process"),
-        default="spark",
-        help="spark-submit (default), or one Python process without Spark: for small loads in CI",
-    )
-    parser.set_defaults(command=("run", "run_pipeline"))
-
-
-def _add(commands: Parsers, name: str, summary: str, details: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=details,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="name of the pipeline")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser
-
-
-def _add_form(parser: argparse.ArgumentParser) -> None:
-    zone = "without an offset from UTC in the pipeline's time zone"
-    parser.add_argument("--from-time", metavar="TIME", help=f"reload: first record time of the span, {zone}")
-    parser.add_argument(
-        "--to-time",
-        metavar="TIME",
-        help=f"stop before the first record at or after this time, {zone} (default: the end of the log)",
-    )
-    parser.add_argument(
-        "--offsets",
-        action="append",
-        metavar="'TOPIC PARTITION START [END]'",
-        help="reload: a span of one partition, END not included; can be given again",
-    )
-    parser.add_argument(
-        "--limit",
-        type=at_least_1,
-        metavar="N",
-        help="read at most N offsets, instead of the limit in the pipeline file",
-    )
-    parser.add_argument(
-        "--reload-what-is-left",
-        action="store_true",
-        help="go on where Kafka no longer holds all of what is read again, in a reload or after a reset backwards; "
-        "rows that compaction took are deleted",
-    )
-    parser.add_argument(
-        "--replace-resolved",
-        action="store_true",
-        help="where offsets are read again: replace resolved dead letters and their rows, too",
-    )
-    parser.add_argument("--reason", metavar="TEXT", help="why; needed for a reload, kept in the ledger")

@@ -1,4 +1,4 @@
-"""The administration DAG's form and task: a change of positions from Airflow."""
+"""The administration DAG's form and its task *administer*: a change of positions from Airflow."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Param
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.change import (
-    DEFAULTS,
-    LABELS,
-    AdministrationKind,
-    ChangeOrder,
-    Order,
-    PreflightRequest,
-    ResetTo,
-    RollBackOrder,
-    kinds_of,
-    read_order,
-)
-from kafka_ingest.forms.values import GREATEST_NUMBER
+from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
 from kafka_ingest.operators import wiring
 from kafka_ingest.operators.context import airflow_outcome
+from kafka_ingest.operators.params import form_params
 from kafka_ingest.pipeline_files.files import one_pipeline
 from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import LogPlace
+from kafka_ingest.protocol.change_requests import ChangeRequest
 from kafka_ingest.protocol.changes import apply_change, preview_change
 from kafka_ingest.protocol.position import PartitionFault, fault_error
-from kafka_ingest.protocol.roll_back import preview_roll_back, roll_back
+from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import (
     CHANGE_COLUMNS,
     ROLL_BACK_COLUMNS,
@@ -51,147 +40,21 @@ if TYPE_CHECKING:
 
 
 # ----------
-# The form that Airflow shows when somebody triggers the administration DAG: the keys of ``core.administration_form``.
-#
-# The schema keeps the kinds of values apart, so that Airflow shows the right field for each. What the keys say about
-# each other is checked by ``core.administration_form``, with every fault in one message. The same module says which
-# kinds a key belongs to, so a section of the form names them, and is closed until somebody opens it.
-#
-# Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) knows no field that depends on another. It marks a field as
-# required, and shows it in red while it is empty, when its type does not allow null: so types do that have no value
-# from the start. A choice of nothing reads ``null`` unless ``values_display`` has a text for ``None``.
-
-_KINDS: dict[AdministrationKind, str] = {
-    AdministrationKind.PREFLIGHT: "look at connections, privileges, table, topics and packages",
-    AdministrationKind.RESET: "move positions; what was loaded above them is replaced",
-    AdministrationKind.SKIP_LAG: "give up backlog, keep the last offsets of each partition",
-    AdministrationKind.ACCEPT_LOSS: "go on at the log start after retention took unread offsets",
-    AdministrationKind.ACCEPT_RECREATION: "the topic was deleted and created again",
-    AdministrationKind.ACCEPT_CLUSTER: "the topics are on another cluster, as new topics",
-    AdministrationKind.ACCEPT_SAME_LOG: "the same topics under another cluster id",
-    AdministrationKind.RENAME: "the pipeline file has another name than before",
-    AdministrationKind.RETIRE_TOPIC: "read a topic no more",
-    AdministrationKind.READ_TOPIC_AGAIN: "read a retired topic again",
-    AdministrationKind.CHANGE_TARGET: "load into the table that the file names now",
-    AdministrationKind.CHANGE_IDENTITY_COLUMNS: "find rows by the columns that the file names now; rename them first",
-    AdministrationKind.CHANGE_ISOLATION_LEVEL: "read under the level that the file names now",
-    AdministrationKind.ROLL_BACK: "undo the last batches: rows, dead letters and positions together",
-}
-_RESETS: dict[ResetTo, str] = {
-    ResetTo.EARLIEST: "earliest: the log start",
-    ResetTo.LATEST: "latest: the end of the log",
-    ResetTo.TIME: "time: the first offset at or after it",
-    ResetTo.OFFSETS: "offsets: the listed ones",
-    ResetTo.BY: "by: so many offsets forwards, or below 0 backwards",
-}
+# The form: the fields of ``forms.change``.
 
 
 def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
-    """Give the form. As it stands it changes nothing, and nothing is filled in that a kind would refuse.
-
-    Args:
-        pipelines: Names of the pipelines.
-    """
-    return {**_what_to_do(pipelines), **_positions(), **_other_arguments()}
-
-
-def _what_to_do(pipelines: Sequence[str]) -> dict[str, Param]:
+    """Return the form of a change, with the names of the pipelines to choose from."""
+    params = form_params(FIELDS)
     # An enum without values is no valid schema, and a deployment may have no pipeline yet. Null is none of the values:
     # Airflow refuses a form without a pipeline when it is sent.
-    names: dict[str, Any] = {"enum": sorted(pipelines)} if pipelines else {}
-    return {
-        "pipeline": _param("pipeline", ["null", "string"], "The pipeline, by the name in its file.", **names),
-        "kind": _choice(
-            "kind",
-            {kind: f"{kind}: {text}" for kind, text in _KINDS.items()},
-            "What is to be done. What it needs to know is asked in the sections below that name it; fields of other "
-            "sections stay empty.",
-        ),
-        "apply": _flag("apply", "**Do it.** Without it the task only shows what would happen, and changes nothing."),
-        "reason": _text(
-            "reason", "Why. Required for every change; stored in the ledger with your name and the run id."
-        ),
-        "supersede": _flag(
-            "supersede",
-            "Take a batch out of the way that is planned or being loaded; without it the change is refused while there "
-            "is one. Safe at any moment: what its attempt has staged is wasted, nothing else.",
-        ),
-    }
-
-
-def _positions() -> dict[str, Param]:
-    return {
-        "reset_to": _choice("reset_to", _RESETS, "Where the positions go.", nothing="(choose)"),
-        "time": _text("time", "Reset to time: such as `2026-01-31T13:00:00Z`; else in the pipeline's zone."),
-        "offsets": _text(
-            "offsets",
-            "Reset to offsets: one line a partition, `topic partition offset`; others stay.",
-            format="multiline",
-        ),
-        "by_offsets": _number("by_offsets", "Reset by: forwards, or below 0 backwards."),
-        "only": _text(
-            "only",
-            "One line each: `topic`, or `topic partition`. reset, skip-lag, accept-loss: empty means all. "
-            "accept-recreation: topics; empty means all that were created again. retire-topic, read-topic-again: "
-            "the topic.",
-            format="multiline",
-        ),
-        "keep_offsets": _number("keep_offsets", "Offsets left to read.", minimum=0),
-        "margin_offsets": _number(
-            "margin_offsets",
-            "Begin so far above the log start, which retention goes on moving; empty means 0.",
-            minimum=0,
-        ),
-        "begin": _choice(
-            "begin",
-            {LogPlace.EARLIEST: "earliest: the log start", LogPlace.LATEST: "latest: the end of the log"},
-            "Where the new topics are read from.",
-            nothing=f"({DEFAULTS['begin']})",
-        ),
-    }
-
-
-def _other_arguments() -> dict[str, Param]:
-    return {
-        "former_name": _text("former_name", "The name that the ledger knows."),
-        "batches": _number("batches", "How many, the newest that moved the position.", minimum=1),
-        "allow_compacted": _flag(
-            "allow_compacted", "Go on where compaction may have taken records. **Such records are lost.**"
-        ),
-        "submit_job": _flag("submit_job", "Run a small Spark job to look at its packages."),
-    }
-
-
-def _choice(key: str, texts: Mapping[Any, str], description: str, *, nothing: str = "") -> Param:
-    values = [choice.value for choice in texts]
-    shown = {choice.value: text for choice, text in texts.items()}
-    if not nothing:
-        return _param(key, "string", description, default=DEFAULTS[key], enum=values, values_display=shown)
-    enum = [None, *values]
-    return _param(key, ["null", "string"], description, enum=enum, values_display={"None": nothing, **shown})
-
-
-def _flag(key: str, description: str) -> Param:
-    return _param(key, ["null", "boolean"], description, default=DEFAULTS[key])
-
-
-def _text(key: str, description: str, **schema: Any) -> Param:
-    return _param(key, ["null", "string"], description, **schema)
-
-
-def _number(key: str, description: str, **schema: Any) -> Param:
-    return _param(key, ["null", "integer"], description, maximum=GREATEST_NUMBER, **schema)
-
-
-def _param(key: str, kind: str | list[str], description: str, *, default: object = None, **schema: Any) -> Param:
-    """Give a field under its label, in the section of the kinds that it belongs to."""
-    if kinds := kinds_of(key):
-        schema["section"] = f"Only for {', '.join(kinds)}"
-    return Param(default, title=LABELS[key], type=kind, description_md=description, **schema)
+    if pipelines:
+        params["pipeline"].schema["enum"] = sorted(pipelines)
+    return params
 
 
 # ----------
-# Task *administer*: preflight, position changes and roll-backs from Airflow, with the steps of the command line.
+# The task: preflight, position changes and roll-backs, with the steps of the command line.
 
 _CHECK_COLUMNS = ("check", "result", "found", "fix")
 _SHOWN = "This is what would happen; nothing was changed. To do it, trigger the DAG again with Apply ticked."
@@ -242,43 +105,44 @@ class AdministrationOperator(BaseOperator):
         return one_pipeline(name.strip(), self.folder) if isinstance(name, str) and name.strip() else None
 
     def _done(self, settings: PipelineSettings, order: Order) -> dict[str, Any]:
-        if isinstance(order, PreflightRequest):
-            return self._preflight(settings, order)
-        if isinstance(order, ChangeOrder):
-            return self._change(settings, order) if order.apply else self._show_change(settings, order)
-        return self._roll_back(settings, order) if order.apply else self._show_roll_back(settings, order)
+        request = order.request
+        if isinstance(request, PreflightRequest):
+            return self._preflight(settings, request)
+        if isinstance(request, ChangeRequest):
+            return self._change(settings, request) if order.apply else self._show_change(settings, request)
+        return self._roll_back(settings, request) if order.apply else self._show_roll_back(settings, request)
 
-    def _preflight(self, settings: PipelineSettings, order: PreflightRequest) -> dict[str, Any]:
+    def _preflight(self, settings: PipelineSettings, request: PreflightRequest) -> dict[str, Any]:
         # Imported now: its probes load the clients of Kafka and PostgreSQL.
         from kafka_ingest.preflight.preflight import preflight
 
-        results = preflight(settings, wiring.preflight_ports_of(settings), submit_job=order.submit_job)
+        results = preflight(settings, wiring.preflight_ports_of(settings), submit_job=request.submit_job)
         rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
         self._log_table(rows, _CHECK_COLUMNS)
         _require_ready(settings.pipeline, results)
         return {"applied": False, "checks": rows}
 
-    def _show_change(self, settings: PipelineSettings, order: ChangeOrder) -> dict[str, Any]:
-        preview = preview_change(settings, order.request, wiring.change_ports(settings))
+    def _show_change(self, settings: PipelineSettings, request: ChangeRequest) -> dict[str, Any]:
+        preview = preview_change(settings, request, wiring.change_ports(settings))
         if preview.recorded:
             self.log.info("This request was applied at %s by %s", preview.recorded.at, preview.recorded.who)
         positions, bindings = change_rows(preview.plan.positions), setting_rows(preview.plan.settings)
         self._log_change(positions, bindings)
-        self._warn_of(preview.outstanding, supersede=order.request.supersede)
+        self._warn_of(preview.outstanding, supersede=request.supersede)
         _require_no_faults(settings.pipeline, preview.plan.faults)
         self.log.info(_SHOWN)
         return {"applied": False, "positions": positions, "settings": bindings}
 
-    def _change(self, settings: PipelineSettings, order: ChangeOrder) -> dict[str, Any]:
-        done = apply_change(settings, order.request, wiring.change_ports(settings))
+    def _change(self, settings: PipelineSettings, request: ChangeRequest) -> dict[str, Any]:
+        done = apply_change(settings, request, wiring.change_ports(settings))
         positions, bindings = change_rows(done.positions), setting_rows(done.settings)
         self._log_change(positions, bindings)
         self.log.info("Recorded as %s of %s at %s: %s", done.kind, done.who, done.at, done.why)
         self._log_superseded(done.superseded)
         return {"applied": True, "positions": positions, "settings": bindings}
 
-    def _show_roll_back(self, settings: PipelineSettings, order: RollBackOrder) -> dict[str, Any]:
-        plan = preview_roll_back(order.request, wiring.roll_back_ports(settings))
+    def _show_roll_back(self, settings: PipelineSettings, request: RollBackRequest) -> dict[str, Any]:
+        plan = preview_roll_back(request, wiring.roll_back_ports(settings))
         rows, batch_ids = lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
         self.log.info("Batches, the newest first: %s", ", ".join(batch_ids) or "none")
         self._log_table(rows, ROLL_BACK_COLUMNS)
@@ -286,8 +150,8 @@ class AdministrationOperator(BaseOperator):
         self.log.info(_SHOWN)
         return {"applied": False, "positions": rows, "batch_ids": batch_ids}
 
-    def _roll_back(self, settings: PipelineSettings, order: RollBackOrder) -> dict[str, Any]:
-        record = roll_back(order.request, wiring.roll_back_ports(settings))
+    def _roll_back(self, settings: PipelineSettings, request: RollBackRequest) -> dict[str, Any]:
+        record = roll_back(request, wiring.roll_back_ports(settings))
         rows = undone_rows(record.spans)
         self.log.info("Rolled back, the newest first: %s", ", ".join(record.batch_ids))
         self._log_table(rows, UNDONE_COLUMNS)

@@ -1,0 +1,133 @@
+"""What commands are made of: a name with its help, arguments, and what runs them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kafka_ingest.cli.output import Output
+from kafka_ingest.forms.values import GREATEST_NUMBER, Choice, Field, Flag, Number, Value
+
+Parser: TypeAlias = argparse.ArgumentParser
+Run: TypeAlias = Callable[[argparse.Namespace, Output], int]
+Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    Attributes:
+        name: As it is typed.
+        summary: What the list of commands says of it.
+        run: Does it and returns the exit code. It imports what it needs of Kafka, PostgreSQL, Spark and pipeline files
+            itself: help and faults of usage load none of their libraries, which take a second together.
+        arguments: Adds its arguments.
+        details: What its own help says at the end.
+        has_json: Whether ``--json`` is its first flag; else ``arguments`` adds the flag.
+    """
+
+    name: str
+    summary: str
+    run: Run
+    arguments: Callable[[Parser], None]
+    details: str
+    has_json: bool
+
+
+def command(
+    name: str, summary: str, arguments: Callable[[Parser], None], *, details: str = "", has_json: bool = True
+) -> Callable[[Run], Command]:
+    """Make a command of the function that runs it; the arguments are those of :class:`Command`."""
+    return lambda run: Command(name, summary, run, arguments, details, has_json)
+
+
+def add_command(commands: Parsers, command: Command) -> None:
+    """Add a command to the command line."""
+    parser = add_parser(commands, command.name, command.summary, command.details)
+    parser.set_defaults(run=command.run)
+    if command.has_json:
+        add_json(parser)
+    command.arguments(parser)
+
+
+def add_parser(parsers: Parsers, name: str, summary: str, details: str = "") -> Parser:
+    """Add the parser of a command, or of a kind of it."""
+    description = f"{summary[0].upper()}{summary[1:]}."
+    formatter = argparse.RawDescriptionHelpFormatter if details else argparse.HelpFormatter
+    return parsers.add_parser(name, help=summary, description=description, epilog=details, formatter_class=formatter)
+
+
+# ----------
+# Arguments that several commands take, and those that fill a field of a form in.
+
+
+def add_json(parser: Parser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def add_pipeline(parser: Parser) -> None:
+    """Add the name of a pipeline."""
+    parser.add_argument("pipeline", metavar="PIPELINE", help="name of the pipeline")
+
+
+def add_pipeline_or_all(parser: Parser) -> None:
+    """Add the name of a pipeline, which may be missing."""
+    parser.add_argument("pipeline", metavar="PIPELINE", nargs="?", help="name of the pipeline (default: all)")
+
+
+def add_limit(parser: Parser, *, default: int, what: str = "") -> None:
+    """Add ``--limit``: how much is listed at most."""
+    text = f"at most N{what} (default: {default})"
+    parser.add_argument("--limit", type=at_least(1), default=default, metavar="N", help=text)
+
+
+def add_field(parser: argparse._ActionsContainer, key: str, field: Field, **settings: Any) -> None:
+    """Add the argument that fills a field in. Its value stands in the namespace under the field's key.
+
+    Args:
+        parser: A parser, or a group of its arguments.
+        key: The field's key.
+        field: A field that has an option.
+        settings: What argparse is told beyond what follows from the field.
+    """
+    option = field.option
+    assert option is not None  # noqa: S101 - the caller names fields of the command line
+    told = {**_settings_of(field.value), **option.settings, "help": option.help, **settings}
+    if option.metavar:
+        told["metavar"] = option.metavar
+    if option.name == key:
+        # An argument without a flag is required as it is, and argparse refuses to be told.
+        told.pop("required", None)
+    else:
+        told["dest"] = key
+    parser.add_argument(option.name, **told)
+
+
+def _settings_of(value: Value) -> dict[str, Any]:
+    match value:
+        case Flag():
+            return {"action": "store_true"}
+        case Number():
+            kind = int if value.at_least is None else at_least(value.at_least)
+            return {"type": kind, "default": value.default, "metavar": "N"}
+        case Choice():
+            return {"choices": tuple(value.texts), "default": value.default}
+    return {}
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number from ``least`` on; a fault is one of usage."""
+
+    def read(text: str) -> int:
+        # At most 19 digits: Python converts no text of more than 4,300.
+        if re.fullmatch(r"\+?[0-9]{1,19}", text) and least <= int(text) <= GREATEST_NUMBER:
+            return int(text)
+        shown = text if len(text) <= 30 else f"{text[:30]}..."
+        raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {GREATEST_NUMBER}, found {shown}")
+
+    return read
