@@ -241,12 +241,17 @@ _POSITION_COLUMNS = (
 
 def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
     """Return the columns of positions as arrays, one element a position."""
-    return {name: [getattr(position, name) for position in positions] for name in _POSITION_COLUMNS}
+    return {name: [getattr(position, _field(name)) for position in positions] for name in _POSITION_COLUMNS}
+
+
+def _field(column: str) -> str:
+    """Return the field of a position or point that a column holds; the ledger calls a timeline ``line``."""
+    return "timeline" if column == "line" else column
 
 
 def position_of(row: Row) -> Position:
     """Read a position."""
-    return Position(**row)
+    return Position(**{_field(name): value for name, value in row.items()})
 
 
 _OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))
@@ -401,8 +406,8 @@ def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
 def _point_arrays(changes: Sequence[PositionChange | None]) -> dict[str, list[Any]]:
     arrays = {}
     for name in _POINT_COLUMNS:
-        arrays[f"from_{name}"] = [getattr(c.before, name) if c and c.before else None for c in changes]
-        arrays[f"to_{name}"] = [getattr(c.after, name) if c and c.after else None for c in changes]
+        arrays[f"from_{name}"] = [getattr(c.before, _field(name)) if c and c.before else None for c in changes]
+        arrays[f"to_{name}"] = [getattr(c.after, _field(name)) if c and c.after else None for c in changes]
     return arrays
 
 
