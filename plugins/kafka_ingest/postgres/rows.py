@@ -21,7 +21,6 @@ from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange
 from kafka_ingest.protocol.ledger_view import (
     PipelineRecord,
     PositionChange,
-    PositionMove,
     PositionPoint,
     RecordedChange,
     SettingChange,
@@ -380,35 +379,45 @@ def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
     }
 
 
-def change_arrays(change: NewChange) -> dict[str, list[Any]]:
-    """Return the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
-    changes: Sequence[PositionChange | None] = change.plan.positions or [None]
-    topic = change.plan.retired_topic or change.plan.topic_read_again
-    arrays: dict[str, list[Any]] = {
-        "topic": [c.topic if c else topic for c in changes],
-        "partition": [c.partition if c else None for c in changes],
-        "details": [json.dumps(_details(change, c), ensure_ascii=False) for c in changes],
+def change_arrays(
+    changes: Sequence[PositionChange | None], details: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    """Return rows of ``position_change`` as arrays: one element a partition, ``None`` for one that names no partition.
+
+    Args:
+        changes: What changes.
+        details: What else each row tells.
+    """
+    points = {
+        f"{side}_{column}": [getattr(point, _field(column)) if point else None for point in of_side]
+        for side, of_side in (
+            ("from", [c.before if c else None for c in changes]),
+            ("to", [c.after if c else None for c in changes]),
+        )
+        for column in _POINT_COLUMNS
     }
-    return {**arrays, **_point_arrays(changes)}
-
-
-def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
-    """Return the rows of positions that a plan moves as arrays: one element a partition."""
-    changes = [move.change for move in moves]
     return {
-        "topic": [c.topic for c in changes],
-        "partition": [c.partition for c in changes],
-        "details": [json.dumps({"given_up": list(c.given_up)} if c.given_up else {}) for c in changes],
-        **_point_arrays(changes),
+        "topic": [c.topic if c else None for c in changes],
+        "partition": [c.partition if c else None for c in changes],
+        "details": [
+            json.dumps({**more, **_given_up(c)}, ensure_ascii=False) for c, more in zip(changes, details, strict=True)
+        ],
+        **points,
     }
 
 
-def _point_arrays(changes: Sequence[PositionChange | None]) -> dict[str, list[Any]]:
-    arrays = {}
-    for name in _POINT_COLUMNS:
-        arrays[f"from_{name}"] = [getattr(c.before, _field(name)) if c and c.before else None for c in changes]
-        arrays[f"to_{name}"] = [getattr(c.after, _field(name)) if c and c.after else None for c in changes]
-    return arrays
+def _given_up(change: PositionChange | None) -> dict[str, list[int]]:
+    return {"given_up": list(change.given_up)} if change and change.given_up else {}
+
+
+def change_details(change: NewChange) -> dict[str, Any]:
+    """Return what each row of a change tells beside its position."""
+    details: dict[str, Any] = {"arguments": change.request.arguments}
+    if change.plan.settings:
+        details["settings"] = [astuple(setting) for setting in change.plan.settings]
+    if change.supersedes:
+        details["superseded"] = change.supersedes
+    return details
 
 
 def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChange:
@@ -427,17 +436,6 @@ def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChan
         settings=tuple(SettingChange(*setting) for setting in details.get("settings", ())),
         superseded=details.get("superseded"),
     )
-
-
-def _details(change: NewChange, position: PositionChange | None) -> dict[str, Any]:
-    details: dict[str, Any] = {"arguments": change.request.arguments}
-    if change.plan.settings:
-        details["settings"] = [astuple(setting) for setting in change.plan.settings]
-    if change.supersedes:
-        details["superseded"] = change.supersedes
-    if position and position.given_up:
-        details["given_up"] = list(position.given_up)
-    return details
 
 
 def _position_change(row: Row) -> PositionChange:

@@ -11,9 +11,10 @@ from typing import Protocol
 from kafka_ingest.protocol.accounting import Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, Hold, Request
 from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
-from kafka_ingest.protocol.ledger_view import NewPlan, PlanView, RecordedChange
+from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 
@@ -114,6 +115,9 @@ class Ledger(Protocol):
 
     def batch(self, batch_id: str) -> Batch | None:
         """Read one batch."""
+
+    def batch_of(self, pipeline: str, request: Request) -> Batch | None:
+        """Read the newest batch of a run, whatever its number and state: the ``own`` of :meth:`plan_view` alone."""
 
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
         """Take the next claim of a planned batch and holds the pipeline for the time-out.

@@ -13,7 +13,6 @@ from kafka_ingest.errors import (
     ClusterChanged,
     ConfigError,
     LeaderMissing,
-    LedgerMoved,
     LogTruncated,
     OffsetsExpired,
     PartitionMissing,
@@ -24,7 +23,7 @@ from kafka_ingest.errors import (
     TopicRecreated,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
-from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
+from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionMove, retired_topics, until_it_stands
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
 from kafka_ingest.protocol.log_faults import is_of_another_log
 from kafka_ingest.protocol.plan import batch_to_supersede
@@ -135,7 +134,7 @@ class RollBackRecord:
 
 @dataclass(frozen=True, slots=True)
 class RollBackView:
-    """The ledger as one short transaction saw it.
+    """What a roll-back sees.
 
     Attributes:
         ledger: What a plan would see: pipeline, positions, served topics, outstanding batch.
@@ -152,9 +151,9 @@ class RollBackView:
     used_for: str | None = None
     recorded: RollBackRecord | None = None
 
-    def still_stands(self, later: RollBackView) -> bool:
-        """Whether what was chosen from this view may be done when the ledger looks like ``later``."""
-        return self.ledger.still_stands(later.ledger) and replace(self, ledger=later.ledger) == later
+    def decisive(self) -> RollBackView:
+        """Return the view without what moves and decides nothing."""
+        return replace(self, ledger=self.ledger.decisive())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +189,15 @@ class RollBackPlan:
     counted: tuple[WrittenRange, ...]
     supersedes: str | None
     faults: tuple[PartitionFault, ...]
+
+    @property
+    def moves(self) -> tuple[PositionMove, ...]:
+        """The positions as other changes of the ledger have them."""
+        return tuple(PositionMove(lowered.before, lowered.after) for lowered in self.positions)
+
+    def write_from(self, seen: RollBackView) -> LedgerWrite:
+        """Return what must still be true when it is done."""
+        return LedgerWrite(self.request.pipeline, seen, self.supersedes)
 
     def record(self, deleted: Mapping[TopicPartition, WrittenCounts]) -> RollBackRecord:
         """Return what the ledger is to hold, given what was deleted in each partition; nothing where it is missing."""
@@ -551,10 +559,6 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
 # that first checks that the ledger still stands as it was read, and counts before it deletes. The same request id again
 # finds what was recorded.
 
-#: How often a roll-back starts over when the ledger moves under it. Only plans and other changes of the same pipeline
-#: move it, so a handful is enough.
-_ATTEMPTS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class RollBackPorts:
@@ -590,12 +594,7 @@ def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
     _require_complete(request)
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _roll_back_once(request, ports)
-        except LedgerMoved:
-            continue
-    return _roll_back_once(request, ports)
+    return until_it_stands(lambda: _roll_back_once(request, ports))
 
 
 def _roll_back_once(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
