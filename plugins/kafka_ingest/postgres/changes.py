@@ -43,6 +43,7 @@ from kafka_ingest.postgres.rows import (
     load_batches,
     place_arrays,
     query_with_identifiers,
+    range_arrays,
     range_of,
     recorded_change,
     rows_of,
@@ -52,7 +53,7 @@ from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.changes import needs_table
 from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import (
     LoweredPosition,
     RollBackPlan,
@@ -95,12 +96,9 @@ class PostgresPositionLedger:
             LedgerMoved: Something decisive has changed; nothing was written.
             CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         """
-        try:
-            with self._transaction("change positions", change.request) as cursor:
-                return _write_change(cursor, change, seen)
-        except CommitStateUnknown as unknown:
-            unknown.next_command = f"ask again with the request id {change.request.request_id}: it is done once"
-            raise
+        request = change.request
+        with _done_once(request.request_id), self._transaction("change positions", request) as cursor:
+            return _write_change(cursor, change, seen)
 
     @contextmanager
     def _transaction(
@@ -112,6 +110,16 @@ class PostgresPositionLedger:
             transaction(connection, limits or self._limits) as cursor,
         ):
             yield cursor
+
+
+@contextmanager
+def _done_once(request_id: str) -> Iterator[None]:
+    """Say what to do where the answer to COMMIT was lost: the same request finds what it has recorded."""
+    try:
+        yield
+    except CommitStateUnknown as unknown:
+        unknown.next_command = f"ask again with the request id {request_id}: it is done once"
+        raise
 
 
 def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -> ChangeView:
@@ -361,7 +369,7 @@ class PostgresRollBack:
         Raises:
             TargetMismatch: The target or one of its metadata columns is gone.
         """
-        parameters = {"pipeline": self._pipeline, **_spans([written.range for written in ranges])}
+        parameters = {"pipeline": self._pipeline, **range_arrays([written.range for written in ranges])}
         rows = self._in_target("count_rows_of_ranges", parameters)
         with database_faults("count dead letters", pipeline=self._pipeline):
             dead_letters = fetch_rows(self._cursor, "count_dead_letters_of_ranges", **parameters)
@@ -406,14 +414,11 @@ class PostgresRollBack:
             CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
             TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
         """
-        try:
-            commit(self._cursor)
-        except psycopg2.Error as error:
-            fault = self._target_fault(error)
-            if isinstance(fault, CommitStateUnknown):
-                request_id = self._plan.request.request_id
-                fault.next_command = f"ask again with the request id {request_id}: it is done once"
-            raise fault from None
+        with _done_once(self._plan.request.request_id):
+            try:
+                commit(self._cursor)
+            except psycopg2.Error as error:
+                raise self._target_fault(error) from None
 
     def _require_none_left(self, parameters: Mapping[str, Any]) -> None:
         """Stop where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
@@ -457,16 +462,6 @@ def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
         "generation": [lowered.before.generation for lowered in positions],
         "range_start": [lowered.after.committed_offset for lowered in positions],
         "range_end": [lowered.before.committed_offset for lowered in positions],
-    }
-
-
-def _spans(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    return {
-        "topic": [r.topic for r in ranges],
-        "partition": [r.partition for r in ranges],
-        "generation": [r.generation for r in ranges],
-        "range_start": [r.start for r in ranges],
-        "range_end": [r.end for r in ranges],
     }
 
 

@@ -58,7 +58,7 @@ from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import IdentityColumns, TargetSettings
 
 # ----------
-# Claims, heartbeats, and the standing of a batch. Locks: batch, then hold.
+# Claims and the standing of a batch. Locks: batch, then hold.
 
 
 def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
@@ -80,7 +80,7 @@ def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
 
 
 def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:
-    """Locks the batch row and reads its standing: final, because a COMMIT under way was waited for.
+    """Lock the batch row and read its standing: final, because a COMMIT under way was waited for.
 
     Raises:
         ConfigError: There is no such batch.
@@ -89,38 +89,6 @@ def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:
     if row is None:
         raise no_such_batch(batch_id)
     return standing_of(row)
-
-
-def extend_hold(
-    cursor: Cursor, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
-) -> BatchStanding:
-    """Extend the hold of the newest claim, without waiting for locks; return the batch's standing.
-
-    Raises:
-        ConfigError: There is no such batch.
-    """
-    if not is_batch_id(batch_id):
-        raise no_such_batch(batch_id)
-    run_query(
-        cursor,
-        "extend_hold",
-        batch_id=batch_id,
-        claim=claim,
-        hold_seconds=hold_seconds,
-        step=step,
-        staged_records=progress.records,
-        staged_offsets=progress.offsets,
-    )
-    row = fetch_row(cursor, "select_standing", batch_id=batch_id)
-    if row is None:
-        raise no_such_batch(batch_id)
-    return standing_of(row)
-
-
-def release_hold(cursor: Cursor, batch_id: str, claim: int) -> None:
-    """End the hold of a claim that is the newest, without waiting for locks; else it changes nothing."""
-    if is_batch_id(batch_id):
-        run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
 
 def no_such_batch(batch_id: str) -> IngestError:
@@ -157,13 +125,13 @@ def _not_claimable(batch_id: str, standing: BatchStanding) -> Fenced:
 
 
 # ----------
-# What an audit asks the ledger: unannounced batches, and the invariants of ``sql/invariants``.
+# What an audit asks the ledger: the invariants of ``sql/invariants``.
 
 #: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
 #: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
 _NEWEST_BATCHES = 1_000
 
-#: One fault breaks many rows: so many of an invariant are enough to see which.
+#: One fault breaks many rows: these of an invariant are enough to see which.
 _ROWS_PER_INVARIANT = 100
 
 
@@ -184,29 +152,6 @@ class Audited:
     newest: str | None
     ranges: int
     not_counted: int
-
-
-def audited(cursor: Cursor, pipeline: str) -> Audited:
-    """Says what :func:`find_violations` looks at."""
-    [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
-    return Audited(**row)
-
-
-def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequence[Batch]:
-    """Return committed batches that nobody announced, those that ``request`` announced, and its own; oldest first."""
-    rows = fetch_rows(
-        cursor,
-        "find_unannounced_batches",
-        pipeline=pipeline,
-        announced_by=announcer(request),
-        **request_parameters(request),
-    )
-    return load_batches(cursor, [row["batch_id"] for row in rows])
-
-
-def mark_announced(cursor: Cursor, batch_ids: Sequence[str], request: Request) -> None:
-    """Store that ``request`` announces these batches; one that is announced already stays with its announcer."""
-    run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
 
 
 def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
@@ -353,14 +298,37 @@ class PostgresLedger:
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
     ) -> BatchStanding:
-        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing."""
+        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing.
+
+        It waits for no lock.
+
+        Raises:
+            ConfigError: There is no such batch.
+        """
+        if not is_batch_id(batch_id):
+            raise no_such_batch(batch_id)
         with self._transaction("store a heartbeat", batch_id=batch_id) as cursor:
-            return extend_hold(cursor, batch_id, claim, step=step, progress=progress, hold_seconds=hold_seconds)
+            run_query(
+                cursor,
+                "extend_hold",
+                batch_id=batch_id,
+                claim=claim,
+                hold_seconds=hold_seconds,
+                step=step,
+                staged_records=progress.records,
+                staged_offsets=progress.offsets,
+            )
+            row = fetch_row(cursor, "select_standing", batch_id=batch_id)
+        if row is None:
+            raise no_such_batch(batch_id)
+        return standing_of(row)
 
     def release_hold(self, batch_id: str, claim: int) -> None:
-        """End the hold of a batch now, while ``claim`` is the newest."""
+        """End the hold of a batch now, while ``claim`` is the newest; it waits for no lock."""
+        if not is_batch_id(batch_id):
+            return
         with self._transaction("release the hold", batch_id=batch_id) as cursor:
-            release_hold(cursor, batch_id, claim)
+            run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
     def settle(self, batch_id: str) -> BatchStanding:
         """Read a batch's standing ``FOR UPDATE``: what it says is final.
@@ -389,14 +357,16 @@ class PostgresLedger:
             return hold_of(row) if row else None
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Return committed batches that nobody announced, those that ``request`` announced, and its own."""
+        """Return committed batches that nobody announced, those that ``request`` announced, its own; oldest first."""
+        asked = {"announced_by": announcer(request), **request_parameters(request)}
         with self._transaction("read unannounced batches", SNAPSHOT, pipeline=pipeline) as cursor:
-            return find_unannounced(cursor, pipeline, request)
+            rows = fetch_rows(cursor, "find_unannounced_batches", pipeline=pipeline, **asked)
+            return load_batches(cursor, [row["batch_id"] for row in rows])
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
-        """Store that ``request`` announces these batches."""
+        """Store that ``request`` announces these batches; one that is announced already stays with its announcer."""
         with self._transaction("store the announcement") as cursor:
-            mark_announced(cursor, batch_ids, request)
+            run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
 
     def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
         """Count the dead letters of a batch by reason, the most frequent first."""
@@ -417,9 +387,10 @@ class PostgresLedger:
             return find_violations(cursor, pipeline)
 
     def audited(self, pipeline: str) -> Audited:
-        """Says what :meth:`violations` looks at."""
+        """Return what :meth:`violations` looks at."""
         with self._transaction("read what was audited", SNAPSHOT, pipeline=pipeline) as cursor:
-            return audited(cursor, pipeline)
+            [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
+            return Audited(**row)
 
     @contextmanager
     def _transaction(

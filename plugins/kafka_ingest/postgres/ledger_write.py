@@ -310,8 +310,6 @@ def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
         batch_id=batch_id,
         pipeline=plan.pipeline,
         **request_parameters(plan.request),
-        clear_number=plan.request.clear_number,
-        parameters=plan.request.parameters,
         kind=plan.kind.value,
         settings=settings_to_json(plan.settings),
         settings_hash=plan.settings_hash,
