@@ -345,7 +345,7 @@ class PostgresRollBack:
         self._identifiers: dict[str, sql.Composable] = {}
 
     def lock(self, seen: RollBackView) -> None:
-        """Locks pipeline, batches and positions, and supersedes the outstanding batch where the plan says so.
+        """Lock pipeline, batches and positions, and supersede the outstanding batch where the plan says so.
 
         Raises:
             LedgerMoved: The ledger no longer stands as it was seen.
@@ -391,7 +391,7 @@ class PostgresRollBack:
         return {place: WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
 
     def record(self, record: RollBackRecord) -> None:
-        """Lowers the positions, sets the batches' state, and stores the position changes.
+        """Lower the positions, set the batches' state, and store the position changes.
 
         Raises:
             LedgerMoved: A position or a batch no longer stands as it was seen.

@@ -124,7 +124,7 @@ SNAPSHOT = TransactionLimits(is_snapshot=True)
 
 
 def connect(params: Mapping[str, object], *, application_name: str, read_only: bool = False) -> Connection:
-    """Open a connection; :func:`transaction` begins and end what runs on it.
+    """Open a connection; :func:`transaction` begins and ends what runs on it.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; they win over the defaults of this module.
@@ -219,7 +219,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"
 
 
 def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None:
-    """Begins a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
+    """Begin a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
     # psycopg2 sends no BEGIN and no COMMIT of its own: it would not show what the server answers to them.
     if not cursor.connection.autocommit:
         cursor.connection.autocommit = True
@@ -296,7 +296,7 @@ def _roll_back(cursor: Cursor) -> None:
 
 @contextmanager
 def transaction(connection: Connection, limits: TransactionLimits = SHORT_TRANSACTION) -> Iterator[Cursor]:
-    """Run one transaction: commit when the block ends, rolls back when it raises.
+    """Run one transaction: commit when the block ends, roll back when it raises.
 
     Durable on return. psycopg2's errors pass through, those of :func:`commit` too: wrap with :func:`database_faults`.
     """

@@ -205,18 +205,13 @@ def _read_again(cursor: Cursor, plan: NewPlan, *, without_pipeline: bool) -> Pla
 
 def _move_positions(cursor: Cursor, plan: NewPlan, write: LedgerWrite, batch_id: str) -> None:
     # A request id for each: a request changes a partition once, and a plan may adopt its id and skip its lag, too.
-    for moves, kind, request_id, why in (
-        (
-            plan.choice.adopted,
-            ChangeKind.TOPIC_ID_ADOPTED,
-            f"plan:{batch_id}:topic_id",
-            "topic_identity: topic_id, none before",
-        ),
-        (plan.choice.skips, ChangeKind.LAG_SKIPPED, f"plan:{batch_id}", "lag_policy: skip_to"),
-    ):
+    pipeline, asks, request_id = plan.pipeline, str(plan.request), f"plan:{batch_id}"
+    adopted, skipped = ChangeKind.TOPIC_ID_ADOPTED.value, ChangeKind.LAG_SKIPPED.value
+    adopt = Reason(pipeline, f"{request_id}:topic_id", adopted, asks, "topic_identity: topic_id, none before")
+    skip = Reason(pipeline, request_id, skipped, asks, "lag_policy: skip_to")
+    for reason, moves in ((adopt, plan.choice.adopted), (skip, plan.choice.skips)):
         if moves:
             move_positions(cursor, write, moves)
-            reason = Reason(plan.pipeline, request_id, kind.value, str(plan.request), why)
             record_changes(cursor, reason, [move.change for move in moves], [{}] * len(moves))
 
 

@@ -123,7 +123,7 @@ def until_it_stands(decide_and_write: Callable[[], _Written]) -> _Written:
 
 @dataclass(frozen=True, slots=True)
 class LedgerWrite:
-    """What must be true for a plan, a change or a roll-back to be written.
+    """What must be true for a plan, a change or a roll-back to be written: a requirement as data.
 
     Attributes:
         pipeline: The name that the ledger knows the pipeline by.
@@ -327,7 +327,7 @@ def retired_topics(view: PlanView) -> frozenset[str]:
 
 
 def without_retired(view: PlanView, snapshot: LogSnapshot) -> LogSnapshot:
-    """Leaves retired topics out, whether the pipeline file still selects them or not."""
+    """Leave retired topics out, whether the pipeline file still selects them or not."""
     retired = retired_topics(view)
     return replace(snapshot, topics={name: state for name, state in snapshot.topics.items() if name not in retired})
 

@@ -117,7 +117,7 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
 
 
 def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
-    """Refuses a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
+    """Refuse a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
 
     It must come before anything looks at the table: a column that the table lacks could just be added, and what was
     loaded before would never be found again.

@@ -54,7 +54,7 @@ class Log(Protocol):
         """
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
-        """Asks again for cluster id and topic ids.
+        """Ask again for cluster id and topic ids.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -120,7 +120,7 @@ class Ledger(Protocol):
         """Read the newest batch of a run, whatever its number and state: the ``own`` of :meth:`plan_view` alone."""
 
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
-        """Take the next claim of a planned batch and holds the pipeline for the time-out.
+        """Take the next claim of a planned batch and hold the pipeline for the time-out.
 
         A committed batch is given back as it is, without a new claim.
 
@@ -222,7 +222,7 @@ class TaskRunner(Protocol):
         """How many tasks can run at once."""
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        """Stages all tasks and gives exactly one result, of the winning attempt, for each.
+        """Stage all tasks and return exactly one result, of the winning attempt, for each.
 
         Raises:
             IngestError: The fault of the first task that failed for good.
@@ -239,14 +239,14 @@ class Publication(Protocol):
     """The one transaction that makes a batch visible. Statements in the order of the methods."""
 
     def lock_batch(self) -> BatchStanding:
-        """Locks the batch row without waiting.
+        """Lock the batch row without waiting.
 
         Raises:
             Busy: Another session has it locked.
         """
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
-        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+        """Compare and set all positions; return the number of rows that still stood as planned."""
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         """Delete rows and dead letters in ``[start, replaced_to)`` of every range, by identity.

@@ -226,7 +226,7 @@ class RollBackTransaction(Protocol):
     """The one transaction of a roll-back. Statements in the order of the methods."""
 
     def lock(self, seen: RollBackView) -> None:
-        """Locks pipeline, batches and positions, supersedes the outstanding batch where the plan says so.
+        """Lock pipeline, batches and positions, supersede the outstanding batch where the plan says so.
 
         Raises:
             LedgerMoved: The ledger no longer stands as it was ``seen``.
@@ -247,7 +247,7 @@ class RollBackTransaction(Protocol):
         """
 
     def record(self, record: RollBackRecord) -> None:
-        """Lowers the positions, sets the batches' state, and stores the position changes.
+        """Lower the positions, set the batches' state, and store the position changes.
 
         Raises:
             LedgerMoved: A position or a batch no longer stands as it was seen.
@@ -275,7 +275,7 @@ class RollBackLog(Protocol):
     """Kafka as a roll-back asks it."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describe the topics and the offsets of all their partitions (``core.ports.Log``)."""
+        """Describe the topics and the offsets of all their partitions (``ports.Log``)."""
 
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
         """Return ``cleanup.policy`` of topics as they apply; a topic whose settings cannot be read is missing.
@@ -579,7 +579,7 @@ def preview_roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBac
 
 
 def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
-    """Undoes the newest batches that moved the position.
+    """Undo the newest batches that moved the position.
 
     Durable on return: rows and dead letters are gone, positions lowered, batches ``rolled_back``, all in one
     transaction, and recorded as position changes. The same request again gives what was recorded.
