@@ -16,7 +16,7 @@ from typing import Any
 from kafka_ingest.cli import change
 from kafka_ingest.cli import change as roll_back
 from kafka_ingest.cli import main as cli
-from kafka_ingest.postgres import changes
+from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.protocol.roll_back import (
@@ -42,7 +42,7 @@ def main(event: str, arguments: list[str]) -> int:
         reached(f"change.{name}:after")
         return answer
 
-    replace_in(changes, "run_query", watched_query)
+    replace_in(ledger_write, "run_query", watched_query)
     replace_in(
         change, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )

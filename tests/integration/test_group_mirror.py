@@ -66,7 +66,7 @@ def test_a_group_with_a_member_is_left_to_it_with_a_warning(
     finally:
         consumer.close()
     assert not copied
-    [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("mirror_group")]
+    [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("audit")]
     assert f"Kafka did not store 1 of 1 offsets of the consumer group kafka_ingest.{name}" in warning
     assert "mirror_group: false" in warning
     assert offsets_of(kafka_broker.bootstrap, group_of(name), name) == {}
