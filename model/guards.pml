@@ -116,7 +116,7 @@
 #define PIPELINE_LOCK true
 #endif
 
-/* Plan: under that lock the ledger is read again and must stand as it was seen (PlanView.still_stands). */
+/* Plan: under that lock the ledger is read again and must stand as it was seen (ledger_view.py, still_stands). */
 #ifdef NO_VIEW_RECHECK
 #define VIEW_RECHECK false
 #else
@@ -200,7 +200,7 @@
 #define NO_GAP true
 #endif
 
-/* Position change: backwards begins the next line (protocol/changes.py, moved). */
+/* Position change: backwards begins the next line (protocol/ledger_view.py, moved). */
 #ifdef NO_NEXT_LINE
 #define NEXT_LINE false
 #else
@@ -221,7 +221,7 @@
 #define CHANGE_SUPERSEDES true
 #endif
 
-/* Position change: under the pipeline lock the ledger must stand as it was seen (ChangeView.still_stands). */
+/* Position change: under the pipeline lock the ledger must stand as it was seen (ledger_view.py, still_stands). */
 #ifdef NO_CHANGE_RECHECK
 #define CHANGE_RECHECK false
 #else

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, PartitionOutcome, RecordCounts, Request
-from kafka_ingest.protocol.ledger_view import NewPlan, PlanView
+from kafka_ingest.protocol.ledger_view import PlanView, moved
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
+from kafka_ingest.protocol.ranges import Lagging, NewPlan, PlanChoice
 from kafka_ingest.settings import FirstRun, FirstRunKind, HoldSettings
 from tests.builders import CLUSTER, NOON, REQUEST, TOPIC_ID, batch_settings, offset_range, position
 from tests.contracts.ledger_worlds import LedgerWorld, Staged
@@ -39,13 +41,28 @@ def new_plan(
         first_run=FirstRun(FirstRunKind.EARLIEST),
         hold=HoldSettings(),
         cluster_id=CLUSTER,
-        ranges=ranges,
-        new_topics=tuple(sorted({p.topic for p in begins})),
-        new_positions=begins,
-        valid_through=valid_through or {},
         planned_at=NOON,
+        choice=PlanChoice(
+            ranges=ranges,
+            new_topics=tuple(sorted({p.topic for p in begins})),
+            new_positions=begins,
+            valid_through=valid_through or {},
+            faults=(),
+            left_out=(),
+            backlog_offsets=0,
+        ),
         supersedes=supersedes,
     )
+
+
+def choosing(plan: NewPlan, **chosen: Any) -> NewPlan:
+    """The plan with these parts of its choice."""
+    return replace(plan, choice=replace(plan.choice, **chosen))
+
+
+def skipping(before: Position, to: int) -> Lagging:
+    """A partition whose lag the plan gives up: its position goes forwards."""
+    return Lagging(before.topic_partition, to - before.committed_offset, None, "max_lag_offsets 1", moved(before, to))
 
 
 def first_plan(world: LedgerWorld, *ranges: OffsetRange) -> Batch:

@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_ingest.errors import ConfigError, Fenced, LedgerMoved
+from kafka_ingest.errors import ConfigError, Fenced, LeaderMissing, LedgerMoved
 from kafka_ingest.protocol.batch import BatchState, RecordCounts, Request
-from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, ServedTopic, moved
+from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, ServedTopic
 from kafka_ingest.protocol.log import observe
 from kafka_ingest.protocol.ports import BatchStanding
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, PartitionFault, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
 from tests.builders import (
@@ -31,6 +31,7 @@ from tests.contracts.ledger_values import (
     LATER,
     TARGET,
     all_rows,
+    choosing,
     claimed,
     first_plan,
     load,
@@ -38,6 +39,7 @@ from tests.contracts.ledger_values import (
     next_plan,
     outcome_of,
     publish,
+    skipping,
     view,
 )
 from tests.contracts.ledger_worlds import LedgerWorld
@@ -77,13 +79,14 @@ def test_the_first_plan_binds_the_pipeline_and_its_positions(world: LedgerWorld)
 def test_a_recorded_plan_is_given_back_as_it_was_planned(world: LedgerWorld) -> None:
     planned = OffsetRange("orders", 0, 0, TOPIC_ID, 0, 0, 3, 0, 0, leader_epoch=4, reaches_high_watermark=True)
     request = Request("orders", "manual__1", "group", 2, 1, '{"b":1,"a":"ü"}')
-    plan = replace(new_plan(planned, request=request, begins=(position(0, 0),)), left_out=("orders[7]: no leader",))
+    fault = PartitionFault(LeaderMissing, "orders[7]", "a leader", "none", "bring its brokers back")
+    plan = choosing(new_plan(planned, request=request, begins=(position(0, 0),)), left_out=(fault,))
     batch = world.ledger.record_plan(plan, view(world, request))
     assert world.ledger.batch(batch.batch_id) == batch
     assert batch.request == request
     assert batch.settings == batch_settings()
     assert batch.ranges == (planned,)
-    assert batch.left_out == ("orders[7]: no leader",)
+    assert batch.left_out == ("orders[7]: LeaderMissing: expected a leader; found none",)
     assert (batch.state, batch.claim, batch.counts, batch.planned_at) == (BatchState.PLANNED, 0, None, NOON)
 
 
@@ -91,14 +94,16 @@ def test_what_a_plan_saw_and_warned_of_is_kept_and_replaced_by_the_next(world: L
     log = snapshot({"orders": [partition_state(0, 10, 90, end=60), partition_state(1, 0, 5)]})
     first = observe(log, ())
     plan = new_plan(offset_range(0, 0, 3), begins=(position(0, 0), position(1, 0)))
-    batch = world.ledger.record_plan(replace(plan, observations=first, warnings=("orders[0]: short",)), view(world))
+    batch = world.ledger.record_plan(
+        choosing(plan, observations=first, unread_topics=("orders[0]: short",)), view(world)
+    )
     assert batch.warnings == ("orders[0]: short",)
     assert world.ledger.batch(batch.batch_id) == batch
     assert view(world).observations == first
 
     later = replace(snapshot({"orders": [partition_state(0, 20, 95, end=60)]}), taken_at=NOON + timedelta(hours=1))
     seen, second = view(world, LATER), observe(later, first)
-    plan = replace(new_plan(request=LATER, supersedes=batch.batch_id), observations=second)
+    plan = choosing(new_plan(request=LATER, supersedes=batch.batch_id), observations=second)
     world.ledger.record_plan(plan, seen)
     assert view(world).observations == (second[0], first[1])
     assert second[0].pinned_since == NOON
@@ -181,6 +186,9 @@ def test_a_run_sees_its_newest_batch_whatever_its_number_and_state(world: Ledger
     assert view(world).own == newer
     assert newer.request == again
     assert view(world, replace(REQUEST, run_id="another")).own is None
+    assert world.ledger.batch_of("orders", REQUEST) == newer
+    assert world.ledger.batch_of("orders", replace(REQUEST, run_id="another")) is None
+    assert world.ledger.batch_of("another", REQUEST) is None
 
 
 def test_another_pipeline_cannot_serve_the_same_topic_into_the_same_table(world: LedgerWorld) -> None:
@@ -338,7 +346,7 @@ def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: Ledge
     load(world, first_plan(world, offset_range(0, 0, 3)))
     [before, other] = view(world).positions
     skipped = replace(offset_range(0, 50, 60), timeline=0)
-    plan = replace(new_plan(skipped, request=LATER), skips=(moved(before, 50),))
+    plan = choosing(new_plan(skipped, request=LATER), lagging=(skipping(before, 50),))
     batch = world.ledger.record_plan(plan, view(world, LATER))
     assert view(world).positions == (
         replace(before, committed_offset=50, loaded_to=50, leader_epoch=None),
@@ -357,10 +365,10 @@ def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(worl
     load(world, world.ledger.record_plan(first, view(world)))
     before = view(world).positions
     known = [replace(position, topic_id=TOPIC_ID) for position in before]
-    plan = replace(
+    plan = choosing(
         new_plan(offset_range(0, 50, 60), offset_range(1, 3, 4), request=LATER),
         adopted=tuple(PositionMove(b, a) for b, a in zip(before, known, strict=True)),
-        skips=(moved(known[0], 50),),
+        lagging=(skipping(known[0], 50),),
     )
     batch = world.ledger.record_plan(plan, view(world, LATER))
     assert [(p.committed_offset, p.topic_id, p.timeline) for p in view(world).positions] == [

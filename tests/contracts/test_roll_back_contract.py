@@ -204,6 +204,15 @@ def test_a_ledger_that_moved_since_it_was_read_changes_nothing(world: LedgerWorl
     assert states(world, third) == ["committed"]
 
 
+def test_a_roll_back_that_does_not_supersede_the_outstanding_batch_is_refused(world: LedgerWorld, log: FakeLog) -> None:
+    two_batches(world)
+    planned = next_plan(world, range_at(6, 9), request=Request("orders", "planned"))
+    plan = replace(preview_roll_back(asked(), RollBackPorts(world.roll_backs, log)), supersedes=None)
+    with world.roll_backs.begin_roll_back(plan) as transaction, pytest.raises(LedgerMoved, match=planned.batch_id):
+        transaction.lock(world.roll_backs.roll_back_view(asked()))
+    assert states(world, planned) == ["planned"]
+
+
 def test_leaving_without_commit_changes_nothing(world: LedgerWorld, log: FakeLog) -> None:
     first, second = two_batches(world)
     before = view(world).positions

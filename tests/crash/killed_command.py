@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka_ingest.cli import main as cli
-from kafka_ingest.postgres import changes
+from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.protocol.roll_back import (
@@ -40,7 +40,7 @@ def main(event: str, arguments: list[str]) -> int:
         reached(f"change.{name}:after")
         return answer
 
-    replace_in(changes, "run_query", watched_query)
+    replace_in(ledger_write, "run_query", watched_query)
     replace_in(
         changes, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )

@@ -56,7 +56,8 @@ def context() -> Any:
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A ledger in which the run's batch is ``LOADED``, every invariant holds, and an orphan was never announced."""
     ledger = create_autospec(Ledger, instance=True)
-    ledger.plan_view.return_value = replace(EMPTY_VIEW, own=LOADED)
+    ledger.plan_view.return_value = EMPTY_VIEW
+    ledger.batch_of.return_value = LOADED
     ledger.batch.return_value = LOADED
     ledger.violations.return_value = []
     ledger.unannounced.return_value = [ORPHAN, LOADED]
@@ -169,13 +170,13 @@ def test_audit_fails_at_once_when_the_load_was_only_marked_successful(ledger: An
 
 
 def test_audit_fails_at_once_when_nothing_was_planned(ledger: Any) -> None:
-    ledger.plan_view.return_value = EMPTY_VIEW
+    ledger.batch_of.return_value = None
     with pytest.raises(AirflowFailException, match="no batch to audit"):
         AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(context())
 
 
 def test_a_run_that_left_partitions_out_ends_red_after_it_was_announced(ledger: Any) -> None:
-    ledger.plan_view.return_value = replace(EMPTY_VIEW, own=replace(LOADED, left_out=("orders[3]: no leader",)))
+    ledger.batch_of.return_value = replace(LOADED, left_out=("orders[3]: no leader",))
     AuditBatchOperator(task_id="audit_batch", pipeline=pipeline_settings()).execute(context())
     with pytest.raises(AirflowFailException, match=r"orders\[3\]: no leader"):
         ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline_settings()).execute(context())

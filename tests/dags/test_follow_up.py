@@ -17,7 +17,7 @@ from kafka_ingest.operators.tasks import FollowUpOperator
 from kafka_ingest.protocol.batch import Batch, BatchState, RunOptions
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.settings import OffsetLimit, PipelineSettings
-from tests.builders import EMPTY_VIEW, REQUEST, offset_range, pipeline_settings, planned_batch
+from tests.builders import REQUEST, offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, task_context
 
 CUT = planned_batch(offset_range(0, 0, 10), state=BatchState.COMMITTED)
@@ -35,7 +35,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> dict[str, Batch | None]:
     """The batch of the run, for a test to change."""
     found: dict[str, Batch | None] = {"batch": CUT}
     ledger = create_autospec(Ledger, instance=True)
-    ledger.plan_view.side_effect = lambda *_: replace(EMPTY_VIEW, own=found["batch"])
+    ledger.batch_of.side_effect = lambda *_: found["batch"]
     monkeypatch.setattr(wiring, "ledger", lambda _: cast("Ledger", ledger))
     return found
 

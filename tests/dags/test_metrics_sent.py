@@ -8,12 +8,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk.observability import stats
 
 from kafka_ingest.errors import DatabaseUnavailable
 from kafka_ingest.metrics import METRICS, MetricKind
+from kafka_ingest.operators.tasks import FollowUpOperator, ReportLeftOutOperator
+from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import NewPlan
+from kafka_ingest.settings import TargetSettings
 from tests.dags.all_fakes import FakeSystem
+from tests.dags.contexts import TaskInstance, run_context
+from tests.fakes.ledger import FakeLedger
 
 COUNTERS = ("batches", "rows", "dead_letters", "tombstones", "filtered", "invisible_offsets")
 
@@ -103,13 +111,9 @@ def test_a_ledger_that_cannot_be_read_for_metrics_fails_no_task(
     system.log.append("orders", b"1")
     system.run("run-1")
     sent = len(recorder.sent)
-    view, calls = system.ledger.plan_view, []
 
-    def plan_view(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) > 1:  # the first finds the batch to audit
-            raise DatabaseUnavailable("PostgreSQL cannot be reached")
-        return view(*arguments)
+    def plan_view(*_: Any) -> Any:
+        raise DatabaseUnavailable("PostgreSQL cannot be reached")
 
     monkeypatch.setattr(system.ledger, "plan_view", plan_view)
     system.audit("run-1")
@@ -118,6 +122,36 @@ def test_a_ledger_that_cannot_be_read_for_metrics_fails_no_task(
         "kafka_ingest.valid_through_age_seconds",
         "kafka_ingest.step_duration",
     }
+
+
+class CountingLedger(FakeLedger):
+    """Counts how often somebody reads the whole view of a plan; what recording a plan reads again is not meant."""
+
+    views = 0
+
+    def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
+        self.views += 1
+        return super().plan_view(pipeline, request, target)
+
+    def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
+        before, batch = self.views, super().record_plan(plan, seen)
+        self.views = before
+        return batch
+
+
+def test_a_run_reads_the_whole_view_of_a_plan_four_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = FakeSystem()
+    ledger = system.ledger = CountingLedger(system.database)
+    system.settings = replace(system.settings, watch=replace(system.settings.watch, mirror_group=True))
+    system.install(monkeypatch)
+    system.log.append("orders", b"1")
+    system.run("run-1")
+    context = run_context(ti=TaskInstance("report_left_out", run_id="run-1"))
+    ReportLeftOutOperator(task_id="report_left_out", pipeline=system.settings).execute(context)
+    with pytest.raises(AirflowSkipException):
+        FollowUpOperator(task_id="follow_up", pipeline=system.settings).execute(context)
+    # Plan, metrics after it, the plan step of the load, metrics and consumer group after the audit.
+    assert ledger.views == 4
 
 
 def test_the_position_is_copied_after_the_announcement(system: FakeSystem, recorder: Recorder) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from kafka_ingest.errors import IngestError, LockTimeout
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, PartitionOutcome, Request
-from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange, ServedTopic
+from kafka_ingest.protocol.ledger_view import (
+    LedgerWrite,
+    PipelineRecord,
+    PositionMove,
+    RecordedChange,
+    ServedTopic,
+    View,
+)
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRecord
@@ -92,6 +101,27 @@ class FakeDatabase:
         """Gives the planned batch of a pipeline."""
         planned = [b for b in self.batches_of(pipeline) if b.state is BatchState.PLANNED]
         return planned[0] if planned else None
+
+    def require(self, write: LedgerWrite, later: View, *, busy: type[IngestError] = LockTimeout) -> None:
+        """Lets a write begin: the ledger stands as it was seen, and nobody has locked the batch that it supersedes."""
+        write.require(later)
+        if write.supersedes in self.locked:
+            raise busy("the batch row is locked", pipeline=write.pipeline)
+
+    def change_state(self, batch_id: str | None, state: BatchState) -> None:
+        """Puts a batch, if there is one, into a state in which nobody holds it."""
+        if batch_id is not None:
+            self.batches[batch_id] = replace(self.batches[batch_id], state=state)
+            self.holds.pop(batch_id, None)
+
+    def move(self, pipeline: str, moves: Iterable[PositionMove]) -> None:
+        """Moves positions one after another, as a plan or a change does."""
+        for move in moves:
+            key = (pipeline, move.place)
+            self.positions.pop(key, None)
+            if move.after is not None:
+                self.positions[key] = replace(move.after, updated_at=self.now)
+                self.bound_timelines[key] = move.after.timeline
 
     def valid_through(self, pipeline: str) -> datetime | None:
         """Gives the minimum over the partitions that are not retired; ``None`` when one is unknown."""

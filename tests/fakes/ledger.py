@@ -9,9 +9,10 @@ from uuid import uuid4
 
 from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, RecordCounts, Request
-from kafka_ingest.protocol.ledger_view import NewPlan, PipelineRecord, PlanView, ServedTopic
+from kafka_ingest.protocol.ledger_view import LedgerWrite, PipelineRecord, PlanView, PositionMove, ServedTopic
 from kafka_ingest.protocol.ports import BatchStanding, Violation
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
 from tests.fakes.database import FakeDatabase
@@ -26,7 +27,6 @@ class FakeLedger:
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
         db = self.database
         with db.mutex:
-            own = [b for b in db.batches_of(pipeline) if b.request.identity[:-1] == request.identity[:-1]]
             outstanding = db.outstanding(pipeline)
             return PlanView(
                 now=db.now,
@@ -35,7 +35,7 @@ class FakeLedger:
                 served=tuple(s for key, s in sorted(db.served.items()) if key[:2] == (target.schema, target.table)),
                 outstanding=outstanding,
                 hold=db.holds.get(outstanding.batch_id) if outstanding else None,
-                own=own[-1] if own else None,
+                own=self.batch_of(pipeline, request),
                 observations=db.observations_of(pipeline),
             )
 
@@ -58,13 +58,18 @@ class FakeLedger:
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
         db = self.database
         with db.mutex:
-            if not seen.still_stands(self.plan_view(plan.pipeline, plan.request, plan.settings.target)):
-                raise LedgerMoved("the ledger moved", pipeline=plan.pipeline)
+            later = self.plan_view(plan.pipeline, plan.request, plan.settings.target)
+            db.require(LedgerWrite(plan.pipeline, seen, plan.supersedes), later, busy=Busy)
             self._refuse(plan, seen)
-            if plan.supersedes:
-                self._change_state(plan.supersedes, BatchState.SUPERSEDED)
+            db.change_state(plan.supersedes, BatchState.SUPERSEDED)
             self._bind(plan)
             return self._insert_batch(plan)
+
+    def batch_of(self, pipeline: str, request: Request) -> Batch | None:
+        with self.database.mutex:
+            batches = self.database.batches_of(pipeline)
+            own = [b for b in batches if b.request.identity[:-1] == request.identity[:-1]]
+            return own[-1] if own else None
 
     def batch(self, batch_id: str) -> Batch | None:
         with self.database.mutex:
@@ -181,11 +186,7 @@ class FakeLedger:
 
     def _refuse(self, plan: NewPlan, seen: PlanView) -> None:
         db, target = self.database, plan.settings.target
-        if (seen.outstanding.batch_id if seen.outstanding else None) != plan.supersedes:
-            raise LedgerMoved("the plan does not supersede the outstanding batch", pipeline=plan.pipeline)
-        if plan.supersedes:
-            self._lock(plan.supersedes)
-        for topic in plan.new_topics:
+        for topic in plan.choice.new_topics:
             served = db.served.get((target.schema, target.table, plan.cluster_id, topic))
             if served and served.pipeline != plan.pipeline:
                 raise ConfigError(
@@ -195,13 +196,13 @@ class FakeLedger:
                 )
             if served:
                 raise LedgerMoved("the topic is served already", pipeline=plan.pipeline)
-        if any((plan.pipeline, p.topic_partition) in db.positions for p in plan.new_positions):
+        if any((plan.pipeline, p.topic_partition) in db.positions for p in plan.choice.new_positions):
             raise LedgerMoved("a new position is there already", pipeline=plan.pipeline)
         if seen.own and seen.own.state is BatchState.COMMITTED:
             raise LedgerMoved("the request has a committed batch", pipeline=plan.pipeline)
 
     def _bind(self, plan: NewPlan) -> None:
-        db, target = self.database, plan.settings.target
+        db, target, choice = self.database, plan.settings.target, plan.choice
         db.pipelines.setdefault(
             plan.pipeline,
             PipelineRecord(
@@ -214,23 +215,20 @@ class FakeLedger:
                 plan.settings.metadata.identity,
             ),
         )
-        for topic in plan.new_topics:
+        for topic in choice.new_topics:
             served = ServedTopic(plan.pipeline, plan.cluster_id, topic)
             db.served[target.schema, target.table, plan.cluster_id, topic] = served
-        for position in plan.new_positions:
-            db.positions[plan.pipeline, position.topic_partition] = replace(position, updated_at=db.now)
-        for observation in plan.observations:
+        begins = [PositionMove(None, position) for position in choice.new_positions]
+        db.move(plan.pipeline, [*begins, *choice.adopted, *choice.skips])
+        for observation in choice.observations:
             db.observations[plan.pipeline, observation.topic_partition] = observation
-        for after in (move.after for move in (*plan.adopted, *plan.skips)):
-            assert after is not None
-            db.positions[plan.pipeline, after.topic_partition] = replace(after, updated_at=db.now)
-        for place, time in plan.valid_through.items():
+        for place, time in plan.choice.valid_through.items():
             if (key := (plan.pipeline, place)) in db.positions:
                 db.positions[key] = replace(db.positions[key], valid_through=time, updated_at=db.now)
 
     def _insert_batch(self, plan: NewPlan) -> Batch:
         db = self.database
-        is_empty = not plan.ranges
+        is_empty = not plan.choice.ranges
         batch = Batch(
             batch_id=str(uuid4()),
             pipeline=plan.pipeline,
@@ -242,13 +240,13 @@ class FakeLedger:
             settings_hash=plan.settings_hash,
             protocol_version=PROTOCOL_VERSION,
             cluster_id=plan.cluster_id,
-            ranges=tuple(sorted(plan.ranges, key=lambda r: r.topic_partition)),
+            ranges=tuple(sorted(plan.choice.ranges, key=lambda r: r.topic_partition)),
             planned_at=plan.planned_at,
             committed_at=db.now if is_empty else None,
             counts=RecordCounts() if is_empty else None,
             valid_through=db.valid_through(plan.pipeline) if is_empty else None,
-            left_out=plan.left_out,
-            warnings=plan.warnings,
+            left_out=tuple(str(fault) for fault in plan.choice.left_out),
+            warnings=plan.choice.warnings,
         )
         db.batches[batch.batch_id] = batch
         if not is_empty:
@@ -257,10 +255,6 @@ class FakeLedger:
                 batch.batch_id, plan.request, hold_until, "plan", total_offsets=batch.span_offsets
             )
         return batch
-
-    def _change_state(self, batch_id: str, state: BatchState) -> None:
-        self.database.batches[batch_id] = replace(self.database.batches[batch_id], state=state)
-        self.database.holds.pop(batch_id, None)
 
     def _lock(self, batch_id: str) -> Batch:
         batch = self._existing(batch_id)
@@ -272,15 +266,3 @@ class FakeLedger:
         if batch_id not in self.database.batches:
             raise ConfigError("the ledger has no such batch", batch_id=batch_id)
         return self.database.batches[batch_id]
-
-
-def ledger_with(view: PlanView, pipeline: str = "orders") -> FakeLedger:
-    """Gives a ledger with the pipeline and the positions of a view, and the topics served into shop.orders."""
-    ledger = FakeLedger()
-    if view.pipeline:
-        ledger.database.pipelines[pipeline] = replace(view.pipeline, pipeline=pipeline)
-    for position in view.positions:
-        ledger.database.positions[pipeline, position.topic_partition] = position
-    for served in view.served:
-        ledger.database.served["shop", "orders", served.cluster_id, served.topic] = served
-    return ledger

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.errors import LedgerMoved, LockTimeout
 from kafka_ingest.protocol.batch import BatchState, Request
 from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.changes import needs_table
-from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, RecordedChange
+from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange
 from kafka_ingest.settings import TargetSettings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger
@@ -35,17 +34,12 @@ class FakePositionLedger:
     def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
         db, request, bound = self.database, change.request, seen.ledger.pipeline
         with db.mutex:
-            if bound is None or not seen.still_stands(self.change_view(request, seen.target)):
-                raise LedgerMoved("the ledger moved", pipeline=request.pipeline)
-            if (seen.ledger.outstanding.batch_id if seen.ledger.outstanding else None) != change.supersedes:
-                raise LedgerMoved("the change does not supersede the outstanding batch", pipeline=request.pipeline)
-            if change.plan.binding and self._is_served_by_others(change.plan.binding, bound):
-                raise LedgerMoved("another pipeline serves a topic", pipeline=request.pipeline)
-            if change.supersedes in db.locked:
-                raise LockTimeout("the batch row is locked", pipeline=request.pipeline)
-            self._supersede(change.supersedes)
-            for move in change.plan.moves:
-                self._move(bound.pipeline, move)
+            write = change.write_from(seen)
+            db.require(write, self.change_view(request, seen.target))
+            if bound is None or self._is_served_by_others(change.plan.binding or bound, bound):
+                raise write.moved("another pipeline serves a topic, or nobody has planned")
+            db.change_state(change.supersedes, BatchState.SUPERSEDED)
+            db.move(bound.pipeline, change.plan.moves)
             self._retire(change.plan.retired_topic, bound, is_retired=True)
             self._retire(change.plan.topic_read_again, bound, is_retired=False)
             self._bind(change.plan.binding, bound)
@@ -54,18 +48,6 @@ class FakePositionLedger:
     def _columns(self, target: TargetSettings) -> dict[str, str] | None:
         columns = self.database.tables.get((target.schema, target.table))
         return dict(columns) if columns is not None else None
-
-    def _supersede(self, batch_id: str | None) -> None:
-        if batch_id is not None:
-            self.database.batches[batch_id] = replace(self.database.batches[batch_id], state=BatchState.SUPERSEDED)
-            self.database.holds.pop(batch_id, None)
-
-    def _move(self, pipeline: str, move: PositionMove) -> None:
-        key = (pipeline, move.place)
-        self.database.positions.pop(key, None)
-        if move.after is not None:
-            self.database.positions[key] = replace(move.after, updated_at=self.database.now)
-            self.database.bound_timelines[key] = move.after.timeline
 
     def _retire(self, topic: str | None, bound: PipelineRecord, *, is_retired: bool) -> None:
         if topic is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
-from kafka_ingest.errors import LedgerMoved, LockTimeout
+from kafka_ingest.errors import LockTimeout
 from kafka_ingest.protocol.batch import BatchState, Request
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
@@ -88,10 +87,9 @@ class FakeRollBack:
         self._record: RollBackRecord | None = None
 
     def lock(self, seen: RollBackView) -> None:
-        wanted = {batch.batch_id for batch in self._plan.batches} | {self._plan.supersedes} - {None}
+        wanted = {batch.batch_id for batch in self._plan.batches} | ({self._plan.supersedes} - {None})
         with self._db.mutex:
-            if not seen.still_stands(self._ledger.roll_back_view(self._plan.request)):
-                raise LedgerMoved("the ledger moved", pipeline=self._plan.request.pipeline)
+            self._db.require(self._plan.write_from(seen), self._ledger.roll_back_view(self._plan.request))
             if wanted & self._db.locked:
                 raise LockTimeout("a batch row is locked", pipeline=self._plan.request.pipeline)
             self._locked = {batch_id for batch_id in wanted if batch_id}
@@ -140,10 +138,8 @@ class FakeRollBack:
             for lowered in self._plan.positions:
                 db.positions[self._plan.request.pipeline, lowered.after.topic_partition] = lowered.after
             for batch_id in record.batch_ids:
-                db.batches[batch_id] = replace(db.batches[batch_id], state=BatchState.ROLLED_BACK)
-            if record.superseded:
-                db.batches[record.superseded] = replace(db.batches[record.superseded], state=BatchState.SUPERSEDED)
-                db.holds.pop(record.superseded, None)
+                db.change_state(batch_id, BatchState.ROLLED_BACK)
+            db.change_state(record.superseded, BatchState.SUPERSEDED)
             db.roll_backs[self._plan.request.pipeline, record.request_id] = record
         self.close()
 

@@ -16,10 +16,9 @@ from kafka_ingest.protocol.ports import GroupMirror
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import IsolationLevel
 from sandbox.kafka import KafkaBroker
-from tests.builders import REQUEST, pipeline_settings, position, view_of
+from tests.builders import pipeline_settings, position, view_of
 from tests.contracts.test_group_mirror_contract import offsets_of
 from tests.deadlines import until
-from tests.fakes.ledger import ledger_with
 from tests.services import TopicFactory
 
 SETTINGS = pipeline_settings()
@@ -37,7 +36,7 @@ def test_lag_tools_see_the_committed_offsets_under_the_pipeline_s_name(
     name = topic(2)
     settings = replace(MIRRORED, pipeline=name)
     view = view_of(position(0, 7, topic=name), position(1, 0, topic=name))
-    assert mirror_group(settings, REQUEST, ledger_with(view, name), lambda: mirror_at(kafka_broker.bootstrap))
+    assert mirror_group(settings, lambda: view, lambda: mirror_at(kafka_broker.bootstrap))
     stored = offsets_of(kafka_broker.bootstrap, group_of(name), name)
     assert {where.partition: offset for where, offset in stored.items()} == {0: 7, 1: 0}
 
@@ -61,14 +60,13 @@ def test_a_group_with_a_member_is_left_to_it_with_a_warning(
         with caplog.at_level(logging.WARNING):
             copied = mirror_group(
                 replace(MIRRORED, pipeline=name),
-                REQUEST,
-                ledger_with(view_of(position(0, 7, topic=name)), name),
+                lambda: view_of(position(0, 7, topic=name)),
                 lambda: mirror_at(kafka_broker.bootstrap),
             )
     finally:
         consumer.close()
     assert not copied
-    [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("mirror_group")]
+    [warning] = [record.getMessage() for record in caplog.records if record.name.endswith("audit")]
     assert f"Kafka did not store 1 of 1 offsets of the consumer group kafka_ingest.{name}" in warning
     assert "mirror_group: false" in warning
     assert offsets_of(kafka_broker.bootstrap, group_of(name), name) == {}
@@ -76,7 +74,5 @@ def test_a_group_with_a_member_is_left_to_it_with_a_warning(
 
 def test_a_broker_that_is_away_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert not mirror_group(
-            MIRRORED, REQUEST, ledger_with(view_of(position(0, 7))), lambda: mirror_at("127.0.0.1:1", 0.5)
-        )
+        assert not mirror_group(MIRRORED, lambda: view_of(position(0, 7)), lambda: mirror_at("127.0.0.1:1", 0.5))
     assert "BrokerUnavailable" in caplog.text

@@ -9,25 +9,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import psycopg2
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kafka_ingest.errors import ConfigError
 from kafka_ingest.kafka import log as kafka_admin
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.protocol.batch import Batch, Request
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import PartitionFault, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.builders import offset_range, pipeline_settings, position
-from tests.contracts.ledger_values import new_plan, view
+from tests.contracts.ledger_values import choosing, new_plan, view
 from tests.contracts.ledger_worlds import PostgresWorld
 from tests.deadlines import until
 from tests.fakes.log import FakeLog
@@ -170,6 +170,8 @@ def test_every_kind_of_offset_is_asked_for_before_an_answer_comes(
 def test_texts_with_every_kind_of_character_come_back_from_an_array(database: dict[str, Any]) -> None:
     texts = ("", "NULL", '"', "\\", "{a,b}", "it's 100 %s", "line\nbreak", "naïve ünïcödé 💾", " blank ")
     world = PostgresWorld(database)
-    wanted = replace(new_plan(offset_range(0, 0, 3), begins=(position(0, 0),)), warnings=texts, left_out=texts)
-    batch = world.ledger.record_plan(wanted, view(world))
-    assert (batch.warnings, batch.left_out) == (texts, texts)
+    faults = tuple(PartitionFault(ConfigError, text, text, text, "") for text in texts)
+    plan = new_plan(offset_range(0, 0, 3), begins=(position(0, 0),))
+    batch = world.ledger.record_plan(choosing(plan, unread_topics=texts, left_out=faults), view(world))
+    assert batch.warnings == texts
+    assert batch.left_out == tuple(f"{text}: ConfigError: expected {text}; found {text}" for text in texts)

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_ingest.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.protocol.batch import BatchState, Request
-from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.ledger_view import PlanView, still_stands
 from kafka_ingest.protocol.plan import numbered_request, require_bound_settings, standing_batch, superseded_batch
 from kafka_ingest.settings import IsolationLevel, MetadataColumns, TargetSettings
 from tests.builders import (
@@ -171,6 +171,6 @@ def test_a_view_still_stands_when_only_clock_hold_and_claim_have_moved() -> None
     view = held(view_of(position(0, 0)), planned_batch(offset_range(0, 0, 10)), until_seconds=5)
     assert view.outstanding is not None
     later = replace(view, now=view.now.replace(hour=13), hold=None, outstanding=replace(view.outstanding, claim=7))
-    assert view.still_stands(later)
-    assert not view.still_stands(replace(view, positions=(position(0, 1),)))
-    assert not view.still_stands(replace(view, outstanding=None))
+    assert still_stands(view, later)
+    assert not still_stands(view, replace(view, positions=(position(0, 1),)))
+    assert not still_stands(view, replace(view, outstanding=None))

@@ -82,7 +82,12 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     except AccountingMismatch as violations:
         output.fault(violations)
         return AUDIT_FOUND
-    mirror_group(settings, request, ports.ledger, lambda: group_mirror(settings))
+    target = settings.batch.target
+    mirror_group(
+        settings,
+        lambda: ports.ledger.plan_view(settings.pipeline, request, target),
+        lambda: group_mirror(settings),
+    )
     _tell_result(batch, ports.ledger, output)
     # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
     record_announcement(AuditReport(batch, (batch,)), ports.ledger)

@@ -278,7 +278,7 @@ class FollowUpOperator(BaseOperator):
         """
         settings, request = self.pipeline, request_of(context)
         with airflow_outcome(self.log):
-            own = wiring.ledger(settings).plan_view(settings.pipeline, request, settings.batch.target).own
+            own = wiring.ledger(settings).batch_of(settings.pipeline, request)
         form = follow_up_form(own, settings.plan.limit) if own else None
         if own is None or form is None:
             raise AirflowSkipException(f"No run follows: {why_nothing_follows(own, settings.plan.limit)}")
@@ -324,7 +324,7 @@ class ReportLeftOutOperator(BaseOperator):
         """
         with airflow_outcome(self.log):
             settings, request = self.pipeline, request_of(context)
-            own = wiring.ledger(settings).plan_view(settings.pipeline, request, settings.batch.target).own
+            own = wiring.ledger(settings).batch_of(settings.pipeline, request)
             if own and own.left_out:
                 raise PartitionsFaulty(
                     "partitions were left out; the others are loaded and announced",
@@ -696,14 +696,15 @@ class AuditBatchOperator(BaseOperator):
         """Send metrics and copy the position to the consumer group; a failure is a warning here."""
         settings, batch = self.pipeline, report.batch
         send(valid_through_measurements(batch, datetime.now(UTC)))
-        if view := read_for_metrics(settings, batch.request):
+        view = read_for_metrics(settings, batch.request)
+        if view:
             send(lag_measurements(settings, view))
-        mirror_group(settings, batch.request, wiring.ledger(settings), lambda: wiring.group_mirror(settings))
+        mirror_group(settings, lambda: view, lambda: wiring.group_mirror(settings))
 
     def _audited(self, context: Context) -> AuditReport:
         request, settings = request_of(context), self.pipeline
         ledger = wiring.ledger(settings)
-        own = ledger.plan_view(settings.pipeline, request, settings.batch.target).own
+        own = ledger.batch_of(settings.pipeline, request)
         if own is None:
             raise BatchNotCommitted(
                 "this run has no batch to audit",

@@ -1,8 +1,7 @@
-"""Changes of positions and roll-backs, each one transaction of the ledger."""
+"""Changes of positions and roll-backs: each is the one write of ``ledger_write.py``, and what belongs to it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.errors import CommitStateUnknown, IngestError, LedgerMoved, TargetMismatch
+from kafka_ingest.errors import CommitStateUnknown, IngestError, TargetMismatch
 from kafka_ingest.postgres.catalog import read_hooks, read_table
 from kafka_ingest.postgres.database import (
     SHORT_TRANSACTION,
@@ -25,19 +24,26 @@ from kafka_ingest.postgres.database import (
     server_message,
     transaction,
 )
-from kafka_ingest.postgres.ledger import read_plan_view, target_identifiers
+from kafka_ingest.postgres.ledger import target_identifiers
+from kafka_ingest.postgres.ledger_write import (
+    Reason,
+    begin_write,
+    first_writer_wins,
+    move_positions,
+    read_decisive,
+    record_changes,
+)
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import (
     Row,
-    before_arrays,
-    change_arrays,
+    change_details,
     fetch_row,
     fetch_rows,
     identity_parameters,
     load_batches,
     place_arrays,
-    position_arrays,
     query_with_identifiers,
+    range_arrays,
     range_of,
     recorded_change,
     rows_of,
@@ -46,8 +52,8 @@ from kafka_ingest.postgres.rows import (
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.changes import needs_table
-from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
+from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import (
     LoweredPosition,
     RollBackPlan,
@@ -62,9 +68,7 @@ from kafka_ingest.protocol.roll_back import (
 from kafka_ingest.settings import TargetSettings
 
 # ----------
-# Records position changes in PostgreSQL: port ``PositionLedger``, one connection and one transaction a method.
-#
-# Locks: pipeline, then batch, then positions by (topic, partition).
+# Changes of positions: port ``PositionLedger``, one connection and one transaction a method.
 
 
 class PostgresPositionLedger:
@@ -92,12 +96,9 @@ class PostgresPositionLedger:
             LedgerMoved: Something decisive has changed; nothing was written.
             CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         """
-        try:
-            with self._transaction("change positions", change.request) as cursor:
-                return _write_change_once(cursor, change, seen)
-        except CommitStateUnknown as unknown:
-            unknown.next_command = f"ask again with the request id {change.request.request_id}: it is done once"
-            raise
+        request = change.request
+        with _done_once(request.request_id), self._transaction("change positions", request) as cursor:
+            return _write_change(cursor, change, seen)
 
     @contextmanager
     def _transaction(
@@ -111,9 +112,19 @@ class PostgresPositionLedger:
             yield cursor
 
 
+@contextmanager
+def _done_once(request_id: str) -> Iterator[None]:
+    """Say what to do where the answer to COMMIT was lost: the same request finds what it has recorded."""
+    try:
+        yield
+    except CommitStateUnknown as unknown:
+        unknown.next_command = f"ask again with the request id {request_id}: it is done once"
+        raise
+
+
 def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -> ChangeView:
     # A change plans nothing: no batch belongs to this request.
-    ledger = read_plan_view(cursor, request.known_name, Request("position change", request.request_id), target)
+    ledger = read_decisive(cursor, request.known_name, Request("position change", request.request_id), target)
     is_renamed = request.known_name != request.pipeline
     return ChangeView(
         ledger=ledger,
@@ -134,89 +145,42 @@ def _read_recorded(cursor: Cursor, request: ChangeRequest) -> RecordedChange | N
     return recorded_change(request, rows) if rows else None
 
 
-def _write_change_once(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:
-    try:
-        return _write_change(cursor, change, seen)
-    except psycopg2.errors.UniqueViolation as error:
-        raise _moved(change, f"another change was first ({error.diag.constraint_name})") from error
-
-
 def _write_change(cursor: Cursor, change: NewChange, seen: ChangeView) -> RecordedChange:
-    request, bound = change.request, seen.ledger.pipeline
-    run_query(cursor, "lock_pipeline", pipeline=request.known_name)
-    if bound is None or not seen.still_stands(_read_view(cursor, request, seen.target)):
-        raise _moved(change, "positions, batches, served topics or columns of the table have changed")
-    _supersede(cursor, change, seen)
-    _move_positions(cursor, change)
-    _retire_topic(cursor, change, bound)
-    _read_topic_again(cursor, change, bound)
-    _bind(cursor, change, seen, bound)
-    run_query(
-        cursor,
-        "insert_position_changes",
-        request_id=request.request_id,
-        kind=request.change.kind.value,
-        pipeline=request.pipeline,
-        who=request.who,
-        why=request.why,
-        **change_arrays(change),
-    )
+    request, write, bound = change.request, change.write_from(seen), seen.ledger.pipeline
+    with first_writer_wins(write):
+        begin_write(cursor, write, lambda: _read_view(cursor, request, seen.target))
+        assert bound is not None  # noqa: S101 - its row is locked
+        move_positions(cursor, write, change.plan.moves)
+        _change_topics(cursor, change.plan, write, bound)
+        _bind(cursor, change.plan, write, bound)
+        _record(cursor, change)
     recorded = _read_recorded(cursor, request)
     assert recorded is not None  # noqa: S101 - this transaction has just inserted it
     return recorded
 
 
-def _supersede(cursor: Cursor, change: NewChange, seen: ChangeView) -> None:
-    outstanding = seen.ledger.outstanding.batch_id if seen.ledger.outstanding else None
-    if outstanding != change.supersedes:
-        raise _moved(change, f"the outstanding batch is {outstanding}, the change supersedes {change.supersedes}")
-    if outstanding is None:
-        return
-    if run_query(cursor, "supersede_batch", batch_id=outstanding, pipeline=change.request.known_name) != 1:
-        raise _moved(change, f"batch {outstanding} is no longer planned")
-    run_query(cursor, "delete_hold", batch_id=outstanding)
+def _record(cursor: Cursor, change: NewChange) -> None:
+    request, changes = change.request, change.plan.positions
+    reason = Reason(request.pipeline, request.request_id, request.change.kind.value, request.who, request.why)
+    details = [change_details(change)] * (len(changes) or 1)
+    record_changes(cursor, reason, changes, details, topic=change.plan.retired_topic or change.plan.topic_read_again)
 
 
-def _move_positions(cursor: Cursor, change: NewChange) -> None:
-    pipeline, moves = change.request.known_name, change.plan.moves
-    moved = [(move.before, move.after) for move in moves if move.before and move.after]
-    gone = [move.before for move in moves if move.before and not move.after]
-    new = [move.after for move in moves if move.after and not move.before]
-    before, after = [b for b, _ in moved], [a for _, a in moved]
-    run_query(cursor, "lock_positions", pipeline=pipeline, **place_arrays([*before, *gone]))
-    changed = run_query(
-        cursor, "change_positions", pipeline=pipeline, **position_arrays(after), **before_arrays(before)
-    )
-    deleted = run_query(cursor, "delete_positions", pipeline=pipeline, **place_arrays(gone), **before_arrays(gone))
-    if (changed, deleted) != (len(moved), len(gone)):
-        raise _moved(
-            change, f"{changed} of {len(moved)} positions and {deleted} of {len(gone)} stand as they were seen"
-        )
-    run_query(cursor, "insert_positions", pipeline=pipeline, **position_arrays(new))
+def _change_topics(cursor: Cursor, plan: ChangePlan, write: LedgerWrite, bound: PipelineRecord) -> None:
+    place = _served_place(bound)
+    if plan.retired_topic and run_query(cursor, "retire_topics", **place, topics=[plan.retired_topic]) != 1:
+        raise write.moved(f"topic {plan.retired_topic} is no longer served")
+    again = plan.topic_read_again
+    if again and run_query(cursor, "read_topic_again", **place, topic=again) != 1:
+        raise write.moved(f"topic {again} is no longer retired")
 
 
-def _retire_topic(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> None:
-    topic = change.plan.retired_topic
-    if topic is None:
-        return
-    if run_query(cursor, "retire_topics", **_served_place(bound), topics=[topic]) != 1:
-        raise _moved(change, f"topic {topic} is no longer served")
-
-
-def _read_topic_again(cursor: Cursor, change: NewChange, bound: PipelineRecord) -> None:
-    topic = change.plan.topic_read_again
-    if topic is None:
-        return
-    if run_query(cursor, "read_topic_again", **_served_place(bound), topic=topic) != 1:
-        raise _moved(change, f"topic {topic} is no longer retired")
-
-
-def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:
-    after = change.plan.binding
+def _bind(cursor: Cursor, plan: ChangePlan, write: LedgerWrite, bound: PipelineRecord) -> None:
+    after = plan.binding
     if after is None:
         return
     if {**_served_place(after), "pipeline": bound.pipeline} != _served_place(bound):
-        _serve_elsewhere(cursor, change, seen, bound)
+        _serve_elsewhere(cursor, plan, write, bound, after)
     run_query(
         cursor,
         "bind_pipeline",
@@ -227,9 +191,10 @@ def _bind(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRe
     )
 
 
-def _serve_elsewhere(cursor: Cursor, change: NewChange, seen: ChangeView, bound: PipelineRecord) -> None:
-    """Serve the topics in the new place, and marks them as retired in the former one."""
-    after = change.plan.binding or bound
+def _serve_elsewhere(
+    cursor: Cursor, plan: ChangePlan, write: LedgerWrite, bound: PipelineRecord, after: PipelineRecord
+) -> None:
+    """Serve the topics in the new place, and mark them as retired in the former one."""
     served = fetch_rows(
         cursor,
         "serve_topics_elsewhere",
@@ -241,10 +206,10 @@ def _serve_elsewhere(cursor: Cursor, change: NewChange, seen: ChangeView, bound:
         to_table=after.target_table,
         to_cluster=after.cluster_id,
     )
-    moved = {move.place.topic for move in change.plan.moves}  # a new cluster moves all topics that are not retired
-    wanted = moved or {position.topic for position in seen.ledger.positions}
+    moved = {move.place.topic for move in plan.moves}  # a new cluster moves all topics that are not retired
+    wanted = moved or {position.topic for position in write.seen.ledger.positions}
     if refused := wanted - {row["topic"] for row in served}:
-        raise _moved(change, f"another pipeline serves {', '.join(sorted(refused))}")
+        raise write.moved(f"another pipeline serves {', '.join(sorted(refused))}")
     run_query(cursor, "retire_topics", **_served_place(bound), topics=None)
 
 
@@ -257,18 +222,8 @@ def _served_place(record: PipelineRecord) -> dict[str, str]:
     }
 
 
-def _moved(change: NewChange, found: str) -> LedgerMoved:
-    return LedgerMoved(
-        "the ledger moved while the change was chosen; nothing was recorded",
-        expected="the ledger as it was read at the beginning",
-        found=found,
-        next_command="none: the change is chosen again",
-        pipeline=change.request.pipeline,
-    )
-
-
 # ----------
-# Reads what a roll-back needs from the ledger, and turns a roll-back into columns of ``position_change`` and back.
+# What a roll-back reads from the ledger, and how ``position_change`` holds it.
 
 _KIND = "rolled_back"
 #: A roll-back plans nothing: no batch belongs to this request.
@@ -283,29 +238,12 @@ def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackVie
     changes = fetch_rows(cursor, "select_position_changes", request_id=request.request_id, pipeline=request.pipeline)
     used_for = changes[0]["kind"] if changes else None
     return RollBackView(
-        ledger=read_plan_view(cursor, request.pipeline, _NOBODY, target),
+        ledger=read_decisive(cursor, request.pipeline, _NOBODY, target),
         bound_timelines={TopicPartition(row["topic"], row["partition"]): row["line"] for row in lines},
         writers=_writers(cursor, request),
         used_for=used_for,
         recorded=_record_of(request.request_id, changes) if used_for == _KIND else None,
     )
-
-
-def roll_back_arrays(plan: RollBackPlan, record: RollBackRecord) -> dict[str, list[Any]]:
-    """Return the columns of the roll-back's position changes as arrays, one element a partition."""
-    before = [lowered.before for lowered in plan.positions]
-    after = [lowered.after for lowered in plan.positions]
-    return {
-        **place_arrays(before),
-        **before_arrays(before),
-        "from_cluster_id": [position.cluster_id for position in before],
-        "to_offset": [position.committed_offset for position in after],
-        "to_generation": [position.generation for position in after],
-        "to_line": [position.timeline for position in after],
-        "to_topic_id": [position.topic_id for position in after],
-        "to_cluster_id": [position.cluster_id for position in after],
-        "details": [json.dumps(_details(record, span)) for span in record.spans],
-    }
 
 
 def _writers(cursor: Cursor, request: RollBackRequest) -> tuple[Writer, ...]:
@@ -319,6 +257,7 @@ def _writers(cursor: Cursor, request: RollBackRequest) -> tuple[Writer, ...]:
 
 
 def _details(record: RollBackRecord, span: UndoneSpan) -> dict[str, Any]:
+    """Return what the row of a span tells beside its position; :func:`_record_of` reads it."""
     return {
         "batches": record.batches,
         "batch_ids": list(record.batch_ids),
@@ -354,9 +293,9 @@ def _span_of(change: Row) -> UndoneSpan:
 
 
 # ----------
-# Rolls batches back in PostgreSQL: port ``RollBackLedger``. One connection, one transaction, READ COMMITTED.
+# Roll-backs: port ``RollBackLedger``. One connection, one transaction, READ COMMITTED.
 #
-# Locks: pipeline, then batches, then positions by (topic, partition), then what DELETE takes.
+# Locks: those of every write of the ledger, then what DELETE takes.
 
 #: The target may be locked by a VACUUM FULL or ALTER TABLE for longer than the ledger's rows are.
 _ROLL_BACK_LIMITS = TransactionLimits(lock_timeout_seconds=30)
@@ -406,23 +345,22 @@ class PostgresRollBack:
         self._identifiers: dict[str, sql.Composable] = {}
 
     def lock(self, seen: RollBackView) -> None:
-        """Locks pipeline, batches and positions, and supersedes the outstanding batch where the plan says so.
+        """Lock pipeline, batches and positions, and supersede the outstanding batch where the plan says so.
 
         Raises:
             LedgerMoved: The ledger no longer stands as it was seen.
         """
-        batch_ids = [batch.batch_id for batch in self._plan.batches]
+        plan, bound = self._plan, seen.ledger.pipeline
+        write = self._write = plan.write_from(seen)
+        batch_ids = [batch.batch_id for batch in plan.batches]
         with database_faults("lock what is rolled back", pipeline=self._pipeline):
-            run_query(self._cursor, "lock_pipeline", pipeline=self._pipeline)
-            bound = seen.ledger.pipeline
-            if bound is None or not seen.still_stands(read_roll_back_view(self._cursor, self._plan.request)):
-                raise self._moved("positions or batches have changed")
+            begin_write(self._cursor, write, lambda: read_roll_back_view(self._cursor, plan.request))
+            assert bound is not None  # noqa: S101 - its row is locked
             # The batches may name the columns as they were called before (change-identity-columns).
-            self._identifiers = target_identifiers(self._plan.batches[0].settings.target, bound.identity)
-            self._supersede()
+            self._identifiers = target_identifiers(plan.batches[0].settings.target, bound.identity)
             if run_query(self._cursor, "lock_batches", batch_ids=batch_ids) != len(batch_ids):
-                raise self._moved("a batch is no longer committed")
-            where = place_arrays([lowered.before for lowered in self._plan.positions])
+                raise write.moved("a batch is no longer committed")
+            where = place_arrays([lowered.before for lowered in plan.positions])
             run_query(self._cursor, "lock_positions", pipeline=self._pipeline, **where)
 
     def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
@@ -431,7 +369,7 @@ class PostgresRollBack:
         Raises:
             TargetMismatch: The target or one of its metadata columns is gone.
         """
-        parameters = {"pipeline": self._pipeline, **_spans([written.range for written in ranges])}
+        parameters = {"pipeline": self._pipeline, **range_arrays([written.range for written in ranges])}
         rows = self._in_target("count_rows_of_ranges", parameters)
         with database_faults("count dead letters", pipeline=self._pipeline):
             dead_letters = fetch_rows(self._cursor, "count_dead_letters_of_ranges", **parameters)
@@ -453,29 +391,20 @@ class PostgresRollBack:
         return {place: WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
 
     def record(self, record: RollBackRecord) -> None:
-        """Lowers the positions, sets the batches' state, and stores the position changes.
+        """Lower the positions, set the batches' state, and store the position changes.
 
         Raises:
             LedgerMoved: A position or a batch no longer stands as it was seen.
         """
-        plan, request = self._plan, self._plan.request
-        with database_faults("record the roll-back", pipeline=self._pipeline):
-            before = before_arrays([lowered.before for lowered in plan.positions])
-            after = position_arrays([lowered.after for lowered in plan.positions])
-            lowered = run_query(self._cursor, "change_positions", pipeline=self._pipeline, **after, **before)
+        plan, request, write = self._plan, self._plan.request, self._write
+        with database_faults("record the roll-back", pipeline=self._pipeline), first_writer_wins(write):
+            move_positions(self._cursor, write, plan.moves)
             undone = run_query(self._cursor, "roll_back_batches", batch_ids=list(record.batch_ids))
-            if (lowered, undone) != (len(plan.positions), len(plan.batches)):
-                raise self._moved(f"{lowered} positions and {undone} batches stand as they were seen")
-            run_query(
-                self._cursor,
-                "insert_position_changes",
-                request_id=request.request_id,
-                kind="rolled_back",
-                pipeline=self._pipeline,
-                who=request.who,
-                why=request.why,
-                **roll_back_arrays(plan, record),
-            )
+            if undone != len(plan.batches):
+                raise write.moved(f"{undone} of {len(plan.batches)} batches stand as they were seen")
+            reason = Reason(self._pipeline, request.request_id, _KIND, request.who, request.why)
+            details = [_details(record, span) for span in record.spans]
+            record_changes(self._cursor, reason, [move.change for move in plan.moves], details)
 
     def commit(self) -> None:
         """Commit; durable on return.
@@ -485,14 +414,11 @@ class PostgresRollBack:
             CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
             TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
         """
-        try:
-            commit(self._cursor)
-        except psycopg2.Error as error:
-            fault = self._target_fault(error)
-            if isinstance(fault, CommitStateUnknown):
-                request_id = self._plan.request.request_id
-                fault.next_command = f"ask again with the request id {request_id}: it is done once"
-            raise fault from None
+        with _done_once(self._plan.request.request_id):
+            try:
+                commit(self._cursor)
+            except psycopg2.Error as error:
+                raise self._target_fault(error) from None
 
     def _require_none_left(self, parameters: Mapping[str, Any]) -> None:
         """Stop where a trigger or rule kept rows, or put them back: the next load would write them a second time."""
@@ -510,14 +436,6 @@ class PostgresRollBack:
                 next_command="let them leave the rows alone, or drop them, then roll back again",
                 pipeline=self._pipeline,
             )
-
-    def _supersede(self) -> None:
-        batch_id = self._plan.supersedes
-        if batch_id is None:
-            return
-        if run_query(self._cursor, "supersede_batch", batch_id=batch_id, pipeline=self._pipeline) != 1:
-            raise self._moved(f"batch {batch_id} is no longer planned")
-        run_query(self._cursor, "delete_hold", batch_id=batch_id)
 
     def _in_target(self, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
         try:
@@ -537,15 +455,6 @@ class PostgresRollBack:
             pipeline=self._pipeline,
         )
 
-    def _moved(self, found: str) -> LedgerMoved:
-        return LedgerMoved(
-            "the ledger moved while the roll-back was chosen; nothing was changed",
-            expected="the ledger as it was read at the beginning",
-            found=found,
-            next_command="none: it is chosen again",
-            pipeline=self._pipeline,
-        )
-
 
 def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
     return {
@@ -553,16 +462,6 @@ def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
         "generation": [lowered.before.generation for lowered in positions],
         "range_start": [lowered.after.committed_offset for lowered in positions],
         "range_end": [lowered.before.committed_offset for lowered in positions],
-    }
-
-
-def _spans(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    return {
-        "topic": [r.topic for r in ranges],
-        "partition": [r.partition for r in ranges],
-        "generation": [r.generation for r in ranges],
-        "range_start": [r.start for r in ranges],
-        "range_end": [r.end for r in ranges],
     }
 
 

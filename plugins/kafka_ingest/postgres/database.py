@@ -219,7 +219,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"
 
 
 def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None:
-    """Begins a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
+    """Begin a transaction with its limits and :data:`SESSION_SETTINGS`, in one request."""
     # psycopg2 sends no BEGIN and no COMMIT of its own: it would not show what the server answers to them.
     if not cursor.connection.autocommit:
         cursor.connection.autocommit = True
@@ -246,10 +246,19 @@ def _milliseconds(seconds: float) -> str:
 
 
 def commit(cursor: Cursor) -> None:
-    """Commit, and believes it only when the server has answered COMMIT. Durable on return.
+    """Commit, and believe it only when the server has answered COMMIT. Durable on return.
 
-    The one place that commits. PostgreSQL answers ROLLBACK, without an error, to the COMMIT of a transaction that has
-    failed (https://www.postgresql.org/docs/18/sql-commit.html), and psycopg2's ``commit()`` takes that for success.
+    The one place that commits: plan, change, roll-back and publish all end here, as whatever else writes. What is
+    believed when:
+
+    * The answer COMMIT: it is committed. PostgreSQL answers ROLLBACK, without an error, to the COMMIT of a transaction
+      that has failed (https://www.postgresql.org/docs/18/sql-commit.html), and psycopg2's ``commit()`` takes that for
+      success.
+    * Any other answer, or no open transaction to begin with: it is not committed.
+    * An ERROR on a connection that lives, as of a deferred constraint: it is not committed.
+    * FATAL or PANIC, a connection that broke, or a server that says that it does not know: unknown. A publish asks with
+      a locking read (``Ledger.settle``); a plan, change or roll-back is asked for again by its request, which finds
+      what was recorded, or does it.
 
     Raises:
         CommitRefused: The server did not commit.

@@ -1,11 +1,10 @@
-"""The ledger: plans, claims, audits and everything that a step reads."""
+"""The ledger: claims, audits and everything that a step reads; what moves positions is in ``ledger_write.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from uuid import uuid4
+from dataclasses import dataclass
 
 import psycopg2
 from psycopg2 import sql
@@ -16,7 +15,6 @@ from kafka_ingest.errors import (
     ConfigError,
     Fenced,
     IngestError,
-    LedgerMoved,
     LockTimeout,
     TargetMismatch,
 )
@@ -32,314 +30,35 @@ from kafka_ingest.postgres.database import (
     sql_text,
     transaction,
 )
+from kafka_ingest.postgres.ledger_write import load_own_batch, read_plan_view, write_plan
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import (
     Row,
     announcer,
-    before_arrays,
     fetch_row,
     fetch_rows,
-    first_run_to_json,
     hold_of,
-    identity_parameters,
     is_batch_id,
     load_batch,
     load_batches,
-    move_arrays,
-    observation_arrays,
-    observation_of,
     pipeline_of,
-    place_arrays,
-    position_arrays,
-    position_of,
     query_with_identifiers,
-    range_arrays,
     request_parameters,
     rows_of,
     run_query,
-    settings_to_json,
     standing_of,
 )
 from kafka_ingest.protocol.audit import TARGET_INVARIANT
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, Request
-from kafka_ingest.protocol.change_requests import ChangeKind
-from kafka_ingest.protocol.ledger_view import NewPlan, PlanView, PositionMove, ServedTopic
+from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.ports import BatchStanding, Violation
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
-from kafka_ingest.settings import PROTOCOL_VERSION, IdentityColumns, TargetSettings
+from kafka_ingest.settings import IdentityColumns, TargetSettings
 
 # ----------
-# What a plan reads from the ledger and records in it. Locks: pipeline, then batch, then positions.
-
-
-def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-    """Read what a plan needs. In a snapshot all parts are of one moment."""
-    observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
-    decisive = _read_decisive(cursor, pipeline, request, target)
-    return replace(decisive, observations=tuple(observation_of(row) for row in observations))
-
-
-def _read_decisive(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-    """Read what must still stand when the plan is recorded: all but the observations, a row for each partition."""
-    clock = fetch_rows(cursor, "read_clock")[0]["clock_timestamp"]
-    bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline)
-    positions = fetch_rows(cursor, "select_positions", pipeline=pipeline)
-    served = fetch_rows(cursor, "select_served_topics", target_schema=target.schema, target_table=target.table)
-    outstanding = fetch_row(cursor, "find_outstanding_batch", pipeline=pipeline)
-    own = fetch_row(cursor, "find_request_batch", pipeline=pipeline, **request_parameters(request))
-    hold = fetch_row(cursor, "select_hold", batch_id=outstanding["batch_id"]) if outstanding else None
-    return PlanView(
-        now=clock,
-        pipeline=pipeline_of(bound) if bound else None,
-        positions=tuple(position_of(row) for row in positions),
-        served=tuple(ServedTopic(**row) for row in served),
-        outstanding=load_batch(cursor, outstanding["batch_id"]) if outstanding else None,
-        hold=hold_of(hold) if hold else None,
-        own=load_batch(cursor, own["batch_id"]) if own else None,
-    )
-
-
-def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
-    """Record a plan in the running transaction, if the ledger still stands as it was seen.
-
-    Raises:
-        LedgerMoved: It does not.
-        ConfigError: Another pipeline serves one of the topics into the target.
-    """
-    try:
-        _require_unmoved(cursor, plan, seen)
-        _supersede(cursor, plan, seen)
-        batch_id = str(uuid4())
-        _insert_served_topics(cursor, plan, is_first=seen.pipeline is None)
-        _adopt_topic_ids(cursor, plan, batch_id)
-        _skip_lag(cursor, plan, batch_id)
-        _insert_positions(cursor, plan, batch_id, is_first=seen.pipeline is None)
-        _set_valid_through(cursor, plan)
-        _store_observations(cursor, plan)
-        _insert_batch(cursor, plan, batch_id)
-    except psycopg2.errors.UniqueViolation as error:
-        raise _moved(plan, f"another plan was first ({error.diag.constraint_name})") from error
-    batch = load_batch(cursor, batch_id)
-    assert batch is not None  # noqa: S101 - this transaction has just inserted it
-    return batch
-
-
-def _require_unmoved(cursor: Cursor, plan: NewPlan, seen: PlanView) -> None:
-    """Locks the pipeline and compares the ledger with what was seen.
-
-    Statements of this transaction may each see a publish that ends between them. That cannot hide a change: whatever
-    the publish moved after it was compared, it also took the outstanding batch that :func:`_supersede` must find.
-    """
-    is_first = seen.pipeline is None and _insert_pipeline(cursor, plan)
-    run_query(cursor, "lock_pipeline", pipeline=plan.pipeline)
-    later = _read_decisive(cursor, plan.pipeline, plan.request, plan.settings.target)
-    if is_first:
-        later = replace(later, pipeline=None)
-    if not seen.still_stands(later):
-        raise _moved(plan, "positions, batches or served topics have changed")
-
-
-def _insert_pipeline(cursor: Cursor, plan: NewPlan) -> bool:
-    inserted = run_query(
-        cursor,
-        "insert_pipeline",
-        pipeline=plan.pipeline,
-        target_schema=plan.settings.target.schema,
-        target_table=plan.settings.target.table,
-        cluster_id=plan.cluster_id,
-        isolation_level=plan.settings.isolation_level.value,
-        first_run=first_run_to_json(plan.first_run),
-        **identity_parameters(plan.settings.metadata.identity),
-    )
-    return inserted == 1
-
-
-def _supersede(cursor: Cursor, plan: NewPlan, seen: PlanView) -> None:
-    outstanding = seen.outstanding.batch_id if seen.outstanding else None
-    if outstanding != plan.supersedes:
-        raise _moved(plan, f"the outstanding batch is {outstanding}, the plan supersedes {plan.supersedes}")
-    if outstanding is None:
-        return
-    if run_query(cursor, "supersede_batch", batch_id=outstanding, pipeline=plan.pipeline) != 1:
-        raise _moved(plan, f"batch {outstanding} is no longer planned")
-    run_query(cursor, "delete_hold", batch_id=outstanding)
-
-
-def _insert_served_topics(cursor: Cursor, plan: NewPlan, *, is_first: bool) -> None:
-    target = plan.settings.target
-    inserted = fetch_rows(
-        cursor,
-        "insert_served_topics",
-        target_schema=target.schema,
-        target_table=target.table,
-        cluster_id=plan.cluster_id,
-        pipeline=plan.pipeline,
-        joined_by="first_plan" if is_first else "later_plan",
-        topics=sorted(plan.new_topics),
-    )
-    refused = set(plan.new_topics) - {row["topic"] for row in inserted}
-    if refused:
-        raise _served_already(cursor, plan, refused)
-
-
-def _served_already(cursor: Cursor, plan: NewPlan, topics: set[str]) -> ConfigError | LedgerMoved:
-    target = plan.settings.target
-    served = fetch_rows(cursor, "select_served_topics", target_schema=target.schema, target_table=target.table)
-    others = [
-        f"{row['topic']}: pipeline {row['pipeline']}"
-        for row in served
-        if row["topic"] in topics and row["cluster_id"] == plan.cluster_id and row["pipeline"] != plan.pipeline
-    ]
-    if not others:
-        return _moved(plan, f"topics are served already: {', '.join(sorted(topics))}")
-    return ConfigError(
-        f"another pipeline loads these topics into {target} already",
-        expected="one pipeline for each target table, cluster and topic",
-        found="; ".join(others),
-        next_command="load into another table, or remove the topics from one of the pipeline files",
-        pipeline=plan.pipeline,
-    )
-
-
-def _adopt_topic_ids(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    # A request id of its own: a request changes a partition once, and the same plan may skip its lag, too.
-    request_id, why = f"plan:{batch_id}:topic_id", "topic_identity: topic_id, none before"
-    _move(cursor, plan, plan.adopted, kind=ChangeKind.TOPIC_ID_ADOPTED, request_id=request_id, why=why)
-
-
-def _skip_lag(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    request_id, why = f"plan:{batch_id}", "lag_policy: skip_to"
-    _move(cursor, plan, plan.skips, kind=ChangeKind.LAG_SKIPPED, request_id=request_id, why=why)
-
-
-def _move(
-    cursor: Cursor, plan: NewPlan, moves: Sequence[PositionMove], *, kind: ChangeKind, request_id: str, why: str
-) -> None:
-    pairs = [(move.before, move.after) for move in moves if move.before and move.after]
-    if not pairs:
-        return
-    before, after = [b for b, _ in pairs], [a for _, a in pairs]
-    run_query(cursor, "lock_positions", pipeline=plan.pipeline, **place_arrays(before))
-    changed = run_query(
-        cursor, "change_positions", pipeline=plan.pipeline, **position_arrays(after), **before_arrays(before)
-    )
-    if changed != len(pairs):
-        raise _moved(plan, f"{changed} of {len(pairs)} positions stand as they were seen ({kind.value})")
-    run_query(
-        cursor,
-        "insert_position_changes",
-        request_id=request_id,
-        kind=kind.value,
-        pipeline=plan.pipeline,
-        who=str(plan.request),
-        why=why,
-        **move_arrays(moves),
-    )
-
-
-def _insert_positions(cursor: Cursor, plan: NewPlan, batch_id: str, *, is_first: bool) -> None:
-    if not plan.new_positions:
-        return
-    arrays = position_arrays(plan.new_positions)
-    run_query(cursor, "insert_positions", pipeline=plan.pipeline, **arrays)
-    run_query(
-        cursor,
-        "insert_initialised_changes",
-        request_id=f"plan:{batch_id}",
-        pipeline=plan.pipeline,
-        who=str(plan.request),
-        why=f"first plan, first_run: {plan.first_run.kind.value}" if is_first else "partition joined later",
-        **arrays,
-    )
-
-
-def _set_valid_through(cursor: Cursor, plan: NewPlan) -> None:
-    known = plan.valid_through
-    if not known:
-        return
-    place = {"topic": [tp.topic for tp in known], "partition": [tp.partition for tp in known]}
-    run_query(cursor, "lock_positions", pipeline=plan.pipeline, **place)
-    times = list(known.values())
-    run_query(cursor, "set_valid_through", pipeline=plan.pipeline, valid_through=times, **place)
-
-
-def _store_observations(cursor: Cursor, plan: NewPlan) -> None:
-    if plan.observations:
-        arrays = observation_arrays(plan.observations)
-        run_query(cursor, "store_observations", pipeline=plan.pipeline, **arrays)
-
-
-def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    run_query(
-        cursor,
-        "insert_batch",
-        batch_id=batch_id,
-        pipeline=plan.pipeline,
-        **request_parameters(plan.request),
-        clear_number=plan.request.clear_number,
-        parameters=plan.request.parameters,
-        kind=plan.kind.value,
-        settings=settings_to_json(plan.settings),
-        settings_hash=plan.settings_hash,
-        protocol_version=PROTOCOL_VERSION,
-        target_schema=plan.settings.target.schema,
-        target_table=plan.settings.target.table,
-        cluster_id=plan.cluster_id,
-        planned_at=plan.planned_at,
-        left_out=list(plan.left_out),
-        warnings=list(plan.warnings),
-    )
-    if plan.ranges:
-        _insert_ranges(cursor, plan, batch_id)
-    else:
-        _commit_empty(cursor, plan, batch_id)
-
-
-def _insert_ranges(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    run_query(cursor, "insert_ranges", batch_id=batch_id, pipeline=plan.pipeline, **range_arrays(plan.ranges))
-    run_query(
-        cursor,
-        "insert_hold",
-        batch_id=batch_id,
-        hold_seconds=plan.hold.start_timeout_seconds,
-        total_offsets=sum(r.span_offsets for r in plan.ranges),
-    )
-
-
-def _commit_empty(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    zero = dict.fromkeys(("rows", "dead_letters", "tombstones", "filtered", "invisible"), 0)
-    run_query(
-        cursor,
-        "commit_batch",
-        batch_id=batch_id,
-        claim=0,
-        **zero,
-        record_time_min=None,
-        record_time_max=None,
-        valid_through=pipeline_valid_through(cursor, plan.pipeline),
-    )
-
-
-def pipeline_valid_through(cursor: Cursor, pipeline: str) -> object:
-    """Return the time up to which all partitions of the pipeline are complete; ``None`` when one is unknown."""
-    run_query(cursor, "pipeline_valid_through", pipeline=pipeline)
-    row = cursor.fetchone()
-    return row[0] if row else None
-
-
-def _moved(plan: NewPlan, found: str) -> LedgerMoved:
-    return LedgerMoved(
-        "the ledger moved while the batch was planned; nothing was recorded",
-        expected="the ledger as it was read at the beginning of the plan",
-        found=found,
-        next_command="none: the plan is made again",
-        pipeline=plan.pipeline,
-    )
-
-
-# ----------
-# Claims, heartbeats, and the standing of a batch. Locks: batch, then hold.
+# Claims and the standing of a batch. Locks: batch, then hold.
 
 
 def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
@@ -361,7 +80,7 @@ def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
 
 
 def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:
-    """Locks the batch row and reads its standing: final, because a COMMIT under way was waited for.
+    """Lock the batch row and read its standing: final, because a COMMIT under way was waited for.
 
     Raises:
         ConfigError: There is no such batch.
@@ -370,38 +89,6 @@ def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:
     if row is None:
         raise no_such_batch(batch_id)
     return standing_of(row)
-
-
-def extend_hold(
-    cursor: Cursor, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
-) -> BatchStanding:
-    """Extend the hold of the newest claim, without waiting for locks; return the batch's standing.
-
-    Raises:
-        ConfigError: There is no such batch.
-    """
-    if not is_batch_id(batch_id):
-        raise no_such_batch(batch_id)
-    run_query(
-        cursor,
-        "extend_hold",
-        batch_id=batch_id,
-        claim=claim,
-        hold_seconds=hold_seconds,
-        step=step,
-        staged_records=progress.records,
-        staged_offsets=progress.offsets,
-    )
-    row = fetch_row(cursor, "select_standing", batch_id=batch_id)
-    if row is None:
-        raise no_such_batch(batch_id)
-    return standing_of(row)
-
-
-def release_hold(cursor: Cursor, batch_id: str, claim: int) -> None:
-    """End the hold of a claim that is the newest, without waiting for locks; else it changes nothing."""
-    if is_batch_id(batch_id):
-        run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
 
 def no_such_batch(batch_id: str) -> IngestError:
@@ -438,13 +125,13 @@ def _not_claimable(batch_id: str, standing: BatchStanding) -> Fenced:
 
 
 # ----------
-# What an audit asks the ledger: unannounced batches, and the invariants of ``sql/invariants``.
+# What an audit asks the ledger: the invariants of ``sql/invariants``.
 
 #: How far back the invariants look. Every audit looks, so each range is seen many times; a bound keeps an audit quick
 #: when the ledger has millions of rows. 1,000 batches are six weeks of hourly runs.
 _NEWEST_BATCHES = 1_000
 
-#: One fault breaks many rows: so many of an invariant are enough to see which.
+#: One fault breaks many rows: these of an invariant are enough to see which.
 _ROWS_PER_INVARIANT = 100
 
 
@@ -465,29 +152,6 @@ class Audited:
     newest: str | None
     ranges: int
     not_counted: int
-
-
-def audited(cursor: Cursor, pipeline: str) -> Audited:
-    """Says what :func:`find_violations` looks at."""
-    [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
-    return Audited(**row)
-
-
-def find_unannounced(cursor: Cursor, pipeline: str, request: Request) -> Sequence[Batch]:
-    """Return committed batches that nobody announced, those that ``request`` announced, and its own; oldest first."""
-    rows = fetch_rows(
-        cursor,
-        "find_unannounced_batches",
-        pipeline=pipeline,
-        announced_by=announcer(request),
-        **request_parameters(request),
-    )
-    return load_batches(cursor, [row["batch_id"] for row in rows])
-
-
-def mark_announced(cursor: Cursor, batch_ids: Sequence[str], request: Request) -> None:
-    """Store that ``request`` announces these batches; one that is announced already stays with its announcer."""
-    run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
 
 
 def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
@@ -556,8 +220,7 @@ def _violations(invariant: str, rows: Sequence[Row]) -> list[Violation]:
 # ----------
 # The ledger in PostgreSQL: port ``Ledger``, one transaction a method.
 #
-# Each has a connection of its own unless the caller keeps one: the heartbeat uses the ledger beside the load. What each
-# method does stands in ``postgres_plan``, ``postgres_claim`` and ``postgres_audit``.
+# Each has a connection of its own unless the caller keeps one: the heartbeat uses the ledger beside the load.
 
 
 class PostgresLedger:
@@ -612,6 +275,12 @@ class PostgresLedger:
         with self._transaction("read a batch", SNAPSHOT, batch_id=batch_id) as cursor:
             return load_batch(cursor, batch_id)
 
+    def batch_of(self, pipeline: str, request: Request) -> Batch | None:
+        """Read the newest batch of a run, whatever its number and state."""
+        with self._transaction("read the batch of a run", SNAPSHOT, pipeline=pipeline) as cursor:
+            require_current_ledger(cursor)
+            return load_own_batch(cursor, pipeline, request)
+
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
         """Take the next claim of a planned batch; return a committed batch back as it is.
 
@@ -629,14 +298,37 @@ class PostgresLedger:
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
     ) -> BatchStanding:
-        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing."""
+        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing.
+
+        It waits for no lock.
+
+        Raises:
+            ConfigError: There is no such batch.
+        """
+        if not is_batch_id(batch_id):
+            raise no_such_batch(batch_id)
         with self._transaction("store a heartbeat", batch_id=batch_id) as cursor:
-            return extend_hold(cursor, batch_id, claim, step=step, progress=progress, hold_seconds=hold_seconds)
+            run_query(
+                cursor,
+                "extend_hold",
+                batch_id=batch_id,
+                claim=claim,
+                hold_seconds=hold_seconds,
+                step=step,
+                staged_records=progress.records,
+                staged_offsets=progress.offsets,
+            )
+            row = fetch_row(cursor, "select_standing", batch_id=batch_id)
+        if row is None:
+            raise no_such_batch(batch_id)
+        return standing_of(row)
 
     def release_hold(self, batch_id: str, claim: int) -> None:
-        """End the hold of a batch now, while ``claim`` is the newest."""
+        """End the hold of a batch now, while ``claim`` is the newest; it waits for no lock."""
+        if not is_batch_id(batch_id):
+            return
         with self._transaction("release the hold", batch_id=batch_id) as cursor:
-            release_hold(cursor, batch_id, claim)
+            run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
     def settle(self, batch_id: str) -> BatchStanding:
         """Read a batch's standing ``FOR UPDATE``: what it says is final.
@@ -665,14 +357,16 @@ class PostgresLedger:
             return hold_of(row) if row else None
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Return committed batches that nobody announced, those that ``request`` announced, and its own."""
+        """Return committed batches that nobody announced, those that ``request`` announced, its own; oldest first."""
+        asked = {"announced_by": announcer(request), **request_parameters(request)}
         with self._transaction("read unannounced batches", SNAPSHOT, pipeline=pipeline) as cursor:
-            return find_unannounced(cursor, pipeline, request)
+            rows = fetch_rows(cursor, "find_unannounced_batches", pipeline=pipeline, **asked)
+            return load_batches(cursor, [row["batch_id"] for row in rows])
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
-        """Store that ``request`` announces these batches."""
+        """Store that ``request`` announces these batches; one that is announced already stays with its announcer."""
         with self._transaction("store the announcement") as cursor:
-            mark_announced(cursor, batch_ids, request)
+            run_query(cursor, "mark_announced", batch_ids=list(batch_ids), announced_by=announcer(request))
 
     def dead_letter_groups(self, batch_id: str) -> Sequence[DeadLetterGroup]:
         """Count the dead letters of a batch by reason, the most frequent first."""
@@ -693,9 +387,10 @@ class PostgresLedger:
             return find_violations(cursor, pipeline)
 
     def audited(self, pipeline: str) -> Audited:
-        """Says what :meth:`violations` looks at."""
+        """Return what :meth:`violations` looks at."""
         with self._transaction("read what was audited", SNAPSHOT, pipeline=pipeline) as cursor:
-            return audited(cursor, pipeline)
+            [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
+            return Audited(**row)
 
     @contextmanager
     def _transaction(

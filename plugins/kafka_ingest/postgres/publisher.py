@@ -21,7 +21,8 @@ from kafka_ingest.postgres.database import (
     refused,
     server_message,
 )
-from kafka_ingest.postgres.ledger import pipeline_valid_through, target_identifiers
+from kafka_ingest.postgres.ledger import target_identifiers
+from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.refusals import (
     STAGING_SCHEMA,
     concerns_one_row,

@@ -21,7 +21,6 @@ from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange
 from kafka_ingest.protocol.ledger_view import (
     PipelineRecord,
     PositionChange,
-    PositionMove,
     PositionPoint,
     RecordedChange,
     SettingChange,
@@ -32,9 +31,8 @@ from kafka_ingest.protocol.position import OffsetRange, Position
 from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
 
 # ----------
-# Writes frozen settings as canonical JSON and reads them back, exactly.
-#
-# Canonical: keys sorted, no spaces, UTF-8; the hash of it tells whether a planned batch still fits its pipeline file.
+# Frozen settings as canonical JSON: keys sorted, no spaces, UTF-8. Its hash tells whether a planned batch still fits
+# its pipeline file.
 
 _Value = TypeVar("_Value", BatchSettings, FirstRun)
 
@@ -89,7 +87,7 @@ def _from_json(text: str, kind: type[_Value]) -> _Value:
 
 
 # ----------
-# Turns rows of the ledger into values, and values into parameters.
+# Rows of the ledger as values, and values as parameters.
 
 Row = dict[str, Any]
 
@@ -161,100 +159,74 @@ def is_batch_id(text: str) -> bool:
     return True
 
 
-def request_parameters(request: Request) -> dict[str, object]:
-    """Return the columns that identify a request."""
-    return {
-        "dag_id": request.dag_id,
-        "run_id": request.run_id,
-        "task_group": request.task_group,
-        "map_index": request.map_index,
-        "request_number": request.number,
-    }
-
-
 def announcer(request: Request) -> str:
     """Return the identity of a request as ``batch.announced_by`` stores it: a JSON array."""
     return json.dumps(request.identity, ensure_ascii=False)
 
 
+#: Fields whose column has another name.
+_COLUMNS = {"timeline": "line", "start": "range_start", "end": "range_end", "number": "request_number"}
+
+
+def _columns_of(kind: type[Any], *but: str) -> dict[str, str]:
+    """Return the column of each field of a value, but of some."""
+    return {field.name: _COLUMNS.get(field.name, field.name) for field in fields(kind) if field.name not in but}
+
+
+_RANGE = _columns_of(OffsetRange)
+_POSITION = _columns_of(Position, "updated_at")
+_POINT = _columns_of(PositionPoint)
+_OBSERVATION = _columns_of(LogObservation)
+_REQUEST = _columns_of(Request)
+_HOLD = _columns_of(Hold, "request")
+_BATCH = _columns_of(Batch, "request", "kind", "state", "settings", "ranges", "counts", "left_out", "warnings")
+
+
+def _arrays(columns: Mapping[str, str], values: Sequence[Any], prefix: str = "") -> dict[str, list[Any]]:
+    """Return the columns of values as arrays, one element a value; ``None`` for one that is not there."""
+    return {
+        prefix + column: [None if value is None else getattr(value, field) for value in values]
+        for field, column in columns.items()
+    }
+
+
+def _fields(columns: Mapping[str, str], row: Row, prefix: str = "") -> dict[str, Any]:
+    return {field: row[prefix + column] for field, column in columns.items()}
+
+
+def request_parameters(request: Request) -> dict[str, object]:
+    """Return the columns of a request."""
+    return {column: getattr(request, field) for field, column in _REQUEST.items()}
+
+
 def request_of(row: Row) -> Request:
     """Read the request of a batch."""
-    return Request(
-        dag_id=row["dag_id"],
-        run_id=row["run_id"],
-        task_group=row["task_group"],
-        map_index=row["map_index"],
-        number=row["request_number"],
-        parameters=row["parameters"],
-        clear_number=row["clear_number"],
-    )
+    return Request(**_fields(_REQUEST, row))
 
 
 def range_of(row: Row) -> OffsetRange:
     """Read a range."""
-    return OffsetRange(
-        topic=row["topic"],
-        partition=row["partition"],
-        generation=row["generation"],
-        topic_id=row["topic_id"],
-        timeline=row["line"],
-        start=row["range_start"],
-        end=row["range_end"],
-        committed_before=row["committed_before"],
-        loaded_to=row["loaded_to"],
-        leader_epoch=row["leader_epoch"],
-        reaches_high_watermark=row["reaches_high_watermark"],
-    )
+    return OffsetRange(**_fields(_RANGE, row))
 
 
 def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
     """Return the columns of ranges as arrays, one element a range."""
-    return {
-        "topic": [r.topic for r in ranges],
-        "partition": [r.partition for r in ranges],
-        "generation": [r.generation for r in ranges],
-        "topic_id": [r.topic_id for r in ranges],
-        "line": [r.timeline for r in ranges],
-        "range_start": [r.start for r in ranges],
-        "range_end": [r.end for r in ranges],
-        "committed_before": [r.committed_before for r in ranges],
-        "committed_after": [r.committed_after for r in ranges],
-        "loaded_to": [r.loaded_to for r in ranges],
-        "leader_epoch": [r.leader_epoch for r in ranges],
-        "reaches_high_watermark": [r.reaches_high_watermark for r in ranges],
-    }
-
-
-_POSITION_COLUMNS = (
-    "topic",
-    "partition",
-    "generation",
-    "topic_id",
-    "cluster_id",
-    "committed_offset",
-    "loaded_to",
-    "line",
-    "leader_epoch",
-    "valid_through",
-)
-
-
-def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
-    """Return the columns of positions as arrays, one element a position."""
-    return {name: [getattr(position, name) for position in positions] for name in _POSITION_COLUMNS}
+    return {**_arrays(_RANGE, ranges), "committed_after": [r.committed_after for r in ranges]}
 
 
 def position_of(row: Row) -> Position:
     """Read a position."""
-    return Position(**row)
+    return Position(**_fields(_POSITION, row), updated_at=row["updated_at"])
 
 
-_OBSERVATION_COLUMNS = tuple(field.name for field in fields(LogObservation))
+def position_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
+    """Return the columns of positions as arrays, one element a position."""
+    return _arrays(_POSITION, positions)
 
 
 def observation_arrays(observations: Sequence[LogObservation]) -> dict[str, list[Any]]:
     """Return the columns of observations as arrays, one element a partition."""
-    return {name: [getattr(observation, name) for observation in observations] for name in _OBSERVATION_COLUMNS}
+    return _arrays(_OBSERVATION, observations)
 
 
 def observation_of(row: Row) -> LogObservation:
@@ -289,15 +261,7 @@ def identity_parameters(identity: IdentityColumns) -> dict[str, object]:
 
 def hold_of(row: Row) -> Hold:
     """Read a hold."""
-    return Hold(
-        batch_id=row["batch_id"],
-        request=request_of(row),
-        hold_until=row["hold_until"],
-        step=row["step"],
-        staged_records=row["staged_records"],
-        staged_offsets=row["staged_offsets"],
-        total_offsets=row["total_offsets"],
-    )
+    return Hold(request=request_of(row), **_fields(_HOLD, row))
 
 
 def standing_of(row: Row) -> BatchStanding:
@@ -325,26 +289,15 @@ def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
 
 def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:
     return Batch(
-        batch_id=row["batch_id"],
-        pipeline=row["pipeline"],
         request=request_of(row),
         kind=BatchKind(row["kind"]),
         state=BatchState(row["state"]),
-        claim=row["claim"],
         settings=settings_from_json(row["settings"]),
-        settings_hash=row["settings_hash"],
-        protocol_version=row["protocol_version"],
-        cluster_id=row["cluster_id"],
         ranges=ranges,
-        planned_at=row["planned_at"],
-        committed_at=row["committed_at"],
         counts=_counts_of(row),
-        record_time_min=row["record_time_min"],
-        record_time_max=row["record_time_max"],
-        valid_through=row["valid_through"],
-        announced_at=row["announced_at"],
         left_out=tuple(row["left_out"]),
         warnings=tuple(row["warnings"]),
+        **_fields(_BATCH, row),
     )
 
 
@@ -355,9 +308,7 @@ def _counts_of(row: Mapping[str, Any]) -> RecordCounts | None:
 
 
 # ----------
-# Turns position changes into columns of ``position_change``, and its rows back into position changes.
-
-_POINT_COLUMNS = ("offset", "generation", "line", "topic_id", "cluster_id")
+# Position changes as rows of ``position_change``.
 
 
 def place_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
@@ -375,35 +326,38 @@ def before_arrays(positions: Sequence[Position]) -> dict[str, list[Any]]:
     }
 
 
-def change_arrays(change: NewChange) -> dict[str, list[Any]]:
-    """Return the rows of a change as arrays: one element a partition, or one for a change that moves no position."""
-    changes: Sequence[PositionChange | None] = change.plan.positions or [None]
-    topic = change.plan.retired_topic or change.plan.topic_read_again
-    arrays: dict[str, list[Any]] = {
-        "topic": [c.topic if c else topic for c in changes],
-        "partition": [c.partition if c else None for c in changes],
-        "details": [json.dumps(_details(change, c), ensure_ascii=False) for c in changes],
-    }
-    return {**arrays, **_point_arrays(changes)}
+def change_arrays(
+    changes: Sequence[PositionChange | None], details: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    """Return rows of ``position_change`` as arrays: one element a partition, ``None`` for one that names no partition.
 
-
-def move_arrays(moves: Sequence[PositionMove]) -> dict[str, list[Any]]:
-    """Return the rows of positions that a plan moves as arrays: one element a partition."""
-    changes = [move.change for move in moves]
+    Args:
+        changes: What changes.
+        details: What else each row tells.
+    """
     return {
-        "topic": [c.topic for c in changes],
-        "partition": [c.partition for c in changes],
-        "details": [json.dumps({"given_up": list(c.given_up)} if c.given_up else {}) for c in changes],
-        **_point_arrays(changes),
+        "topic": [c.topic if c else None for c in changes],
+        "partition": [c.partition if c else None for c in changes],
+        "details": [
+            json.dumps({**more, **_given_up(c)}, ensure_ascii=False) for c, more in zip(changes, details, strict=True)
+        ],
+        **_arrays(_POINT, [c.before if c else None for c in changes], "from_"),
+        **_arrays(_POINT, [c.after if c else None for c in changes], "to_"),
     }
 
 
-def _point_arrays(changes: Sequence[PositionChange | None]) -> dict[str, list[Any]]:
-    arrays = {}
-    for name in _POINT_COLUMNS:
-        arrays[f"from_{name}"] = [getattr(c.before, name) if c and c.before else None for c in changes]
-        arrays[f"to_{name}"] = [getattr(c.after, name) if c and c.after else None for c in changes]
-    return arrays
+def _given_up(change: PositionChange | None) -> dict[str, list[int]]:
+    return {"given_up": list(change.given_up)} if change and change.given_up else {}
+
+
+def change_details(change: NewChange) -> dict[str, Any]:
+    """Return what each row of a change tells beside its position."""
+    details: dict[str, Any] = {"arguments": change.request.arguments}
+    if change.plan.settings:
+        details["settings"] = [astuple(setting) for setting in change.plan.settings]
+    if change.supersedes:
+        details["superseded"] = change.supersedes
+    return details
 
 
 def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChange:
@@ -424,17 +378,6 @@ def recorded_change(request: ChangeRequest, rows: Sequence[Row]) -> RecordedChan
     )
 
 
-def _details(change: NewChange, position: PositionChange | None) -> dict[str, Any]:
-    details: dict[str, Any] = {"arguments": change.request.arguments}
-    if change.plan.settings:
-        details["settings"] = [astuple(setting) for setting in change.plan.settings]
-    if change.supersedes:
-        details["superseded"] = change.supersedes
-    if position and position.given_up:
-        details["given_up"] = list(position.given_up)
-    return details
-
-
 def _position_change(row: Row) -> PositionChange:
     given_up = row["details"].get("given_up")
     return PositionChange(
@@ -449,4 +392,4 @@ def _position_change(row: Row) -> PositionChange:
 def _point(row: Row, side: str) -> PositionPoint | None:
     if row[f"{side}_offset"] is None:
         return None
-    return PositionPoint(*(row[f"{side}_{name}"] for name in _POINT_COLUMNS))
+    return PositionPoint(**_fields(_POINT, row, f"{side}_"))

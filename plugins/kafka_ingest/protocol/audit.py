@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kafka_ingest.errors import AccountingMismatch, BatchNotCommitted, IngestError
+from kafka_ingest.errors import AccountingMismatch, BatchNotCommitted, DatabaseUnavailable, IngestError
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
 from kafka_ingest.protocol.ports import GroupMirror, Ledger, Violation
@@ -284,7 +284,7 @@ def group_of(pipeline: str) -> str:
 
 
 def mirror_group(
-    settings: PipelineSettings, request: Request, ledger: Ledger, open_mirror: Callable[[], GroupMirror]
+    settings: PipelineSettings, read_view: Callable[[], PlanView | None], open_mirror: Callable[[], GroupMirror]
 ) -> bool:
     """Copy the committed offsets of all topics that are not retired.
 
@@ -293,8 +293,7 @@ def mirror_group(
 
     Args:
         settings: The pipeline; without ``mirror_group`` nothing happens.
-        request: Who asks.
-        ledger: The ledger.
+        read_view: Gives the ledger as it stands, or as it was read just now; ``None`` where it could not be read.
         open_mirror: Gives access to the groups; an unusable connection is a warning, too.
 
     Returns:
@@ -303,7 +302,8 @@ def mirror_group(
     if not settings.watch.mirror_group:
         return False
     try:
-        view = ledger.plan_view(settings.pipeline, request, settings.batch.target)
+        if (view := read_view()) is None:
+            raise DatabaseUnavailable("the ledger could not be read")
         open_mirror().store(group_of(settings.pipeline), _offsets(view))
     except IngestError as error:
         _log.warning("The position was not copied to consumer group %s: %s", group_of(settings.pipeline), error)

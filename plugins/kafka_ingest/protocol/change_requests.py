@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 from kafka_ingest.errors import RequestChanged
-from kafka_ingest.protocol.ledger_view import ChangePlan, PlanView, RecordedChange
+from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PlanView, RecordedChange
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PartitionOffset, TargetSettings
 
@@ -221,7 +221,7 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """The ledger as one short transaction saw it.
+    """What a position change sees.
 
     Attributes:
         ledger: The pipeline under the name that the ledger knows.
@@ -238,9 +238,9 @@ class ChangeView:
     name_is_taken: bool = False
     target_columns: Mapping[str, str] | None = None
 
-    def still_stands(self, later: ChangeView) -> bool:
-        """Whether a change made from this view may be recorded when the ledger looks like ``later``."""
-        return self.ledger.still_stands(later.ledger) and replace(self, ledger=later.ledger) == later
+    def decisive(self) -> ChangeView:
+        """Return the view without what moves and decides nothing."""
+        return replace(self, ledger=self.ledger.decisive())
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,10 @@ class NewChange:
     request: ChangeRequest
     plan: ChangePlan
     supersedes: str | None = None
+
+    def write_from(self, seen: ChangeView) -> LedgerWrite:
+        """Return what must still be true when it is recorded."""
+        return LedgerWrite(self.request.known_name, seen, self.supersedes)
 
 
 def recorded_before(view: ChangeView, request: ChangeRequest) -> RecordedChange | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kafka_ingest.errors import ConfigError, LedgerMoved, TargetMismatch, TopicMissing, TopicRecreated, change_command
+from kafka_ingest.errors import ConfigError, TargetMismatch, TopicMissing, TopicRecreated, change_command
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
@@ -41,6 +41,7 @@ from kafka_ingest.protocol.ledger_view import (
     SettingChange,
     moved,
     retired_topics,
+    until_it_stands,
 )
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.protocol.log_faults import (
@@ -588,9 +589,6 @@ def _never_planned(request: ChangeRequest) -> PartitionFault:
 # Order, as in planning: read the ledger in one short transaction; ask Kafka outside any transaction; choose; record in
 # one short transaction that first checks that the ledger still stands as it was read.
 
-#: How often a change starts over when the ledger moves under it; chosen as for plans (``protocol/plan.py``).
-_ATTEMPTS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class ChangePorts:
@@ -648,12 +646,7 @@ def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: Chan
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
     _require_reason(request)
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _apply_once(settings, request, ports)
-        except LedgerMoved:
-            continue
-    return _apply_once(settings, request, ports)
+    return until_it_stands(lambda: _apply_once(settings, request, ports))
 
 
 def _apply_once(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:

@@ -1,16 +1,17 @@
-"""What the ledger says of a pipeline, and what one write asks of it."""
+"""What the ledger says of a pipeline, what a change of it is, and when one may be written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
-from kafka_ingest.errors import change_command
-from kafka_ingest.protocol.batch import Batch, BatchKind, Hold, Request
+from kafka_ingest.errors import LedgerMoved, change_command
+from kafka_ingest.protocol.batch import Batch, Hold
 from kafka_ingest.protocol.log import LogObservation, LogSnapshot
-from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition
-from kafka_ingest.settings import BatchSettings, FirstRun, HoldSettings, IdentityColumns, IsolationLevel
+from kafka_ingest.protocol.position import PartitionFault, Position, TopicPartition
+from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel
 
 # ----------
 # What a plan reads from the ledger.
@@ -41,9 +42,25 @@ class ServedTopic:
     is_retired: bool = False
 
 
+class View(Protocol):
+    """The ledger as one short transaction saw it: what a plan, a change or a roll-back is decided from."""
+
+    @property
+    def ledger(self) -> PlanView:
+        """What every decision looks at: pipeline, positions, topics, batches."""
+
+    def decisive(self) -> View:
+        """Return the view without what moves and decides nothing."""
+
+
+def still_stands(seen: View, later: View) -> bool:
+    """Whether what was decided from a view may be written when the ledger looks like ``later``."""
+    return seen.decisive() == later.decisive()
+
+
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """The ledger as one short transaction saw it.
+    """What a plan sees.
 
     Attributes:
         now: The database's clock, UTC.
@@ -65,18 +82,80 @@ class PlanView:
     own: Batch | None
     observations: tuple[LogObservation, ...] = ()
 
-    def still_stands(self, later: PlanView) -> bool:
-        """Whether a plan made from this view may be recorded when the ledger looks like ``later``.
+    @property
+    def ledger(self) -> PlanView:
+        """The view itself."""
+        return self
 
-        Clock, hold, observations and the claim of an outstanding batch move without changing what a plan may do:
-        superseding is safe at any moment because publishing is fenced.
+    def decisive(self) -> PlanView:
+        """Return the view without clock, hold, observations and the claims of batches.
+
+        They move without changing what may be done: superseding is safe at any moment because publishing is fenced.
         """
-        return self._decisive() == later._decisive()
-
-    def _decisive(self) -> PlanView:
         outstanding = replace(self.outstanding, claim=0) if self.outstanding else None
         own = replace(self.own, claim=0) if self.own else None
         return replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own, observations=())
+
+
+# ----------
+# One optimistic write: read the ledger, decide outside any transaction, write if the ledger still stands.
+
+#: How often something is decided again when the ledger moves under it. Each time somebody else got something recorded,
+#: so a handful is enough unless dozens of runs of one pipeline start at the same moment; a retry covers those.
+_ATTEMPTS = 5
+
+_Written = TypeVar("_Written")
+
+
+def until_it_stands(decide_and_write: Callable[[], _Written]) -> _Written:
+    """Read, decide and write again while the ledger moves in between, five times at most.
+
+    Raises:
+        LedgerMoved: It moved each time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return decide_and_write()
+        except LedgerMoved:
+            continue
+    return decide_and_write()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWrite:
+    """What must be true for a plan, a change or a roll-back to be written: a requirement as data.
+
+    Attributes:
+        pipeline: The name that the ledger knows the pipeline by.
+        seen: What it was decided from.
+        supersedes: The outstanding batch that it takes out of the way; ``None`` when there is none.
+    """
+
+    pipeline: str
+    seen: View
+    supersedes: str | None
+
+    def require(self, later: View) -> None:
+        """Compare what was seen with the ledger as it stands with the pipeline locked.
+
+        Raises:
+            LedgerMoved: Something decisive has changed, or the outstanding batch is not the one to supersede.
+        """
+        if not still_stands(self.seen, later):
+            raise self.moved("positions, batches or served topics have changed, or what else was looked at")
+        outstanding = later.ledger.outstanding.batch_id if later.ledger.outstanding else None
+        if outstanding != self.supersedes:
+            raise self.moved(f"the outstanding batch is {outstanding}, the one to supersede is {self.supersedes}")
+
+    def moved(self, found: str) -> LedgerMoved:
+        """Return the error of a ledger that is not as it was seen."""
+        return LedgerMoved(
+            "the ledger moved since it was read; nothing was recorded",
+            expected="the ledger as it was read at the beginning",
+            found=found,
+            next_command="none: it is read again, and decided anew",
+            pipeline=self.pipeline,
+        )
 
 
 # ----------
@@ -226,57 +305,6 @@ def moved(position: Position, to: int) -> PositionMove:
 
 
 # ----------
-# What a plan asks the ledger to record, in one transaction.
-
-
-@dataclass(frozen=True, slots=True)
-class NewPlan:
-    """What one transaction records for a request.
-
-    Attributes:
-        pipeline: Pipeline name.
-        request: Who asks.
-        kind: Kind of run.
-        settings: Settings to freeze.
-        settings_hash: Hash of ``settings``.
-        first_run: The pipeline's choice, stored with the first plan.
-        hold: Time-outs of the hold.
-        cluster_id: Kafka's cluster id at the plan.
-        ranges: The frozen ranges; none makes a batch that is committed at once.
-        new_topics: Topics that this plan begins to serve.
-        new_positions: Positions of partitions that had none, recorded with the plan.
-        valid_through: New ``valid_through`` of partitions with nothing to read: complete up to the high watermark.
-        planned_at: When Kafka was asked (UTC); the batch's ``planned_at``.
-        supersedes: The outstanding batch that this plan replaces.
-        left_out: Partitions left out because of a fault, one text each.
-        warnings: What the plan warns of, one text a partition.
-        adopted: Positions that take over the broker's topic id, recorded as position changes before ``skips``.
-        skips: Positions that go forwards by the pipeline's lag policy, recorded as position changes.
-        observations: What the plan saw of the log, for later plans to compare with.
-    """
-
-    pipeline: str
-    request: Request
-    kind: BatchKind
-    settings: BatchSettings
-    settings_hash: str
-    first_run: FirstRun
-    hold: HoldSettings
-    cluster_id: str
-    ranges: tuple[OffsetRange, ...]
-    new_topics: tuple[str, ...]
-    new_positions: tuple[Position, ...]
-    valid_through: Mapping[TopicPartition, datetime]
-    planned_at: datetime
-    supersedes: str | None = None
-    left_out: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    adopted: tuple[PositionMove, ...] = ()
-    skips: tuple[PositionMove, ...] = ()
-    observations: tuple[LogObservation, ...] = ()
-
-
-# ----------
 # Retired topics: not read, not missed, and no bound of the time up to which the pipeline is complete.
 #
 # One that exists all the same is told by every plan: it may be retired by mistake, or created anew under a pattern.
@@ -299,7 +327,7 @@ def retired_topics(view: PlanView) -> frozenset[str]:
 
 
 def without_retired(view: PlanView, snapshot: LogSnapshot) -> LogSnapshot:
-    """Leaves retired topics out, whether the pipeline file still selects them or not."""
+    """Leave retired topics out, whether the pipeline file still selects them or not."""
     retired = retired_topics(view)
     return replace(snapshot, topics={name: state for name, state in snapshot.topics.items() if name not in retired})
 

@@ -11,13 +11,12 @@ from kafka_ingest.errors import (
     BatchOutstanding,
     Busy,
     ConfigError,
-    LedgerMoved,
     PartitionStalled,
     RequestChanged,
     change_command,
 )
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunOptions, run_options_of
-from kafka_ingest.protocol.ledger_view import NewPlan, PlanView, without_retired
+from kafka_ingest.protocol.ledger_view import PlanView, until_it_stands, without_retired
 from kafka_ingest.protocol.log import (
     LogSnapshot,
     StalledPartition,
@@ -29,7 +28,7 @@ from kafka_ingest.protocol.log import (
 )
 from kafka_ingest.protocol.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.protocol.position import PartitionFault, TopicPartition, fault_error
-from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.protocol.ranges import LogTimes, NewPlan, PlanChoice, choose_ranges
 from kafka_ingest.protocol.staging import relaxed_gc, rename_column
 from kafka_ingest.settings import PROTOCOL_VERSION, OffsetLimit, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.times import to_iso_text
@@ -118,7 +117,7 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
 
 
 def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
-    """Refuses a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
+    """Refuse a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
 
     It must come before anything looks at the table: a column that the table lacks could just be added, and what was
     loaded before would never be found again.
@@ -308,10 +307,6 @@ def _stalled_fault(stalled: StalledPartition, settings: PipelineSettings) -> Par
 
 _log = logging.getLogger(__name__)
 
-#: How often a plan starts over when the ledger moves under it. Each time somebody else got something recorded, so a
-#: handful is enough unless dozens of runs of one pipeline start at the same moment; Airflow's retry covers those.
-_PLAN_ATTEMPTS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class PlanPorts:
@@ -359,12 +354,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
     with relaxed_gc():
-        for _ in range(_PLAN_ATTEMPTS - 1):
-            try:
-                return _plan_once(settings, request, ports, settings_hash)
-            except LedgerMoved:
-                continue
-        return _plan_once(settings, request, ports, settings_hash)
+        return until_it_stands(lambda: _plan_once(settings, request, ports, settings_hash))
 
 
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
@@ -386,10 +376,7 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     snapshot, choice = _choose(settings, view, options, ports)
     if choice.faults:
         raise fault_error(choice.faults, settings.pipeline)
-    for warning in choice.warnings:
-        _log.warning("%s", warning)
-    for where, record in choice.ignored_bounds.items():
-        _log.warning("%s: the record at offset %s is from the future and ends no run", where, record.offset)
+    _warn(choice)
     plan = NewPlan(
         pipeline=settings.pipeline,
         request=request,
@@ -399,19 +386,18 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
         first_run=settings.plan.first_run,
         hold=settings.plan.hold,
         cluster_id=snapshot.cluster_id,
-        ranges=choice.ranges,
-        new_topics=choice.new_topics,
-        new_positions=choice.new_positions,
-        valid_through=choice.valid_through,
         planned_at=snapshot.taken_at,
+        choice=choice,
         supersedes=supersedes,
-        left_out=tuple(str(fault) for fault in choice.left_out),
-        warnings=choice.warnings,
-        adopted=choice.adopted,
-        skips=choice.skips,
-        observations=choice.observations,
     )
     return ports.ledger.record_plan(plan, view)
+
+
+def _warn(choice: PlanChoice) -> None:
+    for warning in choice.warnings:
+        _log.warning("%s", warning)
+    for where, record in choice.ignored_bounds.items():
+        _log.warning("%s: the record at offset %s is from the future and ends no run", where, record.offset)
 
 
 def _choose(

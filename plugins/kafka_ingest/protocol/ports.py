@@ -11,9 +11,10 @@ from typing import Protocol
 from kafka_ingest.protocol.accounting import Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, Hold, Request
 from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
-from kafka_ingest.protocol.ledger_view import NewPlan, PlanView, RecordedChange
+from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 
@@ -53,7 +54,7 @@ class Log(Protocol):
         """
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
-        """Asks again for cluster id and topic ids.
+        """Ask again for cluster id and topic ids.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -115,8 +116,11 @@ class Ledger(Protocol):
     def batch(self, batch_id: str) -> Batch | None:
         """Read one batch."""
 
+    def batch_of(self, pipeline: str, request: Request) -> Batch | None:
+        """Read the newest batch of a run, whatever its number and state: the ``own`` of :meth:`plan_view` alone."""
+
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
-        """Take the next claim of a planned batch and holds the pipeline for the time-out.
+        """Take the next claim of a planned batch and hold the pipeline for the time-out.
 
         A committed batch is returned as it is, without a new claim.
 
@@ -218,7 +222,7 @@ class TaskRunner(Protocol):
         """Return how many tasks can run at once."""
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        """Stages all tasks and gives exactly one result, of the winning attempt, for each.
+        """Stage all tasks and return exactly one result, of the winning attempt, for each.
 
         Raises:
             IngestError: The fault of the first task that failed for good.
@@ -242,7 +246,7 @@ class Publication(Protocol):
         """
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
-        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+        """Compare and set all positions; return the number of rows that still stood as planned."""
 
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         """Delete rows and dead letters in ``[start, replaced_to)`` of every range, by identity.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, change_command
-from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunOptions
+from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, Request, RunOptions
 from kafka_ingest.protocol.ledger_view import PlanView, PositionMove, moved, unread_topics, without_retired
 from kafka_ingest.protocol.log import (
     Headroom,
@@ -21,7 +21,10 @@ from kafka_ingest.protocol.log import (
 from kafka_ingest.protocol.log_faults import adopted_ids, partition_fault, position_fault, snapshot_faults
 from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition
 from kafka_ingest.settings import (
+    BatchSettings,
+    FirstRun,
     FirstRunKind,
+    HoldSettings,
     LagAction,
     LagPolicy,
     OffsetLimit,
@@ -382,6 +385,32 @@ class PlanChoice:
         texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """What one transaction records for a request; a plan without ranges is a batch that is committed at once.
+
+    Attributes:
+        settings: Settings to freeze, with their ``settings_hash``.
+        first_run: The pipeline's choice, stored with the first plan.
+        hold: Time-outs of the hold.
+        cluster_id: Kafka's cluster id when it was asked, which is at ``planned_at`` (UTC).
+        choice: What the plan chose; without faults.
+        supersedes: The outstanding batch that this plan replaces.
+    """
+
+    pipeline: str
+    request: Request
+    kind: BatchKind
+    settings: BatchSettings
+    settings_hash: str
+    first_run: FirstRun
+    hold: HoldSettings
+    cluster_id: str
+    planned_at: datetime
+    choice: PlanChoice
+    supersedes: str | None = None
 
 
 def _adoptions(adopted: tuple[PositionMove, ...]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from kafka_ingest.errors import (
     ClusterChanged,
     ConfigError,
     LeaderMissing,
-    LedgerMoved,
     LogTruncated,
     OffsetsExpired,
     PartitionMissing,
@@ -24,7 +23,7 @@ from kafka_ingest.errors import (
     TopicRecreated,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
-from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
+from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionMove, retired_topics, until_it_stands
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
 from kafka_ingest.protocol.log_faults import is_of_another_log
 from kafka_ingest.protocol.plan import batch_to_supersede
@@ -135,7 +134,7 @@ class RollBackRecord:
 
 @dataclass(frozen=True, slots=True)
 class RollBackView:
-    """The ledger as one short transaction saw it.
+    """What a roll-back sees.
 
     Attributes:
         ledger: What a plan would see: pipeline, positions, served topics, outstanding batch.
@@ -152,9 +151,9 @@ class RollBackView:
     used_for: str | None = None
     recorded: RollBackRecord | None = None
 
-    def still_stands(self, later: RollBackView) -> bool:
-        """Whether what was chosen from this view may be done when the ledger looks like ``later``."""
-        return self.ledger.still_stands(later.ledger) and replace(self, ledger=later.ledger) == later
+    def decisive(self) -> RollBackView:
+        """Return the view without what moves and decides nothing."""
+        return replace(self, ledger=self.ledger.decisive())
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +190,15 @@ class RollBackPlan:
     supersedes: str | None
     faults: tuple[PartitionFault, ...]
 
+    @property
+    def moves(self) -> tuple[PositionMove, ...]:
+        """The positions as other changes of the ledger have them."""
+        return tuple(PositionMove(lowered.before, lowered.after) for lowered in self.positions)
+
+    def write_from(self, seen: RollBackView) -> LedgerWrite:
+        """Return what must still be true when it is done."""
+        return LedgerWrite(self.request.pipeline, seen, self.supersedes)
+
     def record(self, deleted: Mapping[TopicPartition, WrittenCounts]) -> RollBackRecord:
         """Return what the ledger is to hold, given what was deleted in each partition; nothing where it is missing."""
         return RollBackRecord(
@@ -218,7 +226,7 @@ class RollBackTransaction(Protocol):
     """The one transaction of a roll-back. Statements in the order of the methods."""
 
     def lock(self, seen: RollBackView) -> None:
-        """Locks pipeline, batches and positions, supersedes the outstanding batch where the plan says so.
+        """Lock pipeline, batches and positions, supersede the outstanding batch where the plan says so.
 
         Raises:
             LedgerMoved: The ledger no longer stands as it was ``seen``.
@@ -239,7 +247,7 @@ class RollBackTransaction(Protocol):
         """
 
     def record(self, record: RollBackRecord) -> None:
-        """Lowers the positions, sets the batches' state, and stores the position changes.
+        """Lower the positions, set the batches' state, and store the position changes.
 
         Raises:
             LedgerMoved: A position or a batch no longer stands as it was seen.
@@ -267,7 +275,7 @@ class RollBackLog(Protocol):
     """Kafka as a roll-back asks it."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
-        """Describe the topics and the offsets of all their partitions (``core.ports.Log``)."""
+        """Describe the topics and the offsets of all their partitions (``ports.Log``)."""
 
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
         """Return ``cleanup.policy`` of topics as they apply; a topic whose settings cannot be read is missing.
@@ -551,10 +559,6 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
 # that first checks that the ledger still stands as it was read, and counts before it deletes. The same request id again
 # finds what was recorded.
 
-#: How often a roll-back starts over when the ledger moves under it. Only plans and other changes of the same pipeline
-#: move it, so a handful is enough.
-_ATTEMPTS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class RollBackPorts:
@@ -575,7 +579,7 @@ def preview_roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBac
 
 
 def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
-    """Undoes the newest batches that moved the position.
+    """Undo the newest batches that moved the position.
 
     Durable on return: rows and dead letters are gone, positions lowered, batches ``rolled_back``, all in one
     transaction, and recorded as position changes. The same request again gives what was recorded.
@@ -590,12 +594,7 @@ def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
     _require_complete(request)
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _roll_back_once(request, ports)
-        except LedgerMoved:
-            continue
-    return _roll_back_once(request, ports)
+    return until_it_stands(lambda: _roll_back_once(request, ports))
 
 
 def _roll_back_once(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
