@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from kafka_ingest.errors import ConfigError, LedgerMoved, TargetMismatch, TopicMissing, TopicRecreated, change_command
+from kafka_ingest.errors import ConfigError, LedgerMoved, TargetMismatch, change_command
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
@@ -44,19 +45,62 @@ from kafka_ingest.protocol.ledger_view import (
 )
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.protocol.log_faults import (
-    change_scope,
+    Difference,
+    LogFault,
+    Purpose,
+    by_topic,
+    cluster_fault,
+    compare,
     is_of_another_log,
+    missing_leader,
     missing_topic,
-    other_cluster,
-    retired_topic,
-    unknown_topic,
-    without_offsets,
+    served_elsewhere,
 )
 from kafka_ingest.protocol.plan import batch_to_supersede, require_bound_settings
 from kafka_ingest.protocol.ports import Log, PositionLedger
 from kafka_ingest.protocol.position import PartitionFault, Position, TopicPartition, fault_error
 from kafka_ingest.protocol.staging import quoted, quoted_table, rename_column, written_columns
 from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettings, TopicIdentity
+
+# ----------
+# The partitions that a change of offsets is about: each with its position and its log, or the fault of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Partitions with known offsets, ordered by (topic, partition), and the faults of the others."""
+
+    known: tuple[tuple[Position, PartitionState], ...]
+    faults: tuple[PartitionFault, ...]
+
+
+def change_scope(view: PlanView, snapshot: LogSnapshot, only: Selection, *, identity: TopicIdentity) -> Scope:
+    """Find the selected positions in the log; all but those of retired topics when nothing is selected."""
+    if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
+        return Scope((), (fault,))
+    pipeline, retired = view.pipeline.pipeline if view.pipeline else "", retired_topics(view)
+    wanted = [p for p in view.positions if p.topic not in retired and only.includes(p.topic_partition)]
+    found = [(position, compare(position, snapshot, identity)) for position in wanted]
+    known = tuple((p, snapshot.topics[p.topic].partitions[p.partition]) for p, difference in found if not difference)
+    differences = (difference.fault(Purpose.CHANGE, pipeline) for _, difference in found if difference)
+    return Scope(known, (*_unknown(only, wanted), *differences))
+
+
+def _unknown(only: Selection, wanted: list[Position]) -> Iterator[PartitionFault]:
+    """Name what was selected and is no position: a typing error must not pass for "nothing to do"."""
+    places = {position.topic_partition for position in wanted}
+    topics = {place.topic for place in places}
+    unknown = [f"topic {name}" for name in only.topics if name not in topics]
+    unknown += [str(place) for place in only.partitions if place not in places]
+    for name in unknown:
+        yield PartitionFault(
+            ConfigError,
+            name,
+            expected="a topic or partition that the pipeline has a position for, and has not retired",
+            found="none",
+            next_command="correct it: python -m kafka_ingest lag lists the partitions",
+        )
+
 
 # ----------
 # Changes that move positions within their log: resets, lag skipped, loss accepted.
@@ -162,10 +206,15 @@ def _listed(change: ResetToOffsets, position: Position, state: PartitionState) -
 # offsets from 0 again, and rows are told apart by generation.
 
 
+#: What is found of a partition or a topic.
+_Found: TypeAlias = PositionMove | PartitionFault
+
+
 @dataclass(frozen=True, slots=True)
 class _NewLog:
     """A topic's log that is accepted in place of another."""
 
+    pipeline: str
     topic: TopicState
     cluster_id: str
     knows_topic_id: bool
@@ -185,140 +234,114 @@ def choose_log(
         record: What binds the pipeline.
     """
     if isinstance(change, AcceptRecreation):
-        return _recreation(change, settings, view, snapshot, record)
+        return _recreation(change, settings, view, snapshot)
     if isinstance(change, ReadTopicAgain):
-        return _return(change.topic, settings, view, snapshot, record)
+        return _return(change.topic, settings, view, snapshot)
     if record.cluster_id == snapshot.cluster_id:
         return ChangePlan()
-    topics = _topics(view)
-    faults = [missing_topic(name, record.pipeline) for name in sorted(topics.keys() - snapshot.topics.keys())]
-    faults += _served_by_others(view, snapshot, record)
-    there = {name: positions for name, positions in topics.items() if name in snapshot.topics}
-    if isinstance(change, AcceptCluster):
-        found = [
-            item
-            for name, positions in there.items()
-            for item in _new_generation(_new_log(name, settings, snapshot, change.begin), positions)
-        ]
-    else:
-        found = [item for name, ps in there.items() for item in _same_log(ps, snapshot.topics[name], snapshot)]
-    return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        binding=replace(record, cluster_id=snapshot.cluster_id),
-        settings=(SettingChange("cluster id", record.cluster_id, snapshot.cluster_id),),
-        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
-    )
+    topics, accepted = _topics(view), replace(record, cluster_id=snapshot.cluster_id)
+    found: list[_Found] = [_missing(name, settings) for name in topics if name not in snapshot.topics]
+    found += _served_elsewhere(view, topics, accepted)
+    for name in (name for name in topics if name in snapshot.topics):
+        if isinstance(change, AcceptCluster):
+            found += _new_generation(_new_log(name, settings, snapshot, change.begin), topics[name])
+        else:
+            found += _same_log(topics[name], settings, snapshot)
+    changed = SettingChange("cluster id", record.cluster_id, accepted.cluster_id)
+    return replace(_plan_of(found), binding=accepted, settings=(changed,))
 
 
 def _recreation(
-    change: AcceptRecreation,
-    settings: PipelineSettings,
-    view: PlanView,
-    snapshot: LogSnapshot,
-    record: PipelineRecord,
+    change: AcceptRecreation, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot
 ) -> ChangePlan:
-    if fault := other_cluster(view, snapshot):
+    if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
         return ChangePlan(faults=(fault,))
-    topics = _topics(view)
+    topics, retired = _topics(view), retired_topics(view)
     wanted = change.topics or tuple(name for name in topics if name in snapshot.topics)
-    retired = retired_topics(view)
-    faults = [retired_topic(n, record.pipeline) for n in wanted if n in retired]
-    unknown = (n for n in wanted if n not in retired and (n not in snapshot.topics or n not in topics))
-    faults += [missing_topic(name, record.pipeline) for name in unknown]
-    found = [
-        item
-        for name in sorted(set(wanted))
-        if name in topics and name in snapshot.topics and _is_another(change, settings, topics[name], snapshot)
-        for item in _new_generation(_new_log(name, settings, snapshot, change.begin), topics[name])
-    ]
-    return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
-    )
+    found: list[_Found] = [_retired_topic(name, settings.pipeline) for name in wanted if name in retired]
+    known = topics.keys() & snapshot.topics.keys()
+    found += [_missing(name, settings) for name in wanted if name not in known | retired]
+    for name in sorted(known.intersection(wanted)):
+        # Where no topic id is stored only the operator can know.
+        is_named = name in change.topics
+        if _is_another_log(topics[name], snapshot.topics[name], settings, without_ids=is_named):
+            found += _new_generation(_new_log(name, settings, snapshot, change.begin), topics[name])
+    return _plan_of(found)
 
 
-def _return(
-    topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
-) -> ChangePlan:
+def _return(topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> ChangePlan:
     """Take a retirement back; the positions become those of the log that is there now.
 
     A cluster may have been accepted meanwhile: its change left the positions of retired topics alone.
     """
     positions = [position for position in view.positions if position.topic == topic]
-    fault = other_cluster(view, snapshot)
+    fault = cluster_fault(view, snapshot, Purpose.CHANGE)
     if topic not in retired_topics(view):
-        fault = fault if positions else unknown_topic(topic, record.pipeline)
+        fault = fault if positions else _unknown_topic(topic, settings.pipeline)
         return ChangePlan(faults=(fault,) if fault else ())
-    if fault or topic not in snapshot.topics:
-        return ChangePlan(faults=(fault or _not_there(topic),))
-    found = list(_continued(positions, settings, snapshot, topic))
+    if fault is None and topic not in snapshot.topics:
+        fault = missing_topic(topic).fault(Purpose.READ_AGAIN, settings.pipeline)
+    if fault:
+        return ChangePlan(faults=(fault,))
+    changed = SettingChange(f"topic {topic}", "retired", "read")
+    plan = _plan_of(_continued(positions, settings, snapshot, topic))
+    return replace(plan, topic_read_again=topic, settings=(changed,))
+
+
+def _plan_of(found: Iterable[_Found]) -> ChangePlan:
+    items = tuple(found)
     return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        topic_read_again=topic,
-        settings=(SettingChange(f"topic {topic}", "retired", "read"),),
-        faults=tuple(item for item in found if isinstance(item, PartitionFault)),
+        moves=tuple(item for item in items if isinstance(item, PositionMove)),
+        faults=tuple(item for item in items if isinstance(item, PartitionFault)),
     )
+
+
+def _missing(topic: str, settings: PipelineSettings) -> PartitionFault:
+    return missing_topic(topic).fault(Purpose.CHANGE, settings.pipeline)
 
 
 def _continued(
     positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot, topic: str
-) -> Iterator[PositionMove | PartitionFault]:
+) -> Iterator[_Found]:
     """Yield what the positions of a topic need, to go on in the log that is there; nothing where they fit it."""
-    log = snapshot.topics[topic]
-    has_ids = settings.batch.topic_identity is TopicIdentity.TOPIC_ID and any(p.topic_id for p in positions)
     is_elsewhere = any(position.cluster_id != snapshot.cluster_id for position in positions)
-    is_another = any(is_of_another_log(position, log) for position in positions) if has_ids else is_elsewhere
+    is_another = _is_another_log(positions, snapshot.topics[topic], settings, without_ids=is_elsewhere)
     if is_another:
         yield from _new_generation(_new_log(topic, settings, snapshot, LogPlace.EARLIEST), positions)
     elif is_elsewhere:
-        yield from _same_log(positions, log, snapshot)
+        yield from _same_log(positions, settings, snapshot)
 
 
-def _not_there(topic: str) -> PartitionFault:
-    return PartitionFault(
-        TopicMissing,
-        f"topic {topic}",
-        expected="a topic of the cluster that kafka.topics or kafka.pattern selects",
-        found="none",
-        next_command="create the topic, or add it to the pipeline file, then ask again",
-    )
-
-
-def _is_another(
-    change: AcceptRecreation, settings: PipelineSettings, positions: list[Position], snapshot: LogSnapshot
+def _is_another_log(
+    positions: Iterable[Position], topic: TopicState, settings: PipelineSettings, *, without_ids: bool
 ) -> bool:
-    """Whether the log is another than that of the positions. Where no topic id is stored only the operator can know."""
-    name = positions[0].topic
-    has_ids = any(position.topic_id for position in positions)
-    if settings.batch.topic_identity is TopicIdentity.NONE or not has_ids:
-        return name in change.topics
-    return any(is_of_another_log(position, snapshot.topics[name]) for position in positions)
+    """Whether the log is another than that of the positions; ``without_ids`` is the answer where none is stored."""
+    ids = [position for position in positions if position.topic_id]
+    if settings.batch.topic_identity is TopicIdentity.NONE or not ids:
+        return without_ids
+    return any(is_of_another_log(position, topic) for position in ids)
 
 
 def _topics(view: PlanView) -> Mapping[str, list[Position]]:
     """Return the positions by topic, without retired topics."""
     retired = retired_topics(view)
-    topics: dict[str, list[Position]] = {}
-    for position in view.positions:
-        if position.topic not in retired:
-            topics.setdefault(position.topic, []).append(position)
-    return topics
+    return by_topic(position for position in view.positions if position.topic not in retired)
 
 
 def _new_log(topic: str, settings: PipelineSettings, snapshot: LogSnapshot, begin: LogPlace) -> _NewLog:
     knows_topic_id = settings.batch.topic_identity is TopicIdentity.TOPIC_ID
-    return _NewLog(snapshot.topics[topic], snapshot.cluster_id, knows_topic_id, begin)
+    return _NewLog(settings.pipeline, snapshot.topics[topic], snapshot.cluster_id, knows_topic_id, begin)
 
 
-def _new_generation(log: _NewLog, positions: Iterable[Position]) -> Iterator[PositionMove | PartitionFault]:
+def _new_generation(log: _NewLog, positions: Iterable[Position]) -> Iterator[_Found]:
     former = {position.partition: position for position in positions}
     generation = max(position.generation for position in former.values()) + 1
     for number in sorted(former.keys() | log.topic.partitions.keys()):
         before, state = former.get(number), log.topic.partitions.get(number)
         if state is None:
             yield PositionMove(before, None)
-        elif state.end_offset is None:
-            yield without_offsets(TopicPartition(log.topic.topic, number), state)
+        elif found := missing_leader(TopicPartition(log.topic.topic, number), state):
+            yield found.fault(Purpose.CHANGE, log.pipeline)
         else:
             yield _begun(log, before, state, generation)
 
@@ -338,38 +361,39 @@ def _begun(log: _NewLog, before: Position | None, state: PartitionState, generat
     return PositionMove(before, after, given_up=(log_start, start) if start > log_start else None)
 
 
-def _same_log(
-    positions: list[Position], topic: TopicState, snapshot: LogSnapshot
-) -> Iterator[PositionMove | PartitionFault]:
+def _same_log(positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot) -> Iterator[_Found]:
+    topic = snapshot.topics[positions[0].topic]
     known_id = next((position.topic_id for position in positions if position.topic_id), None)
     if known_id is None or any(is_of_another_log(position, topic) for position in positions):
-        yield PartitionFault(
-            TopicRecreated,
-            f"topic {topic.topic}",
-            expected=f"topic id {known_id}" if known_id else "a topic id in the ledger, by which the log can be known",
-            found=f"topic id {topic.topic_id}",
-            next_command="it is not shown to be the same log: accept the cluster with accept-cluster",
-        )
+        held = f"topic id {known_id}" if known_id else "a topic id in the ledger, by which the log can be known"
+        found = Difference(LogFault.TOPIC_RECREATED, f"topic {topic.topic}", {"held": held, "there": topic.topic_id})
+        yield found.fault(Purpose.SAME_LOG, settings.pipeline)
         return
     yield from (PositionMove(position, replace(position, cluster_id=snapshot.cluster_id)) for position in positions)
 
 
-def _served_by_others(view: PlanView, snapshot: LogSnapshot, record: PipelineRecord) -> Iterator[PartitionFault]:
-    topics = _topics(view)
-    for served in view.served:
-        is_same_log = served.cluster_id == snapshot.cluster_id and served.topic in topics
-        if is_same_log and served.pipeline != record.pipeline:
-            yield served_elsewhere(served.topic, record, served.pipeline)
+def _served_elsewhere(view: PlanView, topics: Collection[str], record: PipelineRecord) -> Iterator[PartitionFault]:
+    target = f"{record.target_schema}.{record.target_table}"
+    return served_elsewhere(view, topics, pipeline=record.pipeline, cluster_id=record.cluster_id, target=target)
 
 
-def served_elsewhere(topic: str, record: PipelineRecord, other: str) -> PartitionFault:
-    """Return the fault of a topic that another pipeline loads into the same table."""
+def _unknown_topic(topic: str, pipeline: str) -> PartitionFault:
     return PartitionFault(
         ConfigError,
-        f"topic {topic} into {record.target_schema}.{record.target_table}",
-        expected=f"one pipeline, which is {other}",
-        found=f"a second one, {record.pipeline}: every record would be loaded twice",
-        next_command="remove the topic from one of the two pipeline files, or give it another table",
+        f"topic {topic}",
+        expected="a topic that the pipeline loads",
+        found="none of that name in the ledger",
+        next_command=f"correct the name: python -m kafka_ingest lag {pipeline} lists the topics",
+    )
+
+
+def _retired_topic(topic: str, pipeline: str) -> PartitionFault:
+    return PartitionFault(
+        ConfigError,
+        f"topic {topic}",
+        expected="a topic that the pipeline reads",
+        found="a retired one",
+        next_command=f"first {change_command(pipeline, f'read-topic-again {topic}')} --apply",
     )
 
 
@@ -426,7 +450,7 @@ def _retirement(change: RetireTopic, view: PlanView, record: PipelineRecord) -> 
         return ChangePlan(
             retired_topic=change.topic, settings=(SettingChange(f"topic {change.topic}", "read", "retired"),)
         )
-    return ChangePlan(faults=(unknown_topic(change.topic, record.pipeline),))
+    return ChangePlan(faults=(_unknown_topic(change.topic, record.pipeline),))
 
 
 def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
@@ -436,7 +460,8 @@ def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord
         return ChangePlan()
     after = replace(after, identity=settings.batch.metadata.identity)
     columns = _column_faults(record.identity, settings.batch, view.target_columns)
-    return replace(_bound(record, after), faults=(*_other_pipelines(view.ledger, after), *columns))
+    others = _served_elsewhere(view.ledger, by_topic(view.ledger.positions), after)
+    return replace(_bound(record, after), faults=(*others, *columns))
 
 
 def _identity_columns(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
@@ -488,14 +513,6 @@ def _keeps(found: str, written: str) -> bool:
     if written in integers:
         return found in integers[integers.index(written) :]
     return found not in ("smallint", *integers)
-
-
-def _other_pipelines(view: PlanView, after: PipelineRecord) -> Iterator[PartitionFault]:
-    topics = {position.topic for position in view.positions}
-    for served in view.served:
-        is_same_log = served.cluster_id == after.cluster_id and served.topic in topics
-        if is_same_log and served.pipeline != after.pipeline:
-            yield served_elsewhere(served.topic, after, served.pipeline)
 
 
 def _renaming(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:

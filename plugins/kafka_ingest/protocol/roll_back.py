@@ -12,21 +12,14 @@ from kafka_ingest.errors import (
     BatchOutstanding,
     ClusterChanged,
     ConfigError,
-    LeaderMissing,
     LedgerMoved,
-    LogTruncated,
-    OffsetsExpired,
-    PartitionMissing,
     RequestChanged,
     RollBackRefused,
-    StopAndCall,
-    TopicMissing,
-    TopicRecreated,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
-from kafka_ingest.protocol.log import LogSnapshot, PartitionState
-from kafka_ingest.protocol.log_faults import is_of_another_log
+from kafka_ingest.protocol.log import LogSnapshot
+from kafka_ingest.protocol.log_faults import Purpose, compare
 from kafka_ingest.protocol.plan import batch_to_supersede
 from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition, fault_error
 from kafka_ingest.settings import IsolationLevel, TopicIdentity, TopicSelection
@@ -280,8 +273,6 @@ class RollBackLog(Protocol):
 # ----------
 # What stops a roll-back: faults of the request, of the ledger and of the log. Values, so that all are listed.
 
-_ANOTHER_LOG = "none: these batches belong to another log and can no longer be rolled back"
-
 
 def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
     """Yield what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
@@ -324,21 +315,10 @@ def log_faults(
     identity: TopicIdentity,
 ) -> Iterator[PartitionFault]:
     """Yield what keeps the log from giving the same records again."""
-    clusters = {lowered.before.cluster_id for lowered in positions} - {snapshot.cluster_id}
-    for cluster_id in sorted(clusters):
-        yield PartitionFault(
-            ClusterChanged,
-            "the Kafka connection",
-            expected=f"cluster id {cluster_id}, which the offsets belong to",
-            found=f"cluster id {snapshot.cluster_id}",
-            next_command="point the connection at the former cluster",
-        )
-    if clusters:
-        return  # another cluster's topics say nothing about these offsets
-    for lowered in positions:
-        if fault := _log_fault(lowered, snapshot, identity):
-            yield fault
-    if not request.allow_compacted:
+    found = [compare(lowered.before, snapshot, identity, first=lowered.after.committed_offset) for lowered in positions]
+    faults = dict.fromkeys(item.fault(Purpose.ROLL_BACK, request.pipeline) for item in found if item)
+    yield from faults
+    if not request.allow_compacted and all(fault.error is not ClusterChanged for fault in faults):
         yield from _compacted(positions, policies)
 
 
@@ -350,43 +330,6 @@ def _changed_since(writer: Writer, loaded_with: str) -> PartitionFault:
         found=f"it was loaded with {loaded_with}",
         next_command="roll back fewer batches",
     )
-
-
-def _log_fault(lowered: LoweredPosition, snapshot: LogSnapshot, identity: TopicIdentity) -> PartitionFault | None:
-    before = lowered.before
-    topic = snapshot.topics.get(before.topic)
-    if topic is None:
-        return _fault(TopicMissing, before, "an existing topic", "no such topic in the cluster")
-    if identity is TopicIdentity.TOPIC_ID and is_of_another_log(before, topic):
-        found = f"topic id {topic.topic_id}: the topic was deleted and created again"
-        return _fault(TopicRecreated, before, f"topic id {before.topic_id}", found)
-    state = topic.partitions.get(before.partition)
-    if state is None:
-        return _fault(PartitionMissing, before, "a partition of the topic", "metadata without it")
-    return _offset_fault(lowered, state)
-
-
-def _offset_fault(lowered: LoweredPosition, state: PartitionState) -> PartitionFault | None:
-    begin, end = lowered.after.committed_offset, lowered.before.committed_offset
-    if state.log_start_offset is None or state.high_watermark is None:
-        found = state.fault or "no leader"
-        next_command = "bring its brokers back, then roll back again"
-        return _fault(LeaderMissing, lowered.before, "a leader that tells its offsets", found, next_command)
-    if state.log_start_offset > begin:
-        lost = state.log_start_offset - begin
-        found = f"log start offset {state.log_start_offset}: {lost} offsets could not be read again"
-        next_command = "roll back fewer batches; what the log has lost exists only in the table"
-        return _fault(OffsetsExpired, lowered.before, f"a log that still holds offset {begin}", found, next_command)
-    if state.high_watermark < end:
-        found = f"high watermark {state.high_watermark}: the log lost {end - state.high_watermark} offsets"
-        return _fault(LogTruncated, lowered.before, f"a high watermark at or above {end}", found)
-    return None
-
-
-def _fault(
-    error: type[StopAndCall], position: Position, expected: str, found: str, next_command: str = _ANOTHER_LOG
-) -> PartitionFault:
-    return PartitionFault(error, str(position.topic_partition), expected, found, next_command)
 
 
 def _compacted(positions: Sequence[LoweredPosition], policies: Mapping[str, str]) -> Iterator[PartitionFault]:
