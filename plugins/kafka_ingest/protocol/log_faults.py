@@ -35,14 +35,10 @@ class LogFault(Enum):
 
     CLUSTER_CHANGED = ClusterChanged, "cluster id {held}, which the committed offsets belong to", "cluster id {there}"
     TOPIC_MISSING = TopicMissing, "an existing topic; reading never creates one", "no such topic in the cluster"
-    TOPIC_RECREATED = (
-        TopicRecreated,
-        "topic id {held}, which the committed offsets {offsets} belong to",
-        "topic id {there}: the topic was deleted and created again",
-    )
+    TOPIC_RECREATED = TopicRecreated, "topic id {held}, which the committed offsets {offsets} belong to", "{there}"
     PARTITION_MISSING = (
         PartitionMissing,
-        "a partition with committed offset {last}",
+        "a partition with committed offset {held}",
         "metadata that lists {there} partitions without it",
     )
     LEADER_MISSING = LeaderMissing, "a leader that tells its offsets", "{there}"
@@ -53,7 +49,7 @@ class LogFault(Enum):
     )
     LOG_TRUNCATED = (
         LogTruncated,
-        "a high watermark at or above the committed offset {last}",
+        "a high watermark at or above the committed offset {held}",
         "high watermark {there}: the log lost {gone} offsets",
     )
 
@@ -90,7 +86,7 @@ class _Row:
 _CREATE = "create the topic or correct kafka.topics in the pipeline file"
 _FORMER_CLUSTER = "point the connection at the former cluster"
 _ACCEPT_CLUSTER = f"{_FORMER_CLUSTER}; or {change_command('{pipeline}', 'accept-cluster')}; {{runbook}}"
-_LEAVE_OUT = "{runbook}; or leave the partition out with --only"
+_LEAVE_OUT = "{runbook}; or leave it out with --only"
 _RETIRE = f"if it is gone for good: {change_command('{pipeline}', 'retire-topic {topic}')}"
 _SELECTED = "a topic of the cluster that kafka.topics or kafka.pattern selects"
 _LOOK = 'run "python -m kafka_ingest lag" to see what the log holds'
@@ -172,7 +168,7 @@ _TABLE: Mapping[LogFault, Mapping[Purpose, _Row]] = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference that matters; ``values`` are the ids and numbers that its texts name."""
+    """One difference that matters; ``values`` are what its texts name: what the ledger ``held``, what is ``there``."""
 
     kind: LogFault
     where: str
@@ -225,7 +221,9 @@ def other_topic(positions: Sequence[Position], topic: TopicState, identity: Topi
     if not others or identity is TopicIdentity.NONE:
         return None
     offsets = ", ".join(f"[{position.partition}] {position.committed_offset}" for position in positions)
-    values = {"topic": topic.topic, "held": others[-1].topic_id, "there": topic.topic_id, "offsets": offsets}
+    there = f"topic id {topic.topic_id}: the topic was deleted and created again"
+    values = {"topic": topic.topic, "held": others[-1].topic_id, "offsets": offsets}
+    values["there"] = there if topic.topic_id else "a broker that tells none"
     return Difference(LogFault.TOPIC_RECREATED, f"topic {topic.topic}", values)
 
 
@@ -241,7 +239,7 @@ def missing_partition(position: Position, topic: TopicState) -> Difference | Non
     """Compare a position with the partitions that metadata lists."""
     if position.partition in topic.partitions:
         return None
-    values = {"last": position.committed_offset, "there": len(topic.partitions)}
+    values = {"held": position.committed_offset, "there": len(topic.partitions)}
     return Difference(LogFault.PARTITION_MISSING, str(position.topic_partition), values)
 
 
@@ -260,7 +258,7 @@ def lost_offsets(place: TopicPartition, state: PartitionState, first: int, last:
         values = {"first": first, "held": held, "there": log_start, "gone": log_start - first}
         return Difference(LogFault.OFFSETS_EXPIRED, str(place), values)
     if last > high_watermark:
-        values = {"last": last, "there": high_watermark, "gone": last - high_watermark}
+        values = {"held": last, "there": high_watermark, "gone": last - high_watermark}
         return Difference(LogFault.LOG_TRUNCATED, str(place), values)
     return None
 
@@ -280,9 +278,10 @@ def compare(
     if found := other_cluster(position.cluster_id, snapshot.cluster_id):
         return found
     place, topic = position.topic_partition, snapshot.topics.get(position.topic)
-    found = other_topic([position], topic, identity) if topic else missing_topic(position.topic)
-    if found or topic is None:
-        return found and replace(found, where=str(place))
+    if topic is None:
+        return replace(missing_topic(position.topic), where=str(place))
+    if found := other_topic([position], topic, identity):
+        return replace(found, where=str(place))
     if found := missing_partition(position, topic):
         return found
     state = topic.partitions[position.partition]

@@ -25,8 +25,7 @@ from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position
 from kafka_ingest.settings import IsolationLevel, TopicIdentity, TopicSelection
 
 # ----------
-# Roll-back: what was published and what undoing it means, as values; and the ports that a roll-back needs.
-#
+# What was published and what undoing it means, as values; and the ports that a roll-back needs.
 # A roll-back undoes batches that moved the position, newest first. Rows and dead letters are found by identity in
 # ``[committed_before, committed_after)``, whatever batch wrote them last.
 
@@ -274,7 +273,7 @@ class RollBackLog(Protocol):
 # What stops a roll-back: faults of the request, of the ledger and of the log. Values, so that all are listed.
 
 
-def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
+def _request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
     """Yield what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
     try:
         batch_to_supersede(view.ledger, supersede=request.supersede)
@@ -291,7 +290,7 @@ def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) 
         )
 
 
-def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
+def _undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
     """Yield batches that were loaded before the target or the isolation level was changed, or a topic retired."""
     record = view.ledger.pipeline
     if record is None:
@@ -306,7 +305,7 @@ def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[Par
             yield _changed_since(writer, f"topics that are retired now: {', '.join(topics)}")
 
 
-def log_faults(
+def _log_faults(
     request: RollBackRequest,
     positions: Sequence[LoweredPosition],
     snapshot: LogSnapshot,
@@ -318,7 +317,9 @@ def log_faults(
     found = [compare(lowered.before, snapshot, identity, first=lowered.after.committed_offset) for lowered in positions]
     faults = dict.fromkeys(item.fault(Purpose.ROLL_BACK, request.pipeline) for item in found if item)
     yield from faults
-    if not request.allow_compacted and all(fault.error is not ClusterChanged for fault in faults):
+    if any(fault.error is ClusterChanged for fault in faults):
+        return  # another cluster's topics say nothing about these offsets
+    if not request.allow_compacted:
         yield from _compacted(positions, policies)
 
 
@@ -366,7 +367,7 @@ def undone_topics(request: RollBackRequest, view: RollBackView) -> tuple[str, ..
 def choose_roll_back(
     request: RollBackRequest, view: RollBackView, snapshot: LogSnapshot, policies: Mapping[str, str]
 ) -> RollBackPlan:
-    """Chooses batches, positions and what must be counted first.
+    """Choose batches, positions and what must be counted first.
 
     Args:
         request: Who asks for what.
@@ -377,10 +378,10 @@ def choose_roll_back(
     writers = undone_writers(request, view)
     positions, passed = _lowered(view, writers)
     faults = [
-        *request_faults(request, view, found=len(writers)),
-        *undone_faults(view, writers),
+        *_request_faults(request, view, found=len(writers)),
+        *_undone_faults(view, writers),
         *passed,
-        *log_faults(request, positions, snapshot, policies, identity=_identity(writers)),
+        *_log_faults(request, positions, snapshot, policies, identity=_identity(writers)),
     ]
     return RollBackPlan(
         request=request,
@@ -489,7 +490,6 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
 
 # ----------
 # Step *roll back*: undo the newest batches that moved the position: rows, dead letters and positions together.
-#
 # Order: read the ledger in one short transaction; ask Kafka outside any transaction; choose; undo in ONE transaction
 # that first checks that the ledger still stands as it was read, and counts before it deletes. The same request id again
 # finds what was recorded.
