@@ -139,7 +139,7 @@ _TABLE: Mapping[LogFault, Mapping[Purpose, _Row]] = {
             what="{where} cannot be read at offset {first}",
             error=BrokerUnavailable,
         ),
-        Purpose.CHANGE: _Row("bring its brokers back and ask again, or leave the partition out with --only"),
+        Purpose.CHANGE: _Row("bring its brokers back and ask again, or leave it out with --only"),
         Purpose.ROLL_BACK: _Row("bring its brokers back, then roll back again"),
     },
     LogFault.OFFSETS_EXPIRED: {
