@@ -150,7 +150,8 @@ _TABLE: Mapping[LogFault, Mapping[Purpose, _Row]] = {
         ),
         Purpose.ROLL_BACK: _Row(
             "roll back fewer batches; what the log has lost exists only in the table",
-            found="log start offset {there}: {gone} offsets could not be read again",
+            "a log that still holds offset {first}",
+            "log start offset {there}: {gone} offsets could not be read again",
         ),
     },
     LogFault.LOG_TRUNCATED: {
