@@ -68,7 +68,6 @@ from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettin
 # A position that goes forwards stays in its timeline, and what it passes over is given up. One that goes backwards
 # begins the next timeline: ``loaded_to`` stays, so the next run replaces what lies below it.
 
-
 #: What comes of a position: where it goes, or why it cannot.
 _Found: TypeAlias = PositionMove | PartitionFault
 
@@ -84,14 +83,8 @@ def choose_offsets(
     """Choose where the selected positions go; those that stand there already are left out.
 
     A listed offset is taken at its word: where the position is there already it only forgets the leader epoch, so that
-    an operator who knows that the position is right after a truncation can go on from it.
-
-    Args:
-        change: What is asked for.
-        view: The ledger.
-        snapshot: The log, asked after the ledger.
-        offsets_at: Of a reset to a time: the first offset at or after it, by partition.
-        identity: Whether topic ids must be those of the positions.
+    an operator who knows that the position is right after a truncation can go on from it. ``offsets_at`` is for a reset
+    to a time: the first offset at or after it, by partition.
     """
     if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
         return ChangePlan(faults=(fault,))

@@ -369,11 +369,7 @@ def choose_roll_back(
 ) -> RollBackPlan:
     """Choose batches, positions and what must be counted first.
 
-    Args:
-        request: Who asks for what.
-        view: The ledger.
-        snapshot: The log, asked after the ledger, for :func:`undone_topics`.
-        policies: ``cleanup.policy`` of these topics; missing where it cannot be read.
+    The log was asked after the ledger, for :func:`undone_topics`; a policy that cannot be read is missing.
     """
     writers = undone_writers(request, view)
     positions, passed = _lowered(view, writers)
