@@ -138,10 +138,8 @@ def _unread(where: str, topic: str, view: PlanView) -> PartitionFault:
 
 def _plan_of(found: Iterable[_Found]) -> ChangePlan:
     items = tuple(found)
-    return ChangePlan(
-        moves=tuple(item for item in items if isinstance(item, PositionMove)),
-        faults=tuple(item for item in items if isinstance(item, PartitionFault)),
-    )
+    faults = tuple(item for item in items if isinstance(item, PartitionFault))
+    return ChangePlan(moves=tuple(item for item in items if isinstance(item, PositionMove)), faults=faults)
 
 
 def _new_offset(

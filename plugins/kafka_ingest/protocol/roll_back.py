@@ -421,11 +421,8 @@ def _continues(r: OffsetRange, writer: Writer, position: Position, bound_timelin
     A change forwards moves the position away from where the range ended; one backwards, and every new log, begins a
     timeline or a generation. Timelines that a roll-back began are no obstacle: it led back along the same batches.
     """
-    is_same_log = (r.generation, r.topic_id, writer.batch.cluster_id) == (
-        position.generation,
-        position.topic_id,
-        position.cluster_id,
-    )
+    log = (r.generation, r.topic_id, writer.batch.cluster_id)
+    is_same_log = log == (position.generation, position.topic_id, position.cluster_id)
     return is_same_log and r.committed_after == position.committed_offset and r.timeline >= bound_timeline
 
 
