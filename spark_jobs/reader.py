@@ -14,12 +14,7 @@ from typing import NoReturn
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_ingest.errors import (
-    BrokerUnavailable,
-    ConfigError,
-    IngestError,
-    RetryLater,
-)
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError, RetryLater
 from kafka_ingest.kafka.client import (
     LIBRDKAFKA_LOG,
     REFUSALS,
@@ -204,7 +199,7 @@ class RangeEnd:
 
 
 # ----------
-# Why a read failed: asks Kafka once more, so that the error names the cause and not the symptom.
+# Why a read failed. Kafka is asked once more, so that the error names the cause and not the symptom.
 
 _ASK_SECONDS = 5.0
 

@@ -31,7 +31,10 @@ from kafka_ingest.settings import PipelineSettings, TopicIdentity
 
 
 class LogFault(Enum):
-    """How a log can differ from what the ledger holds: the error, and what is expected and found as templates."""
+    """How a log can differ from what the ledger holds, each with its error, and what is expected and found.
+
+    The texts are templates of the values of a :class:`Difference`, and so are those of the table below.
+    """
 
     CLUSTER_CHANGED = ClusterChanged, "cluster id {held}, which the committed offsets belong to", "cluster id {there}"
     TOPIC_MISSING = TopicMissing, "an existing topic; reading never creates one", "no such topic in the cluster"
@@ -252,7 +255,7 @@ def missing_leader(place: TopicPartition, state: PartitionState) -> Difference |
 
 
 def lost_offsets(place: TopicPartition, state: PartitionState, first: int, last: int) -> Difference | None:
-    """Compare the offsets ``[first, last)`` with those that the log holds; both may be where a position stands."""
+    """Compare the offsets ``[first, last)`` with those that the log holds; of a position they are the same."""
     log_start, high_watermark = state.log_start_offset or 0, state.high_watermark or 0
     if first < log_start:
         held = f"the committed offset {first}" if first == last else f"offsets {first} to {last}"
