@@ -14,17 +14,7 @@ from typing import NoReturn
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_ingest.errors import (
-    BrokerUnavailable,
-    ConfigError,
-    IngestError,
-    LogTruncated,
-    OffsetsExpired,
-    PartitionMissing,
-    RetryLater,
-    TopicMissing,
-    change_command,
-)
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError, RetryLater
 from kafka_ingest.kafka.client import (
     LIBRDKAFKA_LOG,
     REFUSALS,
@@ -33,7 +23,8 @@ from kafka_ingest.kafka.client import (
     is_truncation,
     librdkafka_settings,
 )
-from kafka_ingest.protocol.log_faults import grant_read
+from kafka_ingest.protocol.log import PartitionState
+from kafka_ingest.protocol.log_faults import Difference, LogFault, Purpose, grant_read, lost_offsets, missing_topic
 from kafka_ingest.protocol.staging import Split
 from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
 
@@ -209,19 +200,16 @@ class RangeEnd:
 
 
 # ----------
-# Why a read failed: asks Kafka once more, so that the error names the cause and not the symptom.
+# Why a read failed. Kafka is asked once more, so that the error names the cause and not the symptom.
 
 _ASK_SECONDS = 5.0
-
-_RUNBOOK = "see docs/runbook.md, section "
-_LOOK = 'run "python -m kafka_ingest lag" to see what the log holds; '
 
 
 def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
     """Turn a partition's error into one of ours."""
     code = failure.error.code()
     if is_truncation(failure.error):
-        return _truncated(end, failure.error.str())
+        return _truncated(end, failure.error.str()).error(Purpose.READ)
     if code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
         return _out_of_range(consumer, end, failure)
     if code in REFUSALS or failure.error.fatal():
@@ -256,37 +244,37 @@ def refused_calls(end: RangeEnd) -> Iterator[None]:
 
 def stalled_read(consumer: Consumer, end: RangeEnd, silence: IngestError) -> IngestError:
     """Return the error for a read without progress: what is missing, or ``silence`` when Kafka does not tell."""
-    topic, partition = end.split.topic, end.split.partition
     if isinstance(silence, ConfigError):
         return silence
     try:
-        found = consumer.list_topics(topic, timeout=_ASK_SECONDS).topics[topic]
-        if found.error is not None and found.error.code() in _UNKNOWN:
-            return _missing(TopicMissing, f"Topic {topic} does not exist any more", found.error)
-        if partition not in found.partitions:
-            return _missing(PartitionMissing, f"{end.split.topic_partition} does not exist any more", found.error)
-        if found.partitions[partition].leader < 0:
-            return _without_leader(end)
-        log_start, log_end = _log_bounds(consumer, end)
+        found = _ask_again(consumer, end)
     except KafkaException:
         return silence
-    if end.next_offset < log_start:
-        return _expired(end, end.next_offset, log_start)
-    if log_end < end.split.end:
-        # Planned ends were readable once, and neither high watermark nor last stable offset ever moves backwards in
-        # an intact log (KIP-98).
-        return _truncated(end, f"the readable log ends at {log_end}")
-    return silence
+    return found.error(Purpose.READ) if found else silence
 
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
+
+
+def _ask_again(consumer: Consumer, end: RangeEnd) -> Difference | None:
+    """Compare what is left to read with the topic as Kafka describes it now."""
+    topic, place = end.split.topic, end.split.topic_partition
+    found = consumer.list_topics(topic, timeout=_ASK_SECONDS).topics[topic]
+    words = found.error.str() if found.error is not None else "not in the topic's metadata"
+    if found.error is not None and found.error.code() in _UNKNOWN:
+        return missing_topic(topic, there=words)
+    if place.partition not in found.partitions:
+        return Difference(LogFault.PARTITION_MISSING, str(place), {"there": words})
+    if found.partitions[place.partition].leader < 0:
+        return Difference(LogFault.LEADER_MISSING, str(place), {"first": end.next_offset, "there": "no leader"})
+    return _lost_offsets(end, end.next_offset, _log_bounds(consumer, end))
 
 
 def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
     """Tell expired offsets, which lie below the log start, from those past the end of the log."""
     wanted = failure.offset if failure.offset is not None and failure.offset >= 0 else end.next_offset
     try:
-        log_start, log_end = _log_bounds(consumer, end)
+        bounds = _log_bounds(consumer, end)
     except KafkaException as error:
         return RetryLater(
             f"{end.split.topic_partition} does not hold offset {wanted}, and does not tell what it holds",
@@ -294,9 +282,8 @@ def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) 
             found=error.args[0].str(),
             next_command="none: the task tries again",
         )
-    if wanted < log_start:
-        return _expired(end, wanted, log_start)
-    return _truncated(end, f"offset {wanted} is out of range; the log holds {log_start} to {log_end}")
+    found = _lost_offsets(end, wanted, bounds)
+    return (found or _truncated(end, f"offset {wanted} is out of range; {_readable(bounds)}")).error(Purpose.READ)
 
 
 def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
@@ -306,44 +293,26 @@ def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
     return log_start, log_end
 
 
-def _expired(end: RangeEnd, wanted: int, log_start: int) -> OffsetsExpired:
-    return OffsetsExpired(
-        f"{end.split.topic_partition} no longer holds offset {wanted}: it was deleted while the batch was loaded",
-        expected=f"offsets {wanted} to {end.split.end}",
-        found=f"log start offset {log_start}: {log_start - wanted} offsets are gone",
-        next_command=f"{_LOOK}{change_command('PIPELINE', 'accept-loss --supersede')}; {_RUNBOOK}OffsetsExpired",
-    )
+def _lost_offsets(end: RangeEnd, first: int, bounds: tuple[int, int]) -> Difference | None:
+    """Compare the offsets from ``first`` on with the log.
+
+    Planned ends were readable once, and neither high watermark nor last stable offset ever moves backwards in an intact
+    log (KIP-98).
+    """
+    log_start, log_end = bounds
+    state = PartitionState(end.split.partition, True, log_start, log_end, log_end)
+    found = lost_offsets(end.split.topic_partition, state, first, end.split.end)
+    return _truncated(end, _readable(bounds)) if found and found.kind is LogFault.LOG_TRUNCATED else found
 
 
-def _truncated(end: RangeEnd, found: str) -> LogTruncated:
-    epoch = end.split.leader_epoch
-    return LogTruncated(
-        f"{end.split.topic_partition} is not the log that was read before",
-        expected=f"offsets {end.next_offset} to {end.split.end}"
-        + (f" after epoch {epoch}" if epoch is not None else ""),
-        found=found,
-        next_command=(
-            f"{_LOOK}{_RUNBOOK}LogTruncated; then {change_command('PIPELINE', 'reset --to latest --supersede')}"
-        ),
-    )
+def _readable(bounds: tuple[int, int]) -> str:
+    return f"the readable log holds {bounds[0]} to {bounds[1]}"
 
 
-def _without_leader(end: RangeEnd) -> BrokerUnavailable:
-    return BrokerUnavailable(
-        f"{end.split.topic_partition} cannot be read at offset {end.next_offset}",
-        expected="a partition with a leader",
-        found="no leader",
-        next_command="bring its brokers back; the task tries again",
-    )
-
-
-def _missing(cls: type[IngestError], what: str, error: KafkaError | None) -> IngestError:
-    return cls(
-        what,
-        expected="the topic and partition that were planned",
-        found=error.str() if error is not None else "not in the topic's metadata",
-        next_command='run "python -m kafka_ingest plan --dry-run" to see what exists',
-    )
+def _truncated(end: RangeEnd, there: str) -> Difference:
+    epoch = "" if end.split.leader_epoch is None else f" after epoch {end.split.leader_epoch}"
+    values = {"held": f"offsets {end.next_offset} to {end.split.end}{epoch}", "there": there}
+    return Difference(LogFault.LOG_TRUNCATED, str(end.split.topic_partition), values)
 
 
 # ----------

@@ -121,7 +121,7 @@ def _imported(tree: ast.Module, modules: Mapping[str, Module]) -> set[str]:
             continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names} & modules.keys()
-        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module in modules:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= names & modules.keys() or {node.module}
     return found

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka_ingest.cli import main as cli
-from kafka_ingest.postgres import ledger_write
+from kafka_ingest.postgres import changes, ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.protocol.roll_back import (

@@ -50,8 +50,7 @@ from kafka_ingest.postgres.rows import (
     run_query,
 )
 from kafka_ingest.protocol.batch import Request
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
-from kafka_ingest.protocol.changes import needs_table
+from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange, needs_table
 from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import (

@@ -215,6 +215,23 @@ class ChangeRequest:
         return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def selected_by(change: OffsetChange) -> Selection:
+    """Return the partitions that a change of offsets is about."""
+    if isinstance(change, ResetToOffsets):
+        return Selection(partitions=tuple(TopicPartition(o.topic, o.partition) for o in change.offsets))
+    return change.only
+
+
+def needs_log(change: Change) -> bool:
+    """Whether Kafka must be asked; the others can be made while it is away."""
+    return not isinstance(change, PipelineChange)
+
+
+def needs_table(change: Change) -> bool:
+    """Whether the target table must be looked at."""
+    return isinstance(change, ChangeTarget | ChangeIdentityColumns)
+
+
 # ----------
 # What a change reads from the ledger, and what it asks the ledger to record.
 

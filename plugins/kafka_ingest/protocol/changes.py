@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from kafka_ingest.errors import ConfigError, TargetMismatch, TopicMissing, TopicRecreated, change_command
+from kafka_ingest.errors import ConfigError, TargetMismatch, change_command
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
     AcceptLoss,
     AcceptRecreation,
-    Change,
     ChangeIdentityColumns,
     ChangeIsolationLevel,
     ChangeRequest,
@@ -30,7 +30,9 @@ from kafka_ingest.protocol.change_requests import (
     RetireTopic,
     Selection,
     SkipLag,
+    needs_log,
     recorded_before,
+    selected_by,
 )
 from kafka_ingest.protocol.ledger_view import (
     ChangePlan,
@@ -45,13 +47,16 @@ from kafka_ingest.protocol.ledger_view import (
 )
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.protocol.log_faults import (
-    change_scope,
+    Difference,
+    LogFault,
+    Purpose,
+    by_topic,
+    cluster_fault,
+    compare,
     is_of_another_log,
+    missing_leader,
     missing_topic,
-    other_cluster,
-    retired_topic,
-    unknown_topic,
-    without_offsets,
+    served_elsewhere,
 )
 from kafka_ingest.protocol.plan import batch_to_supersede, require_bound_settings
 from kafka_ingest.protocol.ports import Log, PositionLedger
@@ -61,16 +66,11 @@ from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettin
 
 # ----------
 # Changes that move positions within their log: resets, lag skipped, loss accepted.
-#
 # A position that goes forwards stays in its timeline, and what it passes over is given up. One that goes backwards
 # begins the next timeline: ``loaded_to`` stays, so the next run replaces what lies below it.
 
-
-def selection_of(change: OffsetChange) -> Selection:
-    """Return the partitions that a change of offsets is about."""
-    if isinstance(change, ResetToOffsets):
-        return Selection(partitions=tuple(TopicPartition(o.topic, o.partition) for o in change.offsets))
-    return change.only
+#: What comes of a position: where it goes, or why it cannot.
+_Found: TypeAlias = PositionMove | PartitionFault
 
 
 def choose_offsets(
@@ -81,32 +81,66 @@ def choose_offsets(
     *,
     identity: TopicIdentity,
 ) -> ChangePlan:
-    """Chooses where the selected positions go; those that stand there already are left out.
+    """Choose where the selected positions go; those that stand there already are left out.
 
     A listed offset is taken at its word: where the position is there already it only forgets the leader epoch, so that
-    an operator who knows that the position is right after a truncation can go on from it.
-
-    Args:
-        change: What is asked for.
-        view: The ledger.
-        snapshot: The log, asked after the ledger.
-        offsets_at: Of a reset to a time: the first offset at or after it, by partition.
-        identity: Whether topic ids must be those of the positions.
+    an operator who knows that the position is right after a truncation can go on from it. ``offsets_at`` is for a reset
+    to a time: the first offset at or after it, by partition.
     """
-    scope = change_scope(view, snapshot, selection_of(change), identity=identity)
-    faults = list(scope.faults)
-    moves: list[PositionMove] = []
-    for position, state in scope.known:
-        to = _new_offset(change, position, state, offsets_at)
+    if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
+        return ChangePlan(faults=(fault,))
+    pipeline, only = view.pipeline.pipeline if view.pipeline else "", selected_by(change)
+    selected, is_listed = _selected(view, only), isinstance(change, ResetToOffsets)
+    found: list[_Found] = [*_not_selected(view, only, selected)]
+    for position in selected:
+        if difference := compare(position, snapshot, identity):
+            found.append(difference.fault(Purpose.CHANGE, pipeline))
+            continue
+        to = _new_offset(change, position, snapshot.topics[position.topic].partitions[position.partition], offsets_at)
         if isinstance(to, PartitionFault):
-            faults.append(to)
-        elif to != position.committed_offset or _forgets_epoch(change, position):
-            moves.append(moved(position, to))
-    return ChangePlan(moves=tuple(moves), faults=tuple(faults))
+            found.append(to)
+        elif to != position.committed_offset or (is_listed and position.leader_epoch is not None):
+            found.append(moved(position, to))
+    return _plan_of(found)
 
 
-def _forgets_epoch(change: OffsetChange, position: Position) -> bool:
-    return isinstance(change, ResetToOffsets) and position.leader_epoch is not None
+def _selected(view: PlanView, only: Selection) -> list[Position]:
+    """Return the selected positions; all but those of retired topics when nothing is selected."""
+    retired = retired_topics(view)
+    return [p for p in view.positions if p.topic not in retired and only.includes(p.topic_partition)]
+
+
+def _not_selected(view: PlanView, only: Selection, selected: list[Position]) -> Iterator[PartitionFault]:
+    """Name what was selected and is no position: a typing error must not pass for "nothing to do"."""
+    topics = {position.topic for position in selected}
+    places = {position.topic_partition for position in selected}
+    for topic in only.topics:
+        if topic not in topics:
+            yield _unread(f"topic {topic}", topic, view)
+    for place in only.partitions:
+        if place not in places:
+            yield _unread(str(place), place.topic, view)
+
+
+def _unread(where: str, topic: str, view: PlanView) -> PartitionFault:
+    """Return the fault of a topic or partition that the pipeline does not read."""
+    pipeline = view.pipeline.pipeline if view.pipeline else ""
+    is_retired = topic in retired_topics(view)
+    again = f"first {change_command(pipeline, f'read-topic-again {topic}')} --apply"
+    look = f"correct it: python -m kafka_ingest lag {pipeline} lists topics and partitions"
+    return PartitionFault(
+        ConfigError,
+        where,
+        expected="a topic or partition that the pipeline reads",
+        found="a retired one" if is_retired else "none of that name in the ledger",
+        next_command=again if is_retired else look,
+    )
+
+
+def _plan_of(found: Iterable[_Found]) -> ChangePlan:
+    items = tuple(found)
+    faults = tuple(item for item in items if isinstance(item, PartitionFault))
+    return ChangePlan(moves=tuple(item for item in items if isinstance(item, PositionMove)), faults=faults)
 
 
 def _new_offset(
@@ -156,243 +190,158 @@ def _listed(change: ResetToOffsets, position: Position, state: PartitionState) -
 
 # ----------
 # Changes that accept another log: a topic created again, another cluster, or the same log under another cluster id.
-#
-# A retired topic that is read again may have become another log, too.
-#
-# The positions of a topic in a new log become exactly the partitions of that log, in a new generation: it counts its
-# offsets from 0 again, and rows are told apart by generation.
+# A retired topic that is read again may have become another log, too. The positions of a topic in a new log become
+# exactly the partitions of that log, in a new generation: it counts its offsets from 0 again, and rows are told apart
+# by generation.
 
 
-@dataclass(frozen=True, slots=True)
-class _NewLog:
-    """A topic's log that is accepted in place of another."""
-
-    topic: TopicState
-    cluster_id: str
-    knows_topic_id: bool
-    begin: LogPlace
-
-
-def choose_log(
+def _choose_log(
     change: LogChange, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
 ) -> ChangePlan:
-    """Chooses the positions in the accepted log; nothing when the log is the known one.
-
-    Args:
-        change: What is asked for.
-        settings: The pipeline.
-        view: The ledger.
-        snapshot: The log, asked after the ledger.
-        record: What binds the pipeline.
-    """
+    """Choose the positions in the accepted log; nothing when the log is the known one."""
     if isinstance(change, AcceptRecreation):
-        return _recreation(change, settings, view, snapshot, record)
+        return _recreation(change, settings, view, snapshot)
     if isinstance(change, ReadTopicAgain):
-        return _return(change.topic, settings, view, snapshot, record)
+        return _return(change.topic, settings, view, snapshot)
     if record.cluster_id == snapshot.cluster_id:
         return ChangePlan()
-    topics = _topics(view)
-    faults = [missing_topic(name, record.pipeline) for name in sorted(topics.keys() - snapshot.topics.keys())]
-    faults += _served_by_others(view, snapshot, record)
-    there = {name: positions for name, positions in topics.items() if name in snapshot.topics}
-    if isinstance(change, AcceptCluster):
-        found = [
-            item
-            for name, positions in there.items()
-            for item in _new_generation(_new_log(name, settings, snapshot, change.begin), positions)
-        ]
-    else:
-        found = [item for name, ps in there.items() for item in _same_log(ps, snapshot.topics[name], snapshot)]
-    return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        binding=replace(record, cluster_id=snapshot.cluster_id),
-        settings=(SettingChange("cluster id", record.cluster_id, snapshot.cluster_id),),
-        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
-    )
+    topics, accepted = _topics(view), replace(record, cluster_id=snapshot.cluster_id)
+    missing = (missing_topic(name) for name in topics if name not in snapshot.topics)
+    found: list[_Found] = [difference.fault(Purpose.CHANGE, record.pipeline) for difference in missing]
+    found += _served_elsewhere(view, topics, accepted)
+    for name in (name for name in topics if name in snapshot.topics):
+        if isinstance(change, AcceptCluster):
+            found += _new_generation(topics[name], settings, snapshot, change.begin)
+        else:
+            found += _same_log(topics[name], settings, snapshot)
+    changed = SettingChange("cluster id", record.cluster_id, accepted.cluster_id)
+    return replace(_plan_of(found), binding=accepted, settings=(changed,))
 
 
 def _recreation(
-    change: AcceptRecreation,
-    settings: PipelineSettings,
-    view: PlanView,
-    snapshot: LogSnapshot,
-    record: PipelineRecord,
+    change: AcceptRecreation, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot
 ) -> ChangePlan:
-    if fault := other_cluster(view, snapshot):
+    if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
         return ChangePlan(faults=(fault,))
-    topics = _topics(view)
+    topics, retired = _topics(view), retired_topics(view)
     wanted = change.topics or tuple(name for name in topics if name in snapshot.topics)
-    retired = retired_topics(view)
-    faults = [retired_topic(n, record.pipeline) for n in wanted if n in retired]
-    unknown = (n for n in wanted if n not in retired and (n not in snapshot.topics or n not in topics))
-    faults += [missing_topic(name, record.pipeline) for name in unknown]
-    found = [
-        item
-        for name in sorted(set(wanted))
-        if name in topics and name in snapshot.topics and _is_another(change, settings, topics[name], snapshot)
-        for item in _new_generation(_new_log(name, settings, snapshot, change.begin), topics[name])
-    ]
-    return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        faults=(*faults, *(item for item in found if isinstance(item, PartitionFault))),
-    )
+    found: list[_Found] = [_unread(f"topic {name}", name, view) for name in wanted if name in retired]
+    known = topics.keys() & snapshot.topics.keys()
+    missing = (missing_topic(name) for name in wanted if name not in known | retired)
+    found += [difference.fault(Purpose.CHANGE, settings.pipeline) for difference in missing]
+    for name in sorted(known.intersection(wanted)):
+        # Where no topic id is stored only the operator can know.
+        is_named = name in change.topics
+        if _is_another_log(topics[name], snapshot.topics[name], settings, without_ids=is_named):
+            found += _new_generation(topics[name], settings, snapshot, change.begin)
+    return _plan_of(found)
 
 
-def _return(
-    topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
-) -> ChangePlan:
+def _return(topic: str, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> ChangePlan:
     """Take a retirement back; the positions become those of the log that is there now.
 
     A cluster may have been accepted meanwhile: its change left the positions of retired topics alone.
     """
     positions = [position for position in view.positions if position.topic == topic]
-    fault = other_cluster(view, snapshot)
+    fault = cluster_fault(view, snapshot, Purpose.CHANGE)
     if topic not in retired_topics(view):
-        fault = fault if positions else unknown_topic(topic, record.pipeline)
+        fault = fault if positions else _unread(f"topic {topic}", topic, view)
         return ChangePlan(faults=(fault,) if fault else ())
-    if fault or topic not in snapshot.topics:
-        return ChangePlan(faults=(fault or _not_there(topic),))
-    found = list(_continued(positions, settings, snapshot, topic))
-    return ChangePlan(
-        moves=tuple(item for item in found if isinstance(item, PositionMove)),
-        topic_read_again=topic,
-        settings=(SettingChange(f"topic {topic}", "retired", "read"),),
-        faults=tuple(item for item in found if isinstance(item, PartitionFault)),
-    )
+    if fault is None and topic not in snapshot.topics:
+        fault = missing_topic(topic).fault(Purpose.READ_AGAIN, settings.pipeline)
+    if fault:
+        return ChangePlan(faults=(fault,))
+    changed = SettingChange(f"topic {topic}", "retired", "read")
+    plan = _plan_of(_continued(positions, settings, snapshot, topic))
+    return replace(plan, topic_read_again=topic, settings=(changed,))
 
 
 def _continued(
     positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot, topic: str
-) -> Iterator[PositionMove | PartitionFault]:
+) -> Iterator[_Found]:
     """Yield what the positions of a topic need, to go on in the log that is there; nothing where they fit it."""
-    log = snapshot.topics[topic]
-    has_ids = settings.batch.topic_identity is TopicIdentity.TOPIC_ID and any(p.topic_id for p in positions)
     is_elsewhere = any(position.cluster_id != snapshot.cluster_id for position in positions)
-    is_another = any(is_of_another_log(position, log) for position in positions) if has_ids else is_elsewhere
+    is_another = _is_another_log(positions, snapshot.topics[topic], settings, without_ids=is_elsewhere)
     if is_another:
-        yield from _new_generation(_new_log(topic, settings, snapshot, LogPlace.EARLIEST), positions)
+        yield from _new_generation(positions, settings, snapshot, LogPlace.EARLIEST)
     elif is_elsewhere:
-        yield from _same_log(positions, log, snapshot)
+        yield from _same_log(positions, settings, snapshot)
 
 
-def _not_there(topic: str) -> PartitionFault:
-    return PartitionFault(
-        TopicMissing,
-        f"topic {topic}",
-        expected="a topic of the cluster that kafka.topics or kafka.pattern selects",
-        found="none",
-        next_command="create the topic, or add it to the pipeline file, then ask again",
-    )
-
-
-def _is_another(
-    change: AcceptRecreation, settings: PipelineSettings, positions: list[Position], snapshot: LogSnapshot
+def _is_another_log(
+    positions: Iterable[Position], topic: TopicState, settings: PipelineSettings, *, without_ids: bool
 ) -> bool:
-    """Whether the log is another than that of the positions. Where no topic id is stored only the operator can know."""
-    name = positions[0].topic
-    has_ids = any(position.topic_id for position in positions)
-    if settings.batch.topic_identity is TopicIdentity.NONE or not has_ids:
-        return name in change.topics
-    return any(is_of_another_log(position, snapshot.topics[name]) for position in positions)
+    """Whether the log is another than that of the positions; ``without_ids`` is the answer where none is stored."""
+    ids = [position for position in positions if position.topic_id]
+    if settings.batch.topic_identity is TopicIdentity.NONE or not ids:
+        return without_ids
+    return any(is_of_another_log(position, topic) for position in ids)
 
 
 def _topics(view: PlanView) -> Mapping[str, list[Position]]:
     """Return the positions by topic, without retired topics."""
     retired = retired_topics(view)
-    topics: dict[str, list[Position]] = {}
-    for position in view.positions:
-        if position.topic not in retired:
-            topics.setdefault(position.topic, []).append(position)
-    return topics
+    return by_topic(position for position in view.positions if position.topic not in retired)
 
 
-def _new_log(topic: str, settings: PipelineSettings, snapshot: LogSnapshot, begin: LogPlace) -> _NewLog:
-    knows_topic_id = settings.batch.topic_identity is TopicIdentity.TOPIC_ID
-    return _NewLog(snapshot.topics[topic], snapshot.cluster_id, knows_topic_id, begin)
-
-
-def _new_generation(log: _NewLog, positions: Iterable[Position]) -> Iterator[PositionMove | PartitionFault]:
-    former = {position.partition: position for position in positions}
+def _new_generation(
+    positions: Sequence[Position], settings: PipelineSettings, snapshot: LogSnapshot, begin: LogPlace
+) -> Iterator[_Found]:
+    former, topic = {position.partition: position for position in positions}, snapshot.topics[positions[0].topic]
     generation = max(position.generation for position in former.values()) + 1
-    for number in sorted(former.keys() | log.topic.partitions.keys()):
-        before, state = former.get(number), log.topic.partitions.get(number)
+    new = Position(
+        topic=topic.topic,
+        partition=0,
+        generation=generation,
+        topic_id=topic.topic_id if settings.batch.topic_identity is TopicIdentity.TOPIC_ID else None,
+        cluster_id=snapshot.cluster_id,
+        committed_offset=0,
+        loaded_to=0,
+    )
+    for number in sorted(former.keys() | topic.partitions.keys()):
+        before, state = former.get(number), topic.partitions.get(number)
         if state is None:
             yield PositionMove(before, None)
-        elif state.end_offset is None:
-            yield without_offsets(TopicPartition(log.topic.topic, number), state)
+        elif difference := missing_leader(TopicPartition(topic.topic, number), state):
+            yield difference.fault(Purpose.CHANGE, settings.pipeline)
         else:
-            yield _begun(log, before, state, generation)
+            yield _begun(replace(new, partition=number), before, state, begin)
 
 
-def _begun(log: _NewLog, before: Position | None, state: PartitionState, generation: int) -> PositionMove:
+def _begun(new: Position, before: Position | None, state: PartitionState, begin: LogPlace) -> PositionMove:
     log_start = state.log_start_offset or 0
-    start = log_start if log.begin is LogPlace.EARLIEST else max(log_start, state.end_offset or 0)
-    after = Position(
-        topic=log.topic.topic,
-        partition=state.partition,
-        generation=generation,
-        topic_id=log.topic.topic_id if log.knows_topic_id else None,
-        cluster_id=log.cluster_id,
-        committed_offset=start,
-        loaded_to=start,
-    )
+    start = log_start if begin is LogPlace.EARLIEST else max(log_start, state.end_offset or 0)
+    after = replace(new, committed_offset=start, loaded_to=start)
     return PositionMove(before, after, given_up=(log_start, start) if start > log_start else None)
 
 
-def _same_log(
-    positions: list[Position], topic: TopicState, snapshot: LogSnapshot
-) -> Iterator[PositionMove | PartitionFault]:
+def _same_log(positions: list[Position], settings: PipelineSettings, snapshot: LogSnapshot) -> Iterator[_Found]:
+    topic = snapshot.topics[positions[0].topic]
     known_id = next((position.topic_id for position in positions if position.topic_id), None)
     if known_id is None or any(is_of_another_log(position, topic) for position in positions):
-        yield PartitionFault(
-            TopicRecreated,
-            f"topic {topic.topic}",
-            expected=f"topic id {known_id}" if known_id else "a topic id in the ledger, by which the log can be known",
-            found=f"topic id {topic.topic_id}",
-            next_command="it is not shown to be the same log: accept the cluster with accept-cluster",
-        )
+        held = f"topic id {known_id}" if known_id else "a topic id in the ledger, by which the log can be known"
+        found = Difference(LogFault.TOPIC_RECREATED, f"topic {topic.topic}", {"held": held, "there": topic.topic_id})
+        yield found.fault(Purpose.SAME_LOG, settings.pipeline)
         return
     yield from (PositionMove(position, replace(position, cluster_id=snapshot.cluster_id)) for position in positions)
 
 
-def _served_by_others(view: PlanView, snapshot: LogSnapshot, record: PipelineRecord) -> Iterator[PartitionFault]:
-    topics = _topics(view)
-    for served in view.served:
-        is_same_log = served.cluster_id == snapshot.cluster_id and served.topic in topics
-        if is_same_log and served.pipeline != record.pipeline:
-            yield served_elsewhere(served.topic, record, served.pipeline)
-
-
-def served_elsewhere(topic: str, record: PipelineRecord, other: str) -> PartitionFault:
-    """Return the fault of a topic that another pipeline loads into the same table."""
-    return PartitionFault(
-        ConfigError,
-        f"topic {topic} into {record.target_schema}.{record.target_table}",
-        expected=f"one pipeline, which is {other}",
-        found=f"a second one, {record.pipeline}: every record would be loaded twice",
-        next_command="remove the topic from one of the two pipeline files, or give it another table",
-    )
+def _served_elsewhere(view: PlanView, topics: Collection[str], record: PipelineRecord) -> Iterator[PartitionFault]:
+    target = f"{record.target_schema}.{record.target_table}"
+    return served_elsewhere(view, topics, pipeline=record.pipeline, cluster_id=record.cluster_id, target=target)
 
 
 # ----------
 # Changes of what binds a pipeline: name, topics, table, identity columns, isolation level. Positions stay.
-#
 # Table, columns and isolation level are what the pipeline file says: the file is changed first, and its runs stop until
 # the ledger follows. So the file and the ledger never say different things. Columns are renamed in the table before
 # that: rows that stand under a former name would never be found again, and a reload would write them a second time.
 
 
-def choose_binding(
+def _choose_binding(
     change: PipelineChange, settings: PipelineSettings, view: ChangeView, record: PipelineRecord
 ) -> ChangePlan:
-    """Chooses what binds the pipeline from now on; nothing when it is bound so already.
-
-    Args:
-        change: What is asked for.
-        settings: The pipeline as its file says.
-        view: The ledger.
-        record: What binds the pipeline now.
-    """
+    """Choose what binds the pipeline from now on; nothing when it is bound so already."""
     if isinstance(change, RetireTopic):
         return _retirement(change, view.ledger, record)
     if isinstance(change, ChangeTarget):
@@ -427,7 +376,7 @@ def _retirement(change: RetireTopic, view: PlanView, record: PipelineRecord) -> 
         return ChangePlan(
             retired_topic=change.topic, settings=(SettingChange(f"topic {change.topic}", "read", "retired"),)
         )
-    return ChangePlan(faults=(unknown_topic(change.topic, record.pipeline),))
+    return ChangePlan(faults=(_unread(f"topic {change.topic}", change.topic, view),))
 
 
 def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
@@ -437,7 +386,8 @@ def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord
         return ChangePlan()
     after = replace(after, identity=settings.batch.metadata.identity)
     columns = _column_faults(record.identity, settings.batch, view.target_columns)
-    return replace(_bound(record, after), faults=(*_other_pipelines(view.ledger, after), *columns))
+    others = _served_elsewhere(view.ledger, by_topic(view.ledger.positions), after)
+    return replace(_bound(record, after), faults=(*others, *columns))
 
 
 def _identity_columns(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
@@ -491,14 +441,6 @@ def _keeps(found: str, written: str) -> bool:
     return found not in ("smallint", *integers)
 
 
-def _other_pipelines(view: PlanView, after: PipelineRecord) -> Iterator[PartitionFault]:
-    topics = {position.topic for position in view.positions}
-    for served in view.served:
-        is_same_log = served.cluster_id == after.cluster_id and served.topic in topics
-        if is_same_log and served.pipeline != after.pipeline:
-            yield served_elsewhere(served.topic, after, served.pipeline)
-
-
 def _renaming(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
     plan = _bound(record, replace(record, pipeline=settings.pipeline))
     if plan.binding is None or not view.name_is_taken:
@@ -517,24 +459,14 @@ def _renaming(settings: PipelineSettings, view: ChangeView, record: PipelineReco
 # Choosing what a position change does: a pure function of ledger, log, settings and request.
 
 
-def needs_log(change: Change) -> bool:
-    """Whether Kafka must be asked; the others can be made while it is away."""
-    return not isinstance(change, PipelineChange)
-
-
-def needs_table(change: Change) -> bool:
-    """Whether the target table must be looked at."""
-    return isinstance(change, ChangeTarget | ChangeIdentityColumns)
-
-
 def partitions_to_time(
     settings: PipelineSettings, request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot
 ) -> list[TopicPartition]:
     """Return the partitions whose offsets for a time must be asked for: those of a reset to a time."""
     if not isinstance(request.change, ResetToTime):
         return []
-    scope = change_scope(view.ledger, snapshot, request.change.only, identity=settings.batch.topic_identity)
-    return [position.topic_partition for position, _ in scope.known]
+    selected, identity = _selected(view.ledger, request.change.only), settings.batch.topic_identity
+    return [p.topic_partition for p in selected if compare(p, snapshot, identity) is None]
 
 
 def choose_changes(
@@ -545,7 +477,7 @@ def choose_changes(
     snapshot: LogSnapshot | None,
     offsets_at: Mapping[TopicPartition, TimedOffset],
 ) -> ChangePlan:
-    """Chooses what a change does, with every fault that prevents it.
+    """Choose what a change does, with every fault that prevents it.
 
     Args:
         settings: The pipeline as its file says.
@@ -563,10 +495,10 @@ def choose_changes(
     if not isinstance(change, ChangeTarget | ChangeIdentityColumns | ChangeIsolationLevel):
         require_bound_settings(view.ledger, settings)
     if isinstance(change, PipelineChange):
-        return choose_binding(change, settings, view, record)
+        return _choose_binding(change, settings, view, record)
     assert snapshot is not None  # noqa: S101 - needs_log
     if isinstance(change, LogChange):
-        plan = choose_log(change, settings, view.ledger, snapshot, record)
+        plan = _choose_log(change, settings, view.ledger, snapshot, record)
     else:
         identity = settings.batch.topic_identity
         plan = choose_offsets(change, view.ledger, snapshot, offsets_at, identity=identity)
@@ -585,7 +517,6 @@ def _never_planned(request: ChangeRequest) -> PartitionFault:
 
 # ----------
 # Step *change positions*: show what a position change would do, or record it in one transaction.
-#
 # Order, as in planning: read the ledger in one short transaction; ask Kafka outside any transaction; choose; record in
 # one short transaction that first checks that the ledger still stands as it was read.
 

@@ -18,7 +18,14 @@ from kafka_ingest.protocol.log import (
     TimedOffset,
     stalled_partition,
 )
-from kafka_ingest.protocol.log_faults import adopted_ids, partition_fault, position_fault, snapshot_faults
+from kafka_ingest.protocol.log_faults import (
+    LogFault,
+    Purpose,
+    adopted_ids,
+    lost_offsets,
+    missing_leader,
+    snapshot_faults,
+)
 from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition
 from kafka_ingest.settings import (
     BatchSettings,
@@ -528,16 +535,19 @@ def _partitions(
         if listed and tp not in listed and not is_first:
             continue  # neither read, nor a hindrance to the partitions that are
         known = positions.get((tp.topic, tp.partition))
-        if fault := partition_fault(tp, state, settings, is_first=is_first):
-            yield fault
+        if found := missing_leader(tp, state):
+            # To join later means to start at the log start: on the first plan only ``earliest`` has asked for that.
+            can_be_left_out = not is_first or settings.plan.first_run.kind is FirstRunKind.EARLIEST
+            yield found.fault(Purpose.PLAN, settings.pipeline, can_be_left_out=can_be_left_out)
             continue
         position = known or _new_position(
             tp, settings, snapshot, times, is_first=is_first, generation=generations.get(tp.topic, 0)
         )
         if isinstance(position, PartitionFault):
             yield position
-        elif fault := position_fault(position, state, settings.pipeline):
-            yield fault
+        elif found := lost_offsets(tp, state, position.committed_offset, position.committed_offset):
+            is_expired = found.kind is LogFault.OFFSETS_EXPIRED  # a truncated log is never left out
+            yield found.fault(Purpose.PLAN, settings.pipeline, can_be_left_out=is_expired)
         else:
             is_new = known is None
             yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)

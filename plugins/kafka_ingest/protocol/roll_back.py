@@ -12,27 +12,19 @@ from kafka_ingest.errors import (
     BatchOutstanding,
     ClusterChanged,
     ConfigError,
-    LeaderMissing,
-    LogTruncated,
-    OffsetsExpired,
-    PartitionMissing,
     RequestChanged,
     RollBackRefused,
-    StopAndCall,
-    TopicMissing,
-    TopicRecreated,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionMove, retired_topics, until_it_stands
-from kafka_ingest.protocol.log import LogSnapshot, PartitionState
-from kafka_ingest.protocol.log_faults import is_of_another_log
+from kafka_ingest.protocol.log import LogSnapshot
+from kafka_ingest.protocol.log_faults import Purpose, compare
 from kafka_ingest.protocol.plan import batch_to_supersede
 from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition, fault_error
 from kafka_ingest.settings import IsolationLevel, TopicIdentity, TopicSelection
 
 # ----------
-# Roll-back: what was published and what undoing it means, as values; and the ports that a roll-back needs.
-#
+# What was published and what undoing it means, as values; and the ports that a roll-back needs.
 # A roll-back undoes batches that moved the position, newest first. Rows and dead letters are found by identity in
 # ``[committed_before, committed_after)``, whatever batch wrote them last.
 
@@ -288,10 +280,8 @@ class RollBackLog(Protocol):
 # ----------
 # What stops a roll-back: faults of the request, of the ledger and of the log. Values, so that all are listed.
 
-_ANOTHER_LOG = "none: these batches belong to another log and can no longer be rolled back"
 
-
-def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
+def _request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
     """Yield what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
     try:
         batch_to_supersede(view.ledger, supersede=request.supersede)
@@ -308,7 +298,7 @@ def request_faults(request: RollBackRequest, view: RollBackView, *, found: int) 
         )
 
 
-def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
+def _undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
     """Yield batches that were loaded before the target or the isolation level was changed, or a topic retired."""
     record = view.ledger.pipeline
     if record is None:
@@ -323,7 +313,7 @@ def undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[Par
             yield _changed_since(writer, f"topics that are retired now: {', '.join(topics)}")
 
 
-def log_faults(
+def _log_faults(
     request: RollBackRequest,
     positions: Sequence[LoweredPosition],
     snapshot: LogSnapshot,
@@ -332,20 +322,11 @@ def log_faults(
     identity: TopicIdentity,
 ) -> Iterator[PartitionFault]:
     """Yield what keeps the log from giving the same records again."""
-    clusters = {lowered.before.cluster_id for lowered in positions} - {snapshot.cluster_id}
-    for cluster_id in sorted(clusters):
-        yield PartitionFault(
-            ClusterChanged,
-            "the Kafka connection",
-            expected=f"cluster id {cluster_id}, which the offsets belong to",
-            found=f"cluster id {snapshot.cluster_id}",
-            next_command="point the connection at the former cluster",
-        )
-    if clusters:
+    found = [compare(lowered.before, snapshot, identity, first=lowered.after.committed_offset) for lowered in positions]
+    faults = dict.fromkeys(item.fault(Purpose.ROLL_BACK, request.pipeline) for item in found if item)
+    yield from faults
+    if any(fault.error is ClusterChanged for fault in faults):
         return  # another cluster's topics say nothing about these offsets
-    for lowered in positions:
-        if fault := _log_fault(lowered, snapshot, identity):
-            yield fault
     if not request.allow_compacted:
         yield from _compacted(positions, policies)
 
@@ -358,43 +339,6 @@ def _changed_since(writer: Writer, loaded_with: str) -> PartitionFault:
         found=f"it was loaded with {loaded_with}",
         next_command="roll back fewer batches",
     )
-
-
-def _log_fault(lowered: LoweredPosition, snapshot: LogSnapshot, identity: TopicIdentity) -> PartitionFault | None:
-    before = lowered.before
-    topic = snapshot.topics.get(before.topic)
-    if topic is None:
-        return _fault(TopicMissing, before, "an existing topic", "no such topic in the cluster")
-    if identity is TopicIdentity.TOPIC_ID and is_of_another_log(before, topic):
-        found = f"topic id {topic.topic_id}: the topic was deleted and created again"
-        return _fault(TopicRecreated, before, f"topic id {before.topic_id}", found)
-    state = topic.partitions.get(before.partition)
-    if state is None:
-        return _fault(PartitionMissing, before, "a partition of the topic", "metadata without it")
-    return _offset_fault(lowered, state)
-
-
-def _offset_fault(lowered: LoweredPosition, state: PartitionState) -> PartitionFault | None:
-    begin, end = lowered.after.committed_offset, lowered.before.committed_offset
-    if state.log_start_offset is None or state.high_watermark is None:
-        found = state.fault or "no leader"
-        next_command = "bring its brokers back, then roll back again"
-        return _fault(LeaderMissing, lowered.before, "a leader that tells its offsets", found, next_command)
-    if state.log_start_offset > begin:
-        lost = state.log_start_offset - begin
-        found = f"log start offset {state.log_start_offset}: {lost} offsets could not be read again"
-        next_command = "roll back fewer batches; what the log has lost exists only in the table"
-        return _fault(OffsetsExpired, lowered.before, f"a log that still holds offset {begin}", found, next_command)
-    if state.high_watermark < end:
-        found = f"high watermark {state.high_watermark}: the log lost {end - state.high_watermark} offsets"
-        return _fault(LogTruncated, lowered.before, f"a high watermark at or above {end}", found)
-    return None
-
-
-def _fault(
-    error: type[StopAndCall], position: Position, expected: str, found: str, next_command: str = _ANOTHER_LOG
-) -> PartitionFault:
-    return PartitionFault(error, str(position.topic_partition), expected, found, next_command)
 
 
 def _compacted(positions: Sequence[LoweredPosition], policies: Mapping[str, str]) -> Iterator[PartitionFault]:
@@ -431,21 +375,17 @@ def undone_topics(request: RollBackRequest, view: RollBackView) -> tuple[str, ..
 def choose_roll_back(
     request: RollBackRequest, view: RollBackView, snapshot: LogSnapshot, policies: Mapping[str, str]
 ) -> RollBackPlan:
-    """Chooses batches, positions and what must be counted first.
+    """Choose batches, positions and what must be counted first.
 
-    Args:
-        request: Who asks for what.
-        view: The ledger.
-        snapshot: The log, asked after the ledger, for :func:`undone_topics`.
-        policies: ``cleanup.policy`` of these topics; missing where it cannot be read.
+    The log was asked after the ledger, for :func:`undone_topics`; a policy that cannot be read is missing.
     """
     writers = undone_writers(request, view)
     positions, passed = _lowered(view, writers)
     faults = [
-        *request_faults(request, view, found=len(writers)),
-        *undone_faults(view, writers),
+        *_request_faults(request, view, found=len(writers)),
+        *_undone_faults(view, writers),
         *passed,
-        *log_faults(request, positions, snapshot, policies, identity=_identity(writers)),
+        *_log_faults(request, positions, snapshot, policies, identity=_identity(writers)),
     ]
     return RollBackPlan(
         request=request,
@@ -489,11 +429,8 @@ def _continues(r: OffsetRange, writer: Writer, position: Position, bound_timelin
     A change forwards moves the position away from where the range ended; one backwards, and every new log, begins a
     timeline or a generation. Timelines that a roll-back began are no obstacle: it led back along the same batches.
     """
-    is_same_log = (r.generation, r.topic_id, writer.batch.cluster_id) == (
-        position.generation,
-        position.topic_id,
-        position.cluster_id,
-    )
+    log = (r.generation, r.topic_id, writer.batch.cluster_id)
+    is_same_log = log == (position.generation, position.topic_id, position.cluster_id)
     return is_same_log and r.committed_after == position.committed_offset and r.timeline >= bound_timeline
 
 
@@ -554,7 +491,6 @@ def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
 
 # ----------
 # Step *roll back*: undo the newest batches that moved the position: rows, dead letters and positions together.
-#
 # Order: read the ledger in one short transaction; ask Kafka outside any transaction; choose; undo in ONE transaction
 # that first checks that the ledger still stands as it was read, and counts before it deletes. The same request id again
 # finds what was recorded.
