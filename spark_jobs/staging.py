@@ -20,7 +20,7 @@ from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext,
 from spark_jobs.copy_binary import NotBinaryError, binary_format
 from spark_jobs.copy_csv import CSV, CopyFormat
 from spark_jobs.decode.values import DecodedBatch, Rejected
-from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+from spark_jobs.records import TIME_TYPE_NAMES
 
 # ----------
 # Finds the rows of a chunk that the target's NOT NULLs and CHECKs refuse, and says why PostgreSQL refused a row.
@@ -114,8 +114,6 @@ DEAD_LETTER_TYPES = (
 _RENAMED = "(a header name is stored with U+0000 as \\u0000) "
 _RENAMED_ASCII = "(a header name is stored with all but ASCII as escapes) "
 
-_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
-
 
 def storable_text(text: str, *, is_ascii: bool = False) -> str:
     """Return text that PostgreSQL can hold: U+0000 and lone surrogates, or all but ASCII, are written as escapes."""
@@ -154,7 +152,9 @@ def dead_letter_rows(
             "partition": chosen.column("partition"),
             "offset": chosen.column("offset"),
             "record_time_ms": chosen.column("timestamp_ms"),
-            "record_time_type": _texts(_TIME_TYPES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()),
+            "record_time_type": _texts(
+                TIME_TYPE_NAMES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()
+            ),
             "key": chosen.column("key"),
             "value": chosen.column("value"),
             "header_names": names,

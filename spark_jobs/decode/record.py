@@ -31,7 +31,7 @@ from spark_jobs.decode.values import (
     value_plans,
     with_rows_replaced,
 )
-from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+from spark_jobs.records import TIME_TYPE_NAMES
 
 # ----------
 # The headers of a record as one jsonb column.
@@ -105,8 +105,6 @@ def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
 #: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
 FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799_999
 
-_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
-
 
 class Metadata:
     """Topic, generation, partition, offset, record time, time type (where wanted) and batch id, in that order.
@@ -133,7 +131,7 @@ class Metadata:
             _stored_times(times),
         ]
         if self._time_type:
-            types = [_TIME_TYPES.get(number) for number in batch.column("timestamp_type").to_pylist()]
+            types = [TIME_TYPE_NAMES.get(number) for number in batch.column("timestamp_type").to_pylist()]
             arrays.append(pa.array(types, pa.string()))
             for row in positions(pc.is_null(arrays[-1])) if self._time_type.not_null else ():
                 decode_errors.setdefault(row, self._time_type.null_error("a record without a time"))
@@ -141,9 +139,8 @@ class Metadata:
         return DecodedPart(tuple(arrays), decode_errors)
 
     def _time_decode_errors(self, times: pa.Array) -> dict[int, DecodeError]:
-        outside = pc.or_(pc.less(times, FIRST_RECORD_TIME_MS), pc.greater(times, LAST_RECORD_TIME_MS))
         decode_errors = {}
-        for row in positions(outside):
+        for row in positions(pc.invert(has_storable_time(times))):
             detail = f"expected a record time in the years 1 to 9999, found {times[row]} ms since 1970"
             decode_errors[row] = DecodeError(DeadLetterReason.RECORD_TIME_OUT_OF_RANGE, detail).at(self._time.place)
         if self._time.not_null:
@@ -153,9 +150,13 @@ class Metadata:
         return decode_errors
 
 
+def has_storable_time(times: pa.Array) -> pa.Array:
+    """Tell for each time, in ms since 1970, whether it lies in the years 1 to 9999; null stays null."""
+    return pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
+
+
 def _stored_times(times: pa.Array) -> pa.Array:
-    inside = pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
-    return pc.if_else(inside, times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
+    return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
 
 
 # ----------
