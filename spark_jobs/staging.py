@@ -17,8 +17,9 @@ from kafka_ingest.postgres.database import sql_text
 from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext, TargetShape
-from spark_jobs.copy_binary import NotBinaryError, binary_format
+from spark_jobs.copy_binary import binary_format
 from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import TIME_TYPE_NAMES
 

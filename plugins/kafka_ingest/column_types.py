@@ -1,4 +1,4 @@
-"""The PostgreSQL column types that a pipeline can fill, and their one spelling.
+"""The PostgreSQL column types that a pipeline can fill, their one spelling, and that of an array's elements.
 
 The spelling is that of PostgreSQL's ``format_type``, so a type of a pipeline file can be compared with the catalog as
 text (https://www.postgresql.org/docs/18/datatype.html).
@@ -114,3 +114,11 @@ def _with_modifier(name: str, first: int, second: int | None, *, is_array: bool)
             raise ValueError(f"numeric(p,s) with p from 1 to {MAX_PRECISION} and s from 0 to p")
         return ColumnType(name, precision=first, scale=scale, is_array=is_array)
     raise ValueError(f"{name} without a number in brackets (only varchar(n) and numeric(p,s) take one)")
+
+
+def quoted_element(element: bytes) -> bytes:
+    """Write an element of an array literal, whatever stands in it.
+
+    Source: https://www.postgresql.org/docs/18/arrays.html, "Array Input and Output Syntax".
+    """
+    return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

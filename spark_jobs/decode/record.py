@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -33,7 +32,6 @@ from spark_jobs.decode.values import (
 )
 from spark_jobs.records import TIME_TYPE_NAMES
 
-# ----------
 # The headers of a record as one jsonb column.
 
 _NO_HEADERS = b"[]"
@@ -99,7 +97,6 @@ def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
         )
 
 
-# ----------
 # The columns that tell where a row came from.
 
 #: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
@@ -159,17 +156,9 @@ def _stored_times(times: pa.Array) -> pa.Array:
     return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
 
 
-# ----------
 # Formats in which a whole value or key is one column: bytes, text, or a JSON document.
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-
-
-class PartDecoder(Protocol):
-    """Decodes the bytes of one place, value or key."""
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
 
 
 class WholeBytes:
@@ -227,6 +216,10 @@ class WholeJson:
         return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), decode_errors)
 
 
+#: Decodes the bytes of one place, value or key: a null gives NULL in every column and no decode error.
+PartDecoder = JsonColumns | WholeBytes | WholeText | WholeJson
+
+
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
     """Return the decoder of a format that fills one column; ``json_columns`` is none of them."""
     if value_format in (ValueFormat.RAW, KeyFormat.RAW):
@@ -253,7 +246,6 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
     return rows
 
 
-# ----------
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 from psycopg2 import sql
 
+from kafka_ingest.column_types import quoted_element
 from kafka_ingest.errors import VersionSkew
 from kafka_ingest.postgres.database import Cursor, sql_text
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
@@ -114,16 +115,12 @@ def _array(elements: list[Any]) -> str:
     return "{" + ",".join([written[element] for element in elements]) + "}"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 #: How an element of an array is written, by its type; another type is an error.
 _ELEMENTS: Mapping[type, Callable[[Any], str]] = {
     NoneType: lambda _: "NULL",
     bool: str,
     int: str,
-    str: _quoted,
+    str: lambda text: quoted_element(text.encode()).decode(),
     datetime: lambda time: f'"{time.isoformat()}"',
 }
 
