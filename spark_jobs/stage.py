@@ -14,7 +14,7 @@ from typing import TypeVar
 import psycopg2
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg2 import errors, sql
+from psycopg2 import errors
 
 from kafka_ingest.errors import AccountingMismatch, IngestError, RetryLater
 from kafka_ingest.postgres.database import (
@@ -23,9 +23,9 @@ from kafka_ingest.postgres.database import (
     connect,
     database_faults,
     server_message,
-    sql_text,
     transaction,
 )
+from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import require_few_dead_letters
 from kafka_ingest.protocol.batch import RecordCounts, TaskSeconds
@@ -252,8 +252,7 @@ class StageProgressReport:
     ) -> None:
         self._connect = connect
         self._connection: Connection | None = None
-        statement = sql.SQL(sql_text("queries/record_staging_progress"))
-        self._statement = statement.format(progress=staging_table(stem, "progress"))
+        self._table = {"progress": staging_table(stem, "progress")}
         self._tag = {"stage_task": stage_task, "stage_attempt": stage_attempt}
         self._place: dict[str, str | int | None] = dict.fromkeys(("topic", "partition", "first_offset", "end_offset"))
         self._monotonic = monotonic
@@ -308,7 +307,7 @@ class StageProgressReport:
         if self._connection is None:
             self._connection = self._connect()
         with transaction(self._connection, _LIMITS) as cursor:
-            cursor.execute(self._statement, values)
+            run_query(cursor, "record_staging_progress", self._table, **values)
 
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from psycopg2 import errorcodes, sql
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import TargetMismatch
-from kafka_ingest.postgres.database import sql_text
 from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
+from kafka_ingest.postgres.rows import Identifiers, query_with_identifiers, run_query
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext, TargetShape
 from spark_jobs.copy_binary import binary_format
@@ -23,7 +23,6 @@ from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import TIME_TYPE_NAMES
 
-# ----------
 # Finds the rows of a chunk that the target's NOT NULLs and CHECKs refuse, and says why PostgreSQL refused a row.
 
 
@@ -53,16 +52,16 @@ class Violations:
 
     def __init__(self, shape: TargetShape, offset_column: str) -> None:
         self._constraints = (*_not_nulls(shape), *_checks(shape))
-        self._statement = sql.SQL(sql_text("queries/chunk_violations")).format(
-            offset=sql.Identifier(offset_column),
-            constraints=sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
-        )
+        self._names = {
+            "offset": sql.Identifier(offset_column),
+            "constraints": sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
+        }
 
     def find(self, cursor: Any) -> Sequence[Violation]:
         """Return the violating rows by rising offset; read the whole chunk table once."""
         if not self._constraints:
             return ()
-        cursor.execute(self._statement)
+        run_query(cursor, "chunk_violations", self._names)
         return [self._violation(offset, violated) for offset, violated in cursor.fetchall()]
 
     def _violation(self, offset: int, violated: Sequence[bool]) -> Violation:
@@ -100,7 +99,6 @@ def _checks(shape: TargetShape) -> list[_Constraint]:
     ]
 
 
-# ----------
 # Dead letters as staging stores them: original bytes, ordered headers, record time as it came.
 
 #: Enough for a path and an excerpt; a detail is for a person.
@@ -192,7 +190,6 @@ def _ascii_names(names: pa.Array) -> pa.Array:
     return pa.array((storable_text(name, is_ascii=True) for name in names.to_pylist()), pa.string())
 
 
-# ----------
 # Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
 #
 # A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What PostgreSQL then says decides:
@@ -351,24 +348,24 @@ class StagingWriter:
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
             found.extend(Rejected(index_of[v.offset], v.reason, v.detail) for v in violating)
-            self._execute(
-                "stage_valid_rows",
-                rows=self._rows,
-                columns=_names(chunk.rows),
-                offset=sql.Identifier(self._offset),
-                refused=sql.Literal([v.offset for v in violating]),
-            )
+            names: Identifiers = {
+                "rows": self._rows,
+                "columns": _names(chunk.rows),
+                "offset": sql.Identifier(self._offset),
+                "refused": sql.Literal([v.offset for v in violating]),
+            }
+            run_query(self._cursor, "stage_valid_rows", names)
 
         return found if self._refusal(move) is None else None
 
     def _empty_chunk_table(self) -> None:
         if self._has_chunk_table:
-            self._execute("empty_chunk_table")
+            run_query(self._cursor, "empty_chunk_table")
             return
-        self._execute("create_chunk_table", rows=self._rows)
+        run_query(self._cursor, "create_chunk_table", {"rows": self._rows})
         for column in self._shape.columns:
             if column.is_not_null:
-                self._execute("allow_chunk_nulls", column=sql.Identifier(column.name))
+                run_query(self._cursor, "allow_chunk_nulls", {"column": sql.Identifier(column.name)})
         self._has_chunk_table = True
 
     def _copy_rows(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
@@ -386,7 +383,8 @@ class StagingWriter:
         The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
         inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
         """
-        self._execute("staging_column_types", rows=sql.Literal(self._rows.as_string(self._cursor.connection)))
+        table = sql.Literal(self._rows.as_string(self._cursor.connection))
+        run_query(self._cursor, "staging_column_types", {"rows": table})
         types = dict(self._cursor.fetchall())
         decoded = {**{column.name: column.type for column in self._shape.columns}, **_TAG_TYPES}
         if not self._reads_utf8 or any(types.get(name) != parse_column_type(decoded[name]).sql for name in names):
@@ -395,13 +393,13 @@ class StagingWriter:
 
     def _copy(self, table: sql.Identifier, rows: pa.RecordBatch, copy_format: CopyFormat = CSV) -> None:
         data = copy_format.encode(rows)
-        statement = sql.SQL(sql_text("queries/copy_into_staging")).format(
-            staging_table=table, columns=_names(rows), options=sql.SQL(copy_format.options)
+        statement = query_with_identifiers(
+            "queries/copy_into_staging",
+            staging_table=table,
+            columns=_names(rows),
+            options=sql.SQL(copy_format.options),
         )
         self._cursor.copy_expert(statement, data, size=_COPY_BUFFER_BYTES)
-
-    def _execute(self, query: str, **names: sql.Composable) -> None:
-        self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
     def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
         """Run an action in a savepoint; return the error, the action undone, when some record is its cause."""

@@ -95,13 +95,25 @@ def _from_json(text: str, kind: type[_Value]) -> _Value:
 Row = dict[str, Any]
 
 
-def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
+Identifiers = Mapping[str, sql.Composable]
+
+
+def run_query(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> int:
     """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
 
-    A list becomes an array, whose type the statement names (``%(offsets)s::bigint[]``).
+    Args:
+        cursor: A transaction.
+        name: Name of the statement.
+        identifiers: What its ``{names}`` stand for.
+        parameters: What its ``%(names)s`` stand for. A list becomes an array, whose type the statement names
+            (``%(offsets)s::bigint[]``).
     """
     values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
-    cursor.execute(sql_text(f"queries/{name}"), values)
+    if identifiers is None:
+        cursor.execute(sql_text(f"queries/{name}"), values)
+    else:
+        # Without values psycopg2 looks for no placeholder: an identifier may hold a "%".
+        cursor.execute(query_with_identifiers(f"queries/{name}", **identifiers), values or None)
     return int(cursor.rowcount)
 
 
@@ -125,15 +137,15 @@ _ELEMENTS: Mapping[type, Callable[[Any], str]] = {
 }
 
 
-def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
-    """Run ``sql/queries/<name>.sql``; return its rows by column name."""
-    run_query(cursor, name, **parameters)
+def fetch_rows(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> list[Row]:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its rows by column name."""
+    run_query(cursor, name, identifiers, **parameters)
     return rows_of(cursor)
 
 
-def fetch_row(cursor: Cursor, name: str, **parameters: object) -> Row | None:
-    """Run ``sql/queries/<name>.sql``; return its first row, or ``None``."""
-    rows = fetch_rows(cursor, name, **parameters)
+def fetch_row(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> Row | None:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its first row, or ``None``."""
+    rows = fetch_rows(cursor, name, identifiers, **parameters)
     return rows[0] if rows else None
 
 
