@@ -15,7 +15,7 @@ from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.preflight.facts import MasterFacts, Verdict
 from kafka_ingest.preflight.spark import SparkPreflight, authentication_results, master_result, package_results
 from kafka_ingest.settings import JobSettings
-from kafka_ingest.spark.packages import (
+from kafka_ingest.spark.installation import (
     OLDEST_PACKAGES,
     OLDEST_PYTHON,
     InterpreterFacts,

@@ -25,7 +25,7 @@ from kafka_ingest.preflight.facts import (
 )
 from kafka_ingest.preflight.preflight import preflight
 from kafka_ingest.settings import BatchSettings, PipelineSettings, ScheduleSettings
-from kafka_ingest.spark.packages import InterpreterFacts
+from kafka_ingest.spark.installation import InterpreterFacts
 from tests.builders import pipeline_settings
 
 SETTINGS = pipeline_settings("orders")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kafka_ingest.errors import IngestError
 from kafka_ingest.settings import BatchSettings, PipelineSettings, ScheduleSettings
-from kafka_ingest.spark.packages import InterpreterFacts
+from kafka_ingest.spark.installation import InterpreterFacts
 
 # ----------
 # What preflight asks of the world: values as Kafka, PostgreSQL and Python gave them, and the ports that give them.
