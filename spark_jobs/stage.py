@@ -444,7 +444,7 @@ class _SplitStager:
             decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
             refused = self._writer.write(decoded)
-            dead = _in_order(decoded.dead, refused)
+            dead = list(heapq.merge(decoded.dead, refused, key=lambda row: row.row_index))
             self._writer.write_dead_letters(records, dead, split)
             self._writer.write_counted(records, decoded.tombstones, split)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
@@ -474,10 +474,6 @@ def _reading(reader: RangeReader, split: Split) -> Iterator[Iterator[pa.RecordBa
         # After a fault the traceback keeps the generator alive, but it must end before the reader is closed.
         if isinstance(batches, Generator):
             batches.close()
-
-
-def _in_order(dead: Sequence[Rejected], refused: Sequence[Rejected]) -> list[Rejected]:
-    return list(heapq.merge(dead, refused, key=lambda row: row.row_index))
 
 
 @contextmanager

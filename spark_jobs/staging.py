@@ -27,16 +27,9 @@ from spark_jobs.records import TIME_TYPE_NAMES
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A row that a constraint refuses: its offset, and the first constraint in the order NOT NULLs, CHECKs."""
-
-    offset: int
-    reason: DeadLetterReason
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Constraint:
+    """A constraint of the target, and what a dead letter says that it refuses."""
+
     is_violated: sql.Composable
     reason: DeadLetterReason
     detail: str
@@ -51,32 +44,26 @@ class Violations:
     """
 
     def __init__(self, shape: TargetShape, offset_column: str) -> None:
-        self._constraints = (*_not_nulls(shape), *_checks(shape))
+        self._constraints = _constraints(shape)
         self._names = {
             "offset": sql.Identifier(offset_column),
             "constraints": sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
         }
 
-    def find(self, cursor: Any) -> Sequence[Violation]:
-        """Return the violating rows by rising offset; read the whole chunk table once."""
+    def find(self, cursor: Any) -> Sequence[tuple[int, _Constraint]]:
+        """Return the offset of each violating row, rising, and the first constraint that refuses it.
+
+        Reads the whole chunk table once.
+        """
         if not self._constraints:
             return ()
         run_query(cursor, "chunk_violations", self._names)
-        return [self._violation(offset, violated) for offset, violated in cursor.fetchall()]
-
-    def _violation(self, offset: int, violated: Sequence[bool]) -> Violation:
-        constraint = self._constraints[violated.index(True)]
-        return Violation(offset, constraint.reason, constraint.detail)
+        return [(offset, self._constraints[violated.index(True)]) for offset, violated in cursor.fetchall()]
 
 
-def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> Rejected:
-    """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
-    reason, detail = refusal(error, shape.checks)
-    return Rejected(row_index, reason, detail)
-
-
-def _not_nulls(shape: TargetShape) -> list[_Constraint]:
-    return [
+def _constraints(shape: TargetShape) -> list[_Constraint]:
+    """Return NOT NULLs, then CHECKs."""
+    not_nulls = [
         _Constraint(
             sql.SQL("({} IS NULL)").format(sql.Identifier(column.name)),
             DeadLetterReason.NOT_NULL_VIOLATION,
@@ -85,11 +72,8 @@ def _not_nulls(shape: TargetShape) -> list[_Constraint]:
         for column in shape.columns
         if column.is_not_null
     ]
-
-
-def _checks(shape: TargetShape) -> list[_Constraint]:
     # A CHECK refuses a row only where it is false; NULL passes. The expression is the catalog's own text.
-    return [
+    return not_nulls + [
         _Constraint(
             sql.SQL("(({}) IS FALSE)").format(sql.SQL(check.expression)),
             DeadLetterReason.CHECK_VIOLATION,
@@ -309,15 +293,15 @@ class StagingWriter:
         )
 
     def _stage(self, chunk: _Chunk) -> Iterator[Rejected]:
-        refusal = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
-        if refusal is None:
+        error = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
+        if error is None:
             return
         if len(chunk.row_index) == 1:
-            if was_raised(refusal):
-                raise self._raised(refusal, chunk) from None
-            yield refused_row(refusal, chunk.row_index[0], self._shape)
+            if was_raised(error):
+                raise self._raised(error, chunk) from None
+            yield Rejected(chunk.row_index[0], *refusal(error, self._shape.checks))
             return
-        if refusal.pgcode in _FOUND_BY_SELECT:
+        if error.pgcode in _FOUND_BY_SELECT:
             violating = self._stage_all_but_violating(chunk)
             if violating is not None:
                 yield from violating
@@ -347,12 +331,12 @@ class StagingWriter:
             self._copy_rows(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
-            found.extend(Rejected(index_of[v.offset], v.reason, v.detail) for v in violating)
+            found.extend(Rejected(index_of[offset], by.reason, by.detail) for offset, by in violating)
             names: Identifiers = {
                 "rows": self._rows,
                 "columns": _names(chunk.rows),
                 "offset": sql.Identifier(self._offset),
-                "refused": sql.Literal([v.offset for v in violating]),
+                "refused": sql.Literal([offset for offset, _ in violating]),
             }
             run_query(self._cursor, "stage_valid_rows", names)
 
