@@ -16,20 +16,13 @@ import binascii
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from spark_jobs.decode.values import RECORD_TIME
-
-
-class CopyData(Protocol):
-    """What ``copy_expert`` reads."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return the next ``size`` bytes, or what is left; all of it for a negative size."""
+from kafka_ingest.column_types import quoted_element
+from spark_jobs.decode.values import HEX_MARK, RECORD_TIME, hex_bytes
 
 
 class Pieces:
@@ -77,12 +70,11 @@ class CopyFormat:
     """
 
     options: str
-    encode: Callable[[pa.RecordBatch], CopyData]
+    encode: Callable[[pa.RecordBatch], Pieces]
 
 
 #: Rows that Arrow writes to one buffer. More are no faster.
 _CSV_ROWS = 1_000
-_HEX_MARK = "\\x"
 _HEX_TYPE = pa.large_string()
 _SCALARS_WITH_EXACT_TEXT = (
     pa.types.is_string,
@@ -132,7 +124,7 @@ def hex_text(column: pa.Array) -> pa.Array:
 
     Works on the buffers as a whole, so it costs one ``binascii.hexlify`` and not a call for each value.
     """
-    marked = pc.binary_join_element_wise(_text(_HEX_MARK), _digits(column.cast(pa.large_binary())), _text(""))
+    marked = pc.binary_join_element_wise(_text(HEX_MARK.decode()), _digits(column.cast(pa.large_binary())), _text(""))
     return pc.if_else(column.is_valid(), marked, _text(None)) if column.null_count else marked
 
 
@@ -151,16 +143,8 @@ def _text(value: str | None) -> pa.Scalar:
 
 
 def array_literal(elements: Iterable[bytes | None]) -> bytes:
-    r"""Write a PostgreSQL array: every element quoted, backslashes and quotes escaped, NULL bare.
-
-    Source: https://www.postgresql.org/docs/18/arrays.html, "Array Input and Output Syntax".
-    """
+    """Write a PostgreSQL array: every element quoted, backslashes and quotes escaped, NULL bare."""
     return b"{" + b",".join(b"NULL" if element is None else quoted_element(element) for element in elements) + b"}"
-
-
-def quoted_element(element: bytes) -> bytes:
-    """Write an element of an array literal, whatever stands in it."""
-    return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
 def _array_literals(lists: pa.Array) -> pa.Array:
@@ -171,8 +155,3 @@ def _array_literals(lists: pa.Array) -> pa.Array:
         for row in lists.to_pylist()
     )
     return pa.array(cells, pa.string(), size=len(lists))
-
-
-def hex_bytes(data: bytes) -> bytes:
-    r"""Write bytes as bytea's hex input, ``\x00ff``."""
-    return _HEX_MARK.encode() + binascii.hexlify(data)

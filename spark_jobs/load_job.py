@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from secrets import randbelow
 from types import TracebackType
 
-from kafka_ingest.errors import OK, IngestError, exit_code
+from kafka_ingest.errors import OK, Fenced, IngestError, exit_code
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.faults import trace_without_payload
 from kafka_ingest.postgres.ledger import PostgresLedger
@@ -22,19 +24,16 @@ from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.protocol.batch import Batch, LoadPhases
 from kafka_ingest.protocol.load import LoadPorts, LoadProgress, load_batch
 from kafka_ingest.protocol.ports import TaskRunner
-from kafka_ingest.protocol.staging import StageContext
+from kafka_ingest.protocol.staging import StageContext, StageResult, StageTask, one_result_per_task
 from kafka_ingest.report import batch_summary
 from kafka_ingest.secrets import scrubbed, secret_values
 from kafka_ingest.spark.archive import keep_job_folder
 from kafka_ingest.spark.submission import JobEnvironment, take_environment, write_batch, write_error
 from kafka_ingest.times import SystemClock
 
-# ----------
-# Keeps secrets and payload out of the job's log: exception texts of libraries are not ours to trust.
-
 
 class ScrubbedFormatter(logging.Formatter):
-    """Formats log records, traces included, and replaces secrets by ``***``.
+    """Formats log records, traces included, and replaces secrets by ``***``: texts of libraries are not ours to trust.
 
     Args:
         pattern: Format of a line.
@@ -57,10 +56,6 @@ class ScrubbedFormatter(logging.Formatter):
         return trace_without_payload(ei[1]) if ei[1] else ""
 
 
-# ----------
-# Gives the runners what their tasks need besides splits.
-
-
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
     """Build the context of a batch's attempt; read the target's columns and CHECKs from the database.
 
@@ -79,8 +74,45 @@ def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
     )
 
 
-# ----------
-# The Spark job: builds the ports, loads one planned batch, and says what came of it. ``load_batch.py`` starts it.
+class InProcessRunner:
+    """The port ``TaskRunner`` without Spark, for tiny loads in CI and for tests: one task at a time in this process.
+
+    Args:
+        context_of: Gives the context of an attempt.
+        tasks: How many tasks to cut a batch into.
+    """
+
+    def __init__(self, context_of: Callable[[Batch], StageContext], *, tasks: int = 1) -> None:
+        self._context_of = context_of
+        self._tasks = tasks
+        # Attempt ids need only differ within an attempt's staging tables; a random start makes mixing them up visible.
+        self._attempts = itertools.count(randbelow(2**62))
+        self._cancelled = threading.Event()
+
+    def parallelism(self) -> int:
+        """Return the number of tasks that a batch is cut into."""
+        return self._tasks
+
+    def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        """Stage all tasks in their order; a fault ends it at once."""
+        context = self._context_of(batch)
+        return one_result_per_task(batch, tasks, [self._run(task, context, batch) for task in tasks])
+
+    def cancel(self) -> None:
+        """Stop before the next task begins."""
+        self._cancelled.set()
+
+    def release(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def _run(self, task: StageTask, context: StageContext, batch: Batch) -> StageResult:
+        if self._cancelled.is_set():
+            raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)
+        # Only here: the driver of a Spark job has no use for Arrow, and loading it takes a second.
+        from spark_jobs.stage import stage_task
+
+        return stage_task(task, context, next(self._attempts))
+
 
 _log = logging.getLogger("kafka_ingest.job")
 
@@ -174,11 +206,9 @@ def _report(progress: LoadProgress) -> None:
 
 def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
     context_of = partial(stage_context, environment=environment)
-    # A runner loads what its tasks need, which takes a second: neither PySpark in process, nor Arrow beside Spark.
     if kind == "in-process":
-        from spark_jobs.in_process_runner import InProcessRunner
-
         return InProcessRunner(context_of, tasks=environment.job.tasks or 1)
+    # Only here: a load in process needs no PySpark, which takes a second.
     from spark_jobs.spark_runner import SparkTaskRunner
 
     timeout = environment.hold.start_timeout_seconds

@@ -398,10 +398,13 @@ class KafkaRangeReader:
     def _batches(self, end: RangeEnd) -> Iterator[pa.RecordBatch]:
         pending = TakenMessages()
         while not end.ended:
-            pending.add(end.take(self._wait_for_messages(end)))
-            if end.ended or pending.are_enough:
+            more = TakenMessages(end.take(self._wait_for_messages(end)))
+            if pending.has_room_for(more):
+                pending.add(more)
+            else:
                 yield from pending.batches()
-                pending = TakenMessages()
+                pending = more
+        yield from pending.batches()
 
     def _wait_for_messages(self, end: RangeEnd) -> list[Message]:
         """Wait until there is a message, and take the others that are there already.

@@ -1,4 +1,4 @@
-"""Records as Kafka's client gives them, and cut into batches."""
+"""Records as Kafka's client gives them, cut into batches: the one place that cuts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from kafka_ingest.protocol.staging import Split
 
-# ----------
-# The shape of what a reader gives: Arrow record batches of Kafka records, in offset order.
+# What a reader gives: Arrow record batches of Kafka records, in offset order.
 
 #: Values of ``timestamp_type``, as Kafka's record batch format numbers them, with -1 for "no time".
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
+#: What the tables call them; a record without a time has NULL.
+TIME_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
 #: One Kafka record a row. ``timestamp_ms`` is null only when ``timestamp_type`` is ``NO_TIMESTAMP``. ``headers`` keeps
 #: order, repeated names and null values; it is null when the record has none, or when ``headers_readable`` is false.
@@ -42,6 +43,8 @@ class RangeReader(Protocol):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Return every readable record of ``[start, end)`` once, in rising offset order, in batches of bounded size.
 
+        No batch is empty, and none is cut again: each is decoded as a whole and staged by one COPY.
+
         The iterator ends only when a record or an end-of-partition event at or past ``end`` was seen.
 
         Raises:
@@ -63,11 +66,11 @@ class RangeReader(Protocol):
         """Leave Kafka."""
 
 
-# ----------
-# Turns librdkafka's messages into Arrow record batches: column by column, exactly, with bounded size.
+# From librdkafka's messages to Arrow record batches: column by column, exactly, with bounded size.
 
-#: Limits of one record batch. 10,000 records are 3 MB at a usual 250 bytes, and a batch costs little beside them; 8 MB
-#: bound the memory of decoding and COPY when records are large. One record above 8 MB is a batch of its own.
+#: Limits of one record batch, which is also what one COPY takes. 10,000 records are 3 MB at a usual 250 bytes, and make
+#: the cost of a COPY and its savepoint small (2 µs a row, ``copy_binary.py``); 8 MB, headers included, bound the memory
+#: of decoding and COPY when records are large. One record above 8 MB is a batch of its own.
 MAX_RECORDS = 10_000
 MAX_BYTES = 8_000_000
 
@@ -95,17 +98,16 @@ class TakenMessages:
         self._headers = _headers_of(self.messages) if headers is None else list(headers)
         self.size_bytes = _size_bytes(self.messages) + _size_of_headers(self._headers)
 
-    def add(self, messages: Sequence[Message]) -> None:
+    def has_room_for(self, more: TakenMessages) -> bool:
+        """Whether all of them together are within the limits of one batch."""
+        records, size_bytes = len(self.messages) + len(more.messages), self.size_bytes + more.size_bytes
+        return records <= MAX_RECORDS and size_bytes <= MAX_BYTES
+
+    def add(self, more: TakenMessages) -> None:
         """Add messages at the end."""
-        more = TakenMessages(messages)
         self.messages += more.messages
         self._headers += more._headers
         self.size_bytes += more.size_bytes
-
-    @property
-    def are_enough(self) -> bool:
-        """Whether they fill a batch."""
-        return len(self.messages) >= MAX_RECORDS or self.size_bytes >= MAX_BYTES
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them in batches of ``RECORD_SCHEMA`` within the limits."""

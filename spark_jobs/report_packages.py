@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--report-file", required=True, type=Path, help="where to write what they say")
     options = parser.parse_args(arguments)
 
-    from kafka_ingest.spark.packages import write_report
+    from kafka_ingest.spark.installation import write_report
     from spark_jobs.spark_runner import start_spark
 
     spark = start_spark()
@@ -45,7 +45,7 @@ def _interpreters(spark: Any) -> set[Any]:
 
 
 def _report(_task: int) -> Any:
-    from kafka_ingest.spark.packages import this_interpreter
+    from kafka_ingest.spark.installation import this_interpreter
 
     return this_interpreter()
 

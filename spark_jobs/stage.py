@@ -14,7 +14,7 @@ from typing import TypeVar
 import psycopg2
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg2 import errors, sql
+from psycopg2 import errors
 
 from kafka_ingest.errors import AccountingMismatch, IngestError, RetryLater
 from kafka_ingest.postgres.database import (
@@ -23,9 +23,9 @@ from kafka_ingest.postgres.database import (
     connect,
     database_faults,
     server_message,
-    sql_text,
     transaction,
 )
+from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import require_few_dead_letters
 from kafka_ingest.protocol.batch import RecordCounts, TaskSeconds
@@ -41,64 +41,14 @@ from kafka_ingest.protocol.staging import (
     relaxed_gc,
     staging_name,
 )
-from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.record import RecordDecoder, has_storable_time
 from spark_jobs.decode.values import Rejected, without_refused
 from spark_jobs.records import RangeReader
 from spark_jobs.staging import StagingWriter, storable_detail
 
-# ----------
-# Cuts what a reader gives into chunks of the size that one COPY takes, whatever the size of the reader's batches.
-
-#: 10,000 records make the cost of a COPY and its savepoint small (2 µs a row, ``copy_binary.py``); 8 MB keep a
-#: task's memory small when records are large.
-MAX_RECORDS = 10_000
-MAX_BYTES = 8 * 1024 * 1024
-
-
-def chunks(
-    batches: Iterable[pa.RecordBatch], *, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """Join small batches and cuts large ones; every record once, in the same order.
-
-    A chunk holds at most ``max_records`` records and ``max_bytes`` bytes, except that a record larger than that is a
-    chunk of its own. At most one chunk and one batch of the reader are in memory.
-    """
-    waiting: list[pa.RecordBatch] = []
-    records = size = 0
-    for piece in (piece for batch in batches for piece in _pieces(batch, max_records, max_bytes)):
-        if waiting and (records + piece.num_rows > max_records or size + piece.nbytes > max_bytes):
-            yield _joined(waiting)
-            waiting, records, size = [], 0, 0
-        waiting.append(piece)
-        records, size = records + piece.num_rows, size + piece.nbytes
-    if waiting:
-        yield _joined(waiting)
-
-
-def _pieces(batch: pa.RecordBatch, max_records: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    if not batch.num_rows:
-        return
-    if batch.num_rows == 1 or (batch.num_rows <= max_records and batch.nbytes <= max_bytes):
-        yield batch
-        return
-    half = batch.num_rows // 2
-    yield from _pieces(batch.slice(0, half), max_records, max_bytes)
-    yield from _pieces(batch.slice(half), max_records, max_bytes)
-
-
-def _joined(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
-
-
-# ----------
-# Keeps account of one split while it is staged: every offset once, and what became of it.
+# Account of one split: every offset once, and what became of it.
 
 MAX_SAMPLES = 5
-
-#: The years 1 to 9999 in ms since 1970; a record time outside them is a dead letter and no time of the batch.
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +157,8 @@ class SplitAccount:
             self._samples.append(DeadLetterSample(place.topic, place.partition, offset, row.reason.value, detail))
 
     def _add_times(self, times: pa.Array) -> None:
-        possible = times.filter(pc.and_(pc.greater_equal(times, _FIRST_MS), pc.less_equal(times, _LAST_MS)))
+        # A record time that cannot be stored is a dead letter and no time of the batch.
+        possible = times.filter(has_storable_time(times))
         if len(possible):
             bounds = pc.min_max(possible).as_py()
             known = [*self._times, bounds["min"], bounds["max"]]
@@ -265,9 +216,7 @@ def _all_equal(records: pa.RecordBatch, column: str, value: str | int) -> bool:
     return pc.all(pc.equal(records.column(column), value)).as_py() is True
 
 
-# ----------
-# Tells the driver how far a task is, on a connection of its own: the task's rows are invisible until it commits.
-#
+# How far a task is, told to the driver on a connection of its own: the task's rows are invisible until it commits.
 # A courtesy: what goes wrong here is logged, and never fails the task.
 
 _log = logging.getLogger(__name__)
@@ -303,8 +252,7 @@ class StageProgressReport:
     ) -> None:
         self._connect = connect
         self._connection: Connection | None = None
-        statement = sql.SQL(sql_text("queries/record_staging_progress"))
-        self._statement = statement.format(progress=staging_table(stem, "progress"))
+        self._table = {"progress": staging_table(stem, "progress")}
         self._tag = {"stage_task": stage_task, "stage_attempt": stage_attempt}
         self._place: dict[str, str | int | None] = dict.fromkeys(("topic", "partition", "first_offset", "end_offset"))
         self._monotonic = monotonic
@@ -359,11 +307,8 @@ class StageProgressReport:
         if self._connection is None:
             self._connection = self._connect()
         with transaction(self._connection, _LIMITS) as cursor:
-            cursor.execute(self._statement, values)
+            run_query(cursor, "record_staging_progress", self._table, **values)
 
-
-# ----------
-# Tells what a staging task spends its time on.
 
 T = TypeVar("T")
 
@@ -400,11 +345,8 @@ class TaskStopwatch:
             yield item
 
 
-# ----------
-# One staging task: reads its splits, decodes, and stages everything in one transaction of its own.
-#
-# Nothing that a task does is visible to the target: the driver publishes what the winning attempt of each task staged.
-# An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
+# One staging task. Nothing that it does is visible to the target: the driver publishes what the winning attempt of each
+# task staged. An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
 #: idle while the reader passes a large aborted transaction of Kafka, which has no readable record.
@@ -477,7 +419,7 @@ class _SplitStager:
     def stage(self, reader: RangeReader, split: Split) -> SplitResult:
         account = SplitAccount(split)
         with _reading(reader, split) as batches:
-            for records in self._stopwatch.each("read", chunks(batches)):
+            for records in self._stopwatch.each("read", batches):
                 account.require_in_order(records)
                 self._tell_place(records, split, account)
                 account.add(records, self._stage_chunk(records, split))
@@ -502,7 +444,7 @@ class _SplitStager:
             decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
             refused = self._writer.write(decoded)
-            dead = _in_order(decoded.dead, refused)
+            dead = list(heapq.merge(decoded.dead, refused, key=lambda row: row.row_index))
             self._writer.write_dead_letters(records, dead, split)
             self._writer.write_counted(records, decoded.tombstones, split)
         return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
@@ -532,10 +474,6 @@ def _reading(reader: RangeReader, split: Split) -> Iterator[Iterator[pa.RecordBa
         # After a fault the traceback keeps the generator alive, but it must end before the reader is closed.
         if isinstance(batches, Generator):
             batches.close()
-
-
-def _in_order(dead: Sequence[Rejected], refused: Sequence[Rejected]) -> list[Rejected]:
-    return list(heapq.merge(dead, refused, key=lambda row: row.row_index))
 
 
 @contextmanager

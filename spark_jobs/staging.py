@@ -13,30 +13,23 @@ from psycopg2 import errorcodes, sql
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import TargetMismatch
-from kafka_ingest.postgres.database import sql_text
 from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
+from kafka_ingest.postgres.rows import Identifiers, query_with_identifiers, run_query
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext, TargetShape
-from spark_jobs.copy_binary import NotBinaryError, binary_format
+from spark_jobs.copy_binary import binary_format
 from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import DecodedBatch, Rejected
-from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+from spark_jobs.records import TIME_TYPE_NAMES
 
-# ----------
 # Finds the rows of a chunk that the target's NOT NULLs and CHECKs refuse, and says why PostgreSQL refused a row.
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A row that a constraint refuses: its offset, and the first constraint in the order NOT NULLs, CHECKs."""
-
-    offset: int
-    reason: DeadLetterReason
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Constraint:
+    """A constraint of the target, and what a dead letter says that it refuses."""
+
     is_violated: sql.Composable
     reason: DeadLetterReason
     detail: str
@@ -51,32 +44,26 @@ class Violations:
     """
 
     def __init__(self, shape: TargetShape, offset_column: str) -> None:
-        self._constraints = (*_not_nulls(shape), *_checks(shape))
-        self._statement = sql.SQL(sql_text("queries/chunk_violations")).format(
-            offset=sql.Identifier(offset_column),
-            constraints=sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
-        )
+        self._constraints = _constraints(shape)
+        self._names = {
+            "offset": sql.Identifier(offset_column),
+            "constraints": sql.SQL(", ").join([constraint.is_violated for constraint in self._constraints]),
+        }
 
-    def find(self, cursor: Any) -> Sequence[Violation]:
-        """Return the violating rows by rising offset; read the whole chunk table once."""
+    def find(self, cursor: Any) -> Sequence[tuple[int, _Constraint]]:
+        """Return the offset of each violating row, rising, and the first constraint that refuses it.
+
+        Reads the whole chunk table once.
+        """
         if not self._constraints:
             return ()
-        cursor.execute(self._statement)
-        return [self._violation(offset, violated) for offset, violated in cursor.fetchall()]
-
-    def _violation(self, offset: int, violated: Sequence[bool]) -> Violation:
-        constraint = self._constraints[violated.index(True)]
-        return Violation(offset, constraint.reason, constraint.detail)
+        run_query(cursor, "chunk_violations", self._names)
+        return [(offset, self._constraints[violated.index(True)]) for offset, violated in cursor.fetchall()]
 
 
-def refused_row(error: psycopg2.Error, row_index: int, shape: TargetShape) -> Rejected:
-    """Says why PostgreSQL refused a record on its own, in its primary message or by the constraint's name."""
-    reason, detail = refusal(error, shape.checks)
-    return Rejected(row_index, reason, detail)
-
-
-def _not_nulls(shape: TargetShape) -> list[_Constraint]:
-    return [
+def _constraints(shape: TargetShape) -> list[_Constraint]:
+    """Return NOT NULLs, then CHECKs."""
+    not_nulls = [
         _Constraint(
             sql.SQL("({} IS NULL)").format(sql.Identifier(column.name)),
             DeadLetterReason.NOT_NULL_VIOLATION,
@@ -85,11 +72,8 @@ def _not_nulls(shape: TargetShape) -> list[_Constraint]:
         for column in shape.columns
         if column.is_not_null
     ]
-
-
-def _checks(shape: TargetShape) -> list[_Constraint]:
     # A CHECK refuses a row only where it is false; NULL passes. The expression is the catalog's own text.
-    return [
+    return not_nulls + [
         _Constraint(
             sql.SQL("(({}) IS FALSE)").format(sql.SQL(check.expression)),
             DeadLetterReason.CHECK_VIOLATION,
@@ -99,7 +83,6 @@ def _checks(shape: TargetShape) -> list[_Constraint]:
     ]
 
 
-# ----------
 # Dead letters as staging stores them: original bytes, ordered headers, record time as it came.
 
 #: Enough for a path and an excerpt; a detail is for a person.
@@ -113,8 +96,6 @@ DEAD_LETTER_TYPES = (
 
 _RENAMED = "(a header name is stored with U+0000 as \\u0000) "
 _RENAMED_ASCII = "(a header name is stored with all but ASCII as escapes) "
-
-_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
 
 def storable_text(text: str, *, is_ascii: bool = False) -> str:
@@ -154,7 +135,9 @@ def dead_letter_rows(
             "partition": chosen.column("partition"),
             "offset": chosen.column("offset"),
             "record_time_ms": chosen.column("timestamp_ms"),
-            "record_time_type": _texts(_TIME_TYPES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()),
+            "record_time_type": _texts(
+                TIME_TYPE_NAMES.get(kind) for kind in chosen.column("timestamp_type").to_pylist()
+            ),
             "key": chosen.column("key"),
             "value": chosen.column("value"),
             "header_names": names,
@@ -191,7 +174,6 @@ def _ascii_names(names: pa.Array) -> pa.Array:
     return pa.array((storable_text(name, is_ascii=True) for name in names.to_pylist()), pa.string())
 
 
-# ----------
 # Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
 #
 # A chunk is copied into a table that has the target's NOT NULLs and CHECKs. PostgreSQL's answer then decides:
@@ -311,15 +293,15 @@ class StagingWriter:
         )
 
     def _stage(self, chunk: _Chunk) -> Iterator[Rejected]:
-        refusal = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
-        if refusal is None:
+        error = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
+        if error is None:
             return
         if len(chunk.row_index) == 1:
-            if was_raised(refusal):
-                raise self._raised(refusal, chunk) from None
-            yield refused_row(refusal, chunk.row_index[0], self._shape)
+            if was_raised(error):
+                raise self._raised(error, chunk) from None
+            yield Rejected(chunk.row_index[0], *refusal(error, self._shape.checks))
             return
-        if refusal.pgcode in _FOUND_BY_SELECT:
+        if error.pgcode in _FOUND_BY_SELECT:
             violating = self._stage_all_but_violating(chunk)
             if violating is not None:
                 yield from violating
@@ -349,25 +331,25 @@ class StagingWriter:
             self._copy_rows(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
-            found.extend(Rejected(index_of[v.offset], v.reason, v.detail) for v in violating)
-            self._execute(
-                "stage_valid_rows",
-                rows=self._rows,
-                columns=_names(chunk.rows),
-                offset=sql.Identifier(self._offset),
-                refused=sql.Literal([v.offset for v in violating]),
-            )
+            found.extend(Rejected(index_of[offset], by.reason, by.detail) for offset, by in violating)
+            names: Identifiers = {
+                "rows": self._rows,
+                "columns": _names(chunk.rows),
+                "offset": sql.Identifier(self._offset),
+                "refused": sql.Literal([offset for offset, _ in violating]),
+            }
+            run_query(self._cursor, "stage_valid_rows", names)
 
         return found if self._refusal(move) is None else None
 
     def _empty_chunk_table(self) -> None:
         if self._has_chunk_table:
-            self._execute("empty_chunk_table")
+            run_query(self._cursor, "empty_chunk_table")
             return
-        self._execute("create_chunk_table", rows=self._rows)
+        run_query(self._cursor, "create_chunk_table", {"rows": self._rows})
         for column in self._shape.columns:
             if column.is_not_null:
-                self._execute("allow_chunk_nulls", column=sql.Identifier(column.name))
+                run_query(self._cursor, "allow_chunk_nulls", {"column": sql.Identifier(column.name)})
         self._has_chunk_table = True
 
     def _copy_rows(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
@@ -385,7 +367,8 @@ class StagingWriter:
         The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
         inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
         """
-        self._execute("staging_column_types", rows=sql.Literal(self._rows.as_string(self._cursor.connection)))
+        table = sql.Literal(self._rows.as_string(self._cursor.connection))
+        run_query(self._cursor, "staging_column_types", {"rows": table})
         types = dict(self._cursor.fetchall())
         decoded = {**{column.name: column.type for column in self._shape.columns}, **_TAG_TYPES}
         if not self._reads_utf8 or any(types.get(name) != parse_column_type(decoded[name]).sql for name in names):
@@ -394,13 +377,13 @@ class StagingWriter:
 
     def _copy(self, table: sql.Identifier, rows: pa.RecordBatch, copy_format: CopyFormat = CSV) -> None:
         data = copy_format.encode(rows)
-        statement = sql.SQL(sql_text("queries/copy_into_staging")).format(
-            staging_table=table, columns=_names(rows), options=sql.SQL(copy_format.options)
+        statement = query_with_identifiers(
+            "queries/copy_into_staging",
+            staging_table=table,
+            columns=_names(rows),
+            options=sql.SQL(copy_format.options),
         )
         self._cursor.copy_expert(statement, data, size=_COPY_BUFFER_BYTES)
-
-    def _execute(self, query: str, **names: sql.Composable) -> None:
-        self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
     def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
         """Run an action in a savepoint; return its error, with the action undone, when some record is the cause."""

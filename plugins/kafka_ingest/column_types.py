@@ -1,4 +1,4 @@
-"""The PostgreSQL column types that a pipeline can fill, and their one spelling.
+"""The PostgreSQL column types that a pipeline can fill, their one spelling, and that of an array's elements.
 
 The spelling is that of PostgreSQL's ``format_type``, so a type of a pipeline file can be compared with the catalog as
 text (https://www.postgresql.org/docs/18/datatype.html).
@@ -195,3 +195,11 @@ def _has_room_for_digits(column: ColumnType, value: ColumnType) -> bool:
     if value.precision is None or value.scale is None:
         return False
     return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale
+
+
+def quoted_element(element: bytes) -> bytes:
+    """Write an element of an array literal, whatever stands in it.
+
+    Source: https://www.postgresql.org/docs/18/arrays.html, "Array Input and Output Syntax".
+    """
+    return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

@@ -24,7 +24,6 @@ from spark_jobs.decode.values import (
     DecodedPart,
     DecodeError,
     ValueRule,
-    arrow_type,
     described,
     excerpt,
     invalid_utf8_rows,
@@ -33,7 +32,6 @@ from spark_jobs.decode.values import (
     wrong_type,
 )
 
-# ----------
 # The bytes of a value or key as one JSON document: valid as a whole, also in the parts that no column reads.
 
 #: Deeper nesting is malformed. A fixed limit, so that it does not depend on an interpreter's stack: half of Python's
@@ -126,7 +124,6 @@ def _hint(data: bytes) -> str:
     return ""
 
 
-# ----------
 # The columns of a pipeline as a tree of JSON keys, and the exact reading of one record along it.
 
 
@@ -217,7 +214,6 @@ def _cell(plan: ColumnPlan, rule: ValueRule, raw: bytes | None) -> Cell | None:
         raise decode_error.at(plan.place) from None
 
 
-# ----------
 # The quick reading of many records: typed structs for a whole batch, then one column at a time.
 
 _NULL = b"null"
@@ -339,7 +335,6 @@ def _child(node: PathNode, rules: Sequence[ValueRule]) -> _ColumnNode | _ObjectN
     return _ColumnNode(node, rules)
 
 
-# ----------
 # The part of a batch that typed JSON columns give: the quick reading, and the exact reading of what it doubts.
 
 # Replaces a document that the quick reading must not see; its record is read in the exact way anyway.
@@ -358,7 +353,7 @@ class JsonColumns:
     def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True) -> None:
         self._plans = plans
         self._rules = [rule_for(plan.type) for plan in plans]
-        self._types = [arrow_type(plan.type) for plan in plans]
+        self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules)
         self._quick = _quick_reader(plans, self._rules) if quick else None
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_ingest.column_types import ColumnType
+from spark_jobs.decode.fields import Fields, Matrix, big_endian, fixed_bytes, number_fields, with_nulls_of
 from spark_jobs.decode.values import (
     QuickColumn,
+    ValueRule,
     described,
     excerpt,
     has_character,
@@ -27,7 +32,6 @@ from spark_jobs.decode.values import (
     wrong_type,
 )
 
-# ----------
 # Decimal numbers as text, without ever going through a float, and the rule for numeric columns.
 
 # https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
@@ -41,6 +45,11 @@ _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)0*+([0-9]*))?
 
 # More zeros than this are not written out. Numbers of 16 digits, which may travel in binary, never have more.
 _MOST_ZEROS = 16
+
+_NUMERIC_BASE = 10_000
+_NUMERIC_NEGATIVE = 0x4000
+#: In binary, so that digits after the point, in groups of four, and those before it fit an int64 each.
+_MAX_BINARY_PRECISION = 16
 
 # RE2 allows no more repetitions than this; longer numbers are read the exact way.
 _QUICK_DIGITS = 500
@@ -112,13 +121,54 @@ class DecimalText:
         return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
 
 
+def _numeric_fields(precision: int, scale: int, texts: pa.Array) -> pa.Array:
+    """Digits to the base 10,000 from the point on to both sides; PostgreSQL drops zeros at either end."""
+    unscaled = _unscaled(pc.fill_null(texts, "0").cast(pa.decimal128(precision, scale)))
+    size = pc.abs(unscaled)
+    integer = pc.divide(size, 10**scale)
+    fraction = pc.subtract(size, pc.multiply(integer, 10**scale))
+    integer_digits, fraction_digits = -(-(precision - scale) // 4), -(-scale // 4)
+    aligned = pc.multiply(fraction, 10 ** (4 * fraction_digits - scale))
+    digits = [*_digits(integer, integer_digits), *_digits(aligned, fraction_digits)]
+    sign = pc.if_else(pc.less(unscaled, 0), _NUMERIC_NEGATIVE, 0)
+    field = Matrix(len(digits).to_bytes(2, "big") + (integer_digits - 1).to_bytes(2, "big", signed=True))
+    field.add(big_endian(sign.cast(pa.int16())), 2)
+    field.add_constant(scale.to_bytes(2, "big"))
+    for digit in digits:
+        field.add(big_endian(digit.cast(pa.int16())), 2)
+    return with_nulls_of(texts, field.fields(len(texts)))
+
+
+def _unscaled(decimals: pa.Array) -> pa.Array:
+    """Return the unscaled values, which fit the lower half of decimal128's 16 bytes."""
+    words = pa.Array.from_buffers(pa.int64(), 2 * len(decimals), [None, pa.py_buffer(fixed_bytes(decimals))])
+    lower = 0 if sys.byteorder == "little" else 1
+    return pa.Array.from_buffers(
+        pa.int64(), len(decimals), [None, pa.py_buffer(memoryview(fixed_bytes(words)).cast("q")[lower::2].tobytes())]
+    )
+
+
+def _digits(numbers: pa.Array, count: int) -> Sequence[pa.Array]:
+    """Return the ``count`` last digits to the base 10,000, the most significant first."""
+    digits: list[pa.Array] = []
+    for _ in range(count):
+        higher = pc.divide(numbers, _NUMERIC_BASE)
+        digits.insert(0, pc.subtract(numbers, pc.multiply(higher, _NUMERIC_BASE)))
+        numbers = higher
+    return digits
+
+
 class NumericRule:
     """numeric and numeric(p,s): a JSON number, or a string with a plain decimal number. Never rounded."""
 
     quick_type: Any = msgspec.Raw
+    arrow_type = pa.string()
 
     def __init__(self, name: str, *, precision: int | None, scale: int | None) -> None:
         self._expected = name
+        self.fields: Fields | None = None
+        if precision is not None and scale is not None and precision <= _MAX_BINARY_PRECISION:
+            self.fields = partial(_numeric_fields, precision, scale)
         self._scale = MAX_SCALE if scale is None else scale
         self._integer_digits = MAX_INTEGER_DIGITS if precision is None else precision - self._scale
         self._quick_pattern = self._pattern()
@@ -148,7 +198,6 @@ class NumericRule:
         return QuickColumn(pc.utf8_trim(texts, characters='"') if has_character(texts, b'"') else texts, doubtful)
 
 
-# ----------
 # Rules for boolean, the integer types and the float types.
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -162,6 +211,11 @@ class BooleanRule:
     """boolean: JSON true and false only."""
 
     quick_type: Any = bool | None
+    arrow_type = pa.bool_()
+
+    def fields(self, column: pa.Array) -> pa.Array:
+        """Write a byte for each boolean."""
+        return number_fields(column.cast(pa.int8()))
 
     def exact(self, raw: bytes) -> bool:
         """Return the boolean."""
@@ -171,7 +225,7 @@ class BooleanRule:
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Take what msgspec decoded."""
-        return QuickColumn(pa.array(values, pa.bool_()))
+        return QuickColumn(pa.array(values, self.arrow_type))
 
 
 class IntegerRule:
@@ -180,10 +234,12 @@ class IntegerRule:
     A number with a fraction is out of range: it is a number, but none that the type holds exactly.
     """
 
+    fields = staticmethod(number_fields)
+
     def __init__(self, name: str, *, bits: int) -> None:
         self._low, self._high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         self._expected = f"{name} ({self._low} to {self._high})"
-        self._arrow = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
+        self.arrow_type = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
         self.quick_type: Any = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)] | None
 
     def exact(self, raw: bytes) -> int:
@@ -198,7 +254,7 @@ class IntegerRule:
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Take what msgspec decoded: it refuses fractions, exponents and what is out of range."""
-        return QuickColumn(pa.array(values, self._arrow))
+        return QuickColumn(pa.array(values, self.arrow_type))
 
 
 class FloatRule:
@@ -210,13 +266,14 @@ class FloatRule:
     """
 
     quick_type: Any = msgspec.Raw
+    fields = staticmethod(number_fields)
 
     def __init__(self, name: str, *, bits: int) -> None:
         self._expected = f"a number that {name} holds exactly"
         self._name = name
         self._is_single = bits == 32
         self._safe_characters = _SAFE_CHARACTERS[bits]
-        self._arrow = pa.float32() if self._is_single else pa.float64()
+        self.arrow_type = pa.float32() if self._is_single else pa.float64()
 
     def exact(self, raw: bytes) -> float:
         """Return the float; minus zero keeps its sign."""
@@ -246,7 +303,7 @@ class FloatRule:
             cells.append(cell)
             if cell is None and text != "null":
                 doubtful.append(position)
-        return QuickColumn(pa.array(cells, self._arrow), doubtful)
+        return QuickColumn(pa.array(cells, self.arrow_type), doubtful)
 
     def _plain(self, text: str) -> float | None:
         if not _PLAIN_NUMBER.fullmatch(text):
@@ -268,3 +325,15 @@ def _single(value: float) -> float:
 def _shortest_single(cell: float) -> str:
     candidates = (format(cell, f".{digits}g") for digits in range(1, 10))
     return next(text for text in candidates if _single(float(text)) == cell)
+
+
+#: The rule of each type of this family; their texts need no quotes in an array literal.
+NUMBERS: Mapping[str, Callable[[ColumnType], ValueRule]] = {
+    "boolean": lambda _: BooleanRule(),
+    "smallint": lambda _: IntegerRule("smallint", bits=16),
+    "integer": lambda _: IntegerRule("integer", bits=32),
+    "bigint": lambda _: IntegerRule("bigint", bits=64),
+    "real": lambda _: FloatRule("real", bits=32),
+    "double precision": lambda _: FloatRule("double precision", bits=64),
+    "numeric": lambda of: NumericRule(of.sql, precision=of.precision, scale=of.scale),
+}

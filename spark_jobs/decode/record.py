@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -31,9 +30,8 @@ from spark_jobs.decode.values import (
     value_plans,
     with_rows_replaced,
 )
-from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
+from spark_jobs.records import TIME_TYPE_NAMES
 
-# ----------
 # The headers of a record as one jsonb column.
 
 _NO_HEADERS = b"[]"
@@ -99,13 +97,10 @@ def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
         )
 
 
-# ----------
 # The columns that tell where a row came from.
 
 #: 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, in ms since 1970: the years that every client can read.
 FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799_999
-
-_TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 
 
 class Metadata:
@@ -133,7 +128,7 @@ class Metadata:
             _stored_times(times),
         ]
         if self._time_type:
-            types = [_TIME_TYPES.get(number) for number in batch.column("timestamp_type").to_pylist()]
+            types = [TIME_TYPE_NAMES.get(number) for number in batch.column("timestamp_type").to_pylist()]
             arrays.append(pa.array(types, pa.string()))
             for row in positions(pc.is_null(arrays[-1])) if self._time_type.not_null else ():
                 decode_errors.setdefault(row, self._time_type.null_error("a record without a time"))
@@ -141,9 +136,8 @@ class Metadata:
         return DecodedPart(tuple(arrays), decode_errors)
 
     def _time_decode_errors(self, times: pa.Array) -> dict[int, DecodeError]:
-        outside = pc.or_(pc.less(times, FIRST_RECORD_TIME_MS), pc.greater(times, LAST_RECORD_TIME_MS))
         decode_errors = {}
-        for row in positions(outside):
+        for row in positions(pc.invert(has_storable_time(times))):
             detail = f"expected a record time in the years 1 to 9999, found {times[row]} ms since 1970"
             decode_errors[row] = DecodeError(DeadLetterReason.RECORD_TIME_OUT_OF_RANGE, detail).at(self._time.place)
         if self._time.not_null:
@@ -153,22 +147,18 @@ class Metadata:
         return decode_errors
 
 
+def has_storable_time(times: pa.Array) -> pa.Array:
+    """Tell for each time, in ms since 1970, whether it lies in the years 1 to 9999; null stays null."""
+    return pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
+
+
 def _stored_times(times: pa.Array) -> pa.Array:
-    inside = pc.and_(pc.greater_equal(times, FIRST_RECORD_TIME_MS), pc.less_equal(times, LAST_RECORD_TIME_MS))
-    return pc.if_else(inside, times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
+    return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
 
 
-# ----------
 # Formats in which a whole value or key is one column: bytes, text, or a JSON document.
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-
-
-class PartDecoder(Protocol):
-    """Decodes the bytes of one place, value or key."""
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
 
 
 class WholeBytes:
@@ -226,6 +216,10 @@ class WholeJson:
         return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), decode_errors)
 
 
+#: Decodes the bytes of one place, value or key: a null gives NULL in every column and no decode error.
+PartDecoder = JsonColumns | WholeBytes | WholeText | WholeJson
+
+
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
     """Return the decoder of a format that fills one column; ``json_columns`` is not one of them."""
     if value_format in (ValueFormat.RAW, KeyFormat.RAW):
@@ -252,7 +246,6 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
     return rows
 
 
-# ----------
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 

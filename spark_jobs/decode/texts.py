@@ -1,4 +1,4 @@
-"""Texts, times, jsonb and arrays, and the rule of each type."""
+"""Texts, times, jsonb and arrays: what fits, its Arrow type and its field in binary COPY; and the rule of each type."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import binascii
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.column_types import ColumnType
+from kafka_ingest.column_types import ColumnType, quoted_element
 from kafka_ingest.protocol.staging import DeadLetterReason
-from spark_jobs.copy_csv import hex_bytes, quoted_element
-from spark_jobs.decode.numbers import (
-    MAX_INTEGER_DIGITS,
-    MAX_SCALE,
-    BooleanRule,
-    DecimalText,
-    FloatRule,
-    IntegerRule,
-    NumericRule,
+from spark_jobs.decode.fields import (
+    BYTES,
+    NO_SEPARATOR,
+    Fields,
+    NotBinaryError,
+    all_bytes,
+    byte_fields,
+    fixed_fields,
+    number_fields,
+    with_nulls_of,
 )
+from spark_jobs.decode.numbers import MAX_INTEGER_DIGITS, MAX_SCALE, NUMBERS, DecimalText
 from spark_jobs.decode.values import (
     JSON_STRING,
     DecodeError,
@@ -31,6 +34,7 @@ from spark_jobs.decode.values import (
     ValueRule,
     described,
     excerpt,
+    hex_bytes,
     out_of_range,
     positions,
     positions_containing,
@@ -40,7 +44,6 @@ from spark_jobs.decode.values import (
     wrong_type,
 )
 
-# ----------
 # Rules for text, varchar(n), uuid and bytea: JSON strings only.
 
 _UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
@@ -50,6 +53,8 @@ class TextRule:
     """text and varchar(n): text as it is. U+0000 is unsupported; more than n characters are too many, also spaces."""
 
     quick_type: Any = str | None
+    arrow_type = pa.string()
+    fields = staticmethod(byte_fields)
 
     def __init__(self, length: int | None = None) -> None:
         self._length = length
@@ -81,10 +86,20 @@ class TextRule:
         return doubtful
 
 
+def _uuid_fields(texts: pa.Array) -> pa.Array:
+    digits = pc.replace_substring(pc.fill_null(texts, "0" * 32), "-", "").cast(BYTES)
+    if pc.any(pc.not_equal(pc.binary_length(digits), 32)).as_py():
+        raise NotBinaryError("a UUID without 32 digits")
+    data = binascii.unhexlify(all_bytes(digits))
+    return with_nulls_of(texts, fixed_fields(data, 16, len(texts)))
+
+
 class UuidRule:
     """uuid: 32 hexadecimal digits, with hyphens as 8-4-4-4-12 or without any."""
 
     quick_type: Any = str | None
+    arrow_type = pa.string()
+    fields = staticmethod(_uuid_fields)
 
     def exact(self, raw: bytes) -> str:
         """Return the text as it is written."""
@@ -103,6 +118,8 @@ class ByteaRule:
     """bytea: base64 of RFC 4648, section 4, with padding, as an encoder writes it (no white space, no spare bits)."""
 
     quick_type: Any = str | None
+    arrow_type = pa.large_binary()
+    fields = staticmethod(byte_fields)
 
     def exact(self, raw: bytes) -> bytes:
         """Return the bytes."""
@@ -117,7 +134,7 @@ class ByteaRule:
         cells = [None if value is None else _base64(value) for value in values]
         pairs = zip(values, cells, strict=True)
         doubtful = [position for position, (value, cell) in enumerate(pairs) if cell is None and value is not None]
-        return QuickColumn(pa.array(cells, pa.large_binary()), doubtful)
+        return QuickColumn(pa.array(cells, self.arrow_type), doubtful)
 
 
 def _base64(text: str) -> bytes | None:
@@ -128,7 +145,6 @@ def _base64(text: str) -> bytes | None:
     return data if binascii.b2a_base64(data, newline=False).decode() == text else None
 
 
-# ----------
 # Rules for date, time, timestamp and timestamptz: ISO 8601 strings in the extended format, exact to the microsecond.
 #
 # Years 1 to 9999. The fraction may have more than six digits only where the rest are zeros. 24:00 and leap seconds are
@@ -148,6 +164,10 @@ _PLAIN_DATE = (
 _PLAIN_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _PLAIN_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
 
+#: PostgreSQL counts from 2000-01-01, Arrow from 1970-01-01.
+_DAYS_TO_2000 = 10_957
+_MICROSECONDS_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
+
 
 class TimeRule:
     """The rule of one of these types.
@@ -158,12 +178,17 @@ class TimeRule:
         shape: Pattern of every text that is accepted.
         rewrite: Checks the parts of a text and writes it anew for PostgreSQL; ``ValueError`` for what does not exist,
             ``OverflowError`` for what the type cannot hold.
+        fields: Writes its fields for binary COPY.
     """
 
     quick_type: Any = str | None
+    arrow_type = pa.string()
 
-    def __init__(self, expected: str, plain: str, shape: str, rewrite: Callable[[re.Match[str]], str]) -> None:
+    def __init__(
+        self, expected: str, plain: str, shape: str, rewrite: Callable[[re.Match[str]], str], *, fields: Fields
+    ) -> None:
         self._expected = expected
+        self.fields = fields
         self._plain = re.compile(plain)
         self._shape = re.compile(shape)
         self._rewrite = rewrite
@@ -239,22 +264,44 @@ def _rewrite_timestamptz(parts: re.Match[str]) -> str:
     return f"{instant.replace(tzinfo=None).isoformat(sep=' ')}+00"
 
 
+def _date_fields(texts: pa.Array) -> pa.Array:
+    return number_fields(pc.subtract(texts.cast(pa.date32()).cast(pa.int32()), pa.scalar(_DAYS_TO_2000, pa.int32())))
+
+
+def _time_fields(texts: pa.Array) -> pa.Array:
+    # Arrow reads no time of day by itself.
+    day = pc.binary_join_element_wise("1970-01-01", texts, " ")
+    return number_fields(day.cast(pa.timestamp("us")).cast(pa.int64()))
+
+
+def _timestamp_fields(zone: str | None, times: pa.Array) -> pa.Array:
+    """Write texts, or record times."""
+    since_1970 = times.cast(pa.timestamp("us", zone)).cast(pa.int64())
+    return number_fields(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
+
+
 _STAMP, _PLAIN_STAMP = f"{_DATE}[Tt ]{_TIME}", f"{_PLAIN_DATE}[T ]{_PLAIN_TIME}"
 
-DATE_RULE = TimeRule("a date as YYYY-MM-DD", _PLAIN_DATE, _DATE, _rewrite_date)
-TIME_RULE = TimeRule("a time of day as HH:MM:SS, without offset", _PLAIN_TIME, _TIME, _rewrite_time)
+DATE_RULE = TimeRule("a date as YYYY-MM-DD", _PLAIN_DATE, _DATE, _rewrite_date, fields=_date_fields)
+TIME_RULE = TimeRule(
+    "a time of day as HH:MM:SS, without offset", _PLAIN_TIME, _TIME, _rewrite_time, fields=_time_fields
+)
 TIMESTAMP_RULE = TimeRule(
-    "an ISO 8601 date and time, without offset from UTC", _PLAIN_STAMP, _STAMP, _rewrite_timestamp
+    "an ISO 8601 date and time, without offset from UTC",
+    _PLAIN_STAMP,
+    _STAMP,
+    _rewrite_timestamp,
+    fields=partial(_timestamp_fields, None),
 )
 TIMESTAMPTZ_RULE = TimeRule(
     "an ISO 8601 date and time with Z or an offset from UTC",
     _PLAIN_STAMP + _PLAIN_ZONE,
     _STAMP + _ZONE,
     _rewrite_timestamptz,
+    fields=partial(_timestamp_fields, "UTC"),
 )
 
 
-# ----------
 # The rule for jsonb: the JSON text itself, so that numbers stay exact; checked for what jsonb cannot hold.
 
 _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
@@ -267,6 +314,11 @@ _LONG_EXPONENT = r"(?:^|[:,\[\s])-?[0-9.]+[eE][+-]?[0-9]{4}"
 _MANY_BYTES = 15_000
 
 _QUOTE = ord('"')
+_JSONB_VERSION = b"\x01"
+
+
+def _jsonb_fields(documents: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(_JSONB_VERSION, BYTES), documents.cast(BYTES), NO_SEPARATOR)
 
 
 class JsonbRule:
@@ -277,6 +329,8 @@ class JsonbRule:
     """
 
     quick_type: Any = msgspec.Raw
+    arrow_type = pa.string()
+    fields = staticmethod(_jsonb_fields)
 
     def exact(self, raw: bytes) -> bytes:
         """Return the text unchanged when jsonb can hold it."""
@@ -306,7 +360,6 @@ def _is_numeric(token: str) -> bool:
     return number is not None and number.integer_digits <= MAX_INTEGER_DIGITS and -number.exponent <= MAX_SCALE
 
 
-# ----------
 # The rule for arrays of scalars: a JSON array whose elements follow the scalar's rule; null elements stay null.
 
 _TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
@@ -315,19 +368,23 @@ _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 #: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
 _PIECE_BYTES = 4_096
 
-#: Rules whose texts mean nothing else in an array literal, so that they need no quotes.
-_BARE = (BooleanRule, IntegerRule, FloatRule, NumericRule)
-
 
 class ArrayRule:
-    """A one-dimensional array, as PostgreSQL's array literal; an array inside it is of the wrong type."""
+    """A one-dimensional array, as PostgreSQL's array literal; an array inside it is of the wrong type.
+
+    Args:
+        element: The rule of its elements.
+        is_bare: Their texts mean nothing else in an array literal, so that they need no quotes.
+    """
 
     quick_type: Any = msgspec.Raw
+    arrow_type = pa.string()
+    fields: Fields | None = None
 
-    def __init__(self, element: ValueRule) -> None:
+    def __init__(self, element: ValueRule, *, is_bare: bool) -> None:
         self._element = element
         self._is_bytea = isinstance(element, ByteaRule)
-        self._is_bare = isinstance(element, _BARE)
+        self._is_bare = is_bare
 
     def exact(self, raw: bytes) -> bytes:
         """Return the array literal (https://www.postgresql.org/docs/18/arrays.html#ARRAYS-IO)."""
@@ -386,17 +443,8 @@ def _pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
     yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")
 
 
-# ----------
-# Which rule reads which column type.
-
 _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
-    "boolean": lambda _: BooleanRule(),
-    "smallint": lambda _: IntegerRule("smallint", bits=16),
-    "integer": lambda _: IntegerRule("integer", bits=32),
-    "bigint": lambda _: IntegerRule("bigint", bits=64),
-    "real": lambda _: FloatRule("real", bits=32),
-    "double precision": lambda _: FloatRule("double precision", bits=64),
-    "numeric": lambda of: NumericRule(of.sql, precision=of.precision, scale=of.scale),
+    **NUMBERS,
     "text": lambda _: TextRule(),
     "character varying": lambda of: TextRule(of.length),
     "date": lambda _: DATE_RULE,
@@ -412,4 +460,4 @@ _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
 def rule_for(column_type: ColumnType) -> ValueRule:
     """Return the rule of a column type; for an array, the array rule over its element's rule."""
     rule = _RULES[column_type.name](column_type.element)
-    return ArrayRule(rule) if column_type.is_array else rule
+    return ArrayRule(rule, is_bare=column_type.name in NUMBERS) if column_type.is_array else rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, parse_column_type
 from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
 from kafka_ingest.settings import BatchSettings, json_path_text
+from spark_jobs.decode.fields import Fields
 
-# ----------
 # Why a value does not fit: a reason of the closed list and words for a person.
 
 # Enough to recognise a value; a detail never quotes more than 100 characters of payload.
@@ -68,7 +69,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-# ----------
 # A part of a batch: the columns that come from one place (value, key, headers, metadata), at full length.
 
 
@@ -115,32 +115,10 @@ def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array)
     return pa.concat_arrays([array, replacements]).take(pa.array(order, pa.int64()))
 
 
-# ----------
 # What decoding gives: the columns of the records that fit, and what became of every other record.
-
-_ARROW_TYPES = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "real": pa.float32(),
-    "double precision": pa.float64(),
-    "bytea": pa.large_binary(),
-}
 
 #: Record times, which Kafka gives as numbers, are not made a text that COPY's format would have to read again.
 RECORD_TIME = pa.timestamp("ms", tz="UTC")
-
-
-def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type in which a column of this PostgreSQL type is handed to COPY.
-
-    Booleans, integers, floats and bytea keep their type. Everything else (numeric, text, varchar, dates and times,
-    uuid, jsonb, and every array as an array literal) is ``pa.string()`` with PostgreSQL's input text.
-    """
-    if column_type.is_array:
-        return pa.string()
-    return _ARROW_TYPES.get(column_type.name, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +143,7 @@ class DecodedBatch:
 
     Attributes:
         columns: The records that fit, in input order: the columns of ``written_columns(settings)`` in that order,
-            with the types of :func:`arrow_type`; the record time is ``RECORD_TIME``.
+            with the Arrow types of their rules; the record time is ``RECORD_TIME``.
         row_index: Input index of each row of ``columns``; rising.
         dead: Records that do not fit, by rising input index.
         tombstones: Input indices of null values that the rule ``count`` counts; rising.
@@ -195,8 +173,10 @@ def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> Decod
     )
 
 
-# ----------
 # One JSON value as text: what kind it is, and the string or the array that it names.
+
+#: What bytea's hex input begins with.
+HEX_MARK = b"\\x"
 
 #: JSON's own white space (RFC 8259, section 2).
 WHITE_SPACE = b" \t\r\n"
@@ -238,6 +218,11 @@ def string_value(raw: bytes, expected: str) -> str:
     return _STRING.decode(raw)
 
 
+def hex_bytes(data: bytes) -> bytes:
+    r"""Write bytes as bytea's hex input, ``\x00ff``."""
+    return HEX_MARK + binascii.hexlify(data)
+
+
 def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
     """Return JSON values, which are valid UTF-8, as a string array; missing and JSON null become null."""
     if not values:
@@ -272,14 +257,13 @@ def positions(mask: pa.Array) -> list[int]:
     return found
 
 
-# ----------
 # What every type's rule looks like: one exact way to read a value, and a quick way for whole columns.
 #
 # The exact way decides. The quick way may take only what it can prove to be the same; every value that it doubts is
 # read again in the exact way, together with its record. So both accept and refuse the same records, with the same
 # values.
 
-#: A value as Arrow takes it; its Arrow type is that of ``decoded.arrow_type``. Bytes in a text column are UTF-8.
+#: A value as Arrow takes it, in its rule's Arrow type. Bytes in a text column are UTF-8.
 Cell = bool | int | float | str | bytes
 
 
@@ -297,7 +281,22 @@ class QuickColumn:
 
 
 class ValueRule(Protocol):
-    """How JSON values become values of one column type."""
+    """How JSON values become values of one column type, and what of it COPY takes."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the column.
+
+        Booleans, integers, floats and bytea have their own. Everything else (numeric, text, varchar, dates and times,
+        uuid, jsonb, and every array as an array literal) is ``pa.string()`` with PostgreSQL's input text.
+        """
+
+    @property
+    def fields(self) -> Fields | None:
+        """The function that writes the column for binary COPY (``copy_binary.py``); ``None`` where text must do.
+
+        It raises ``NotBinaryError`` or Arrow's errors for a text that names no value.
+        """
 
     @property
     def quick_type(self) -> Any:
@@ -314,7 +313,6 @@ class ValueRule(Protocol):
         """Read a column of values of ``quick_type``, or ``None`` where a value is missing or null."""
 
 
-# ----------
 # What decoding knows of one column: its name, where its value stands, and whether NULL is allowed.
 
 

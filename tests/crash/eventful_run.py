@@ -22,9 +22,8 @@ from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.spark.submission import JobEnvironment
-from spark_jobs import in_process_runner
-from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports, stage_context
+from spark_jobs import stage
+from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
 from tests.crash.watched_ports import watched_load_ports, watched_plan_ports, watched_stage_task
 
@@ -100,7 +99,7 @@ class EventfulRun:
             load_ports(environment, runner), publisher=PostgresPublisher(environment.postgres, self.publish_limits)
         )
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(in_process_runner, "stage_task", watched_stage_task(happening.reached))
+            patched.setattr(stage, "stage_task", watched_stage_task(happening.reached))
             watched = watched_load_ports(ports, happening.reached)
             return load_batch(batch.batch_id, watched, hold=environment.hold, report=lambda _: None)
 

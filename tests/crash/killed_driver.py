@@ -35,7 +35,7 @@ from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.protocol.ports import TaskRunner
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
-from spark_jobs import in_process_runner, load_job
+from spark_jobs import load_job, stage
 from tests.crash.instructions import Instructions, Situation
 from tests.crash.watched_ports import (
     reporting,
@@ -119,7 +119,7 @@ class Driver:
     def _load(self) -> int:
         replace_in(load_job, "load_ports", self._load_ports)
         replace_in(load_job, "write_batch", reporting(write_batch, "load.job.write_batch", self.reached))
-        replace_in(in_process_runner, "stage_task", watched_stage_task(self.reached))
+        replace_in(stage, "stage_task", watched_stage_task(self.reached))
         # A few dozen records are one task otherwise.
         replace_in(staging, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:

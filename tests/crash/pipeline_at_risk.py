@@ -29,8 +29,7 @@ from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.paths import CHECKOUT
-from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports, stage_context
+from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 from tests.crash.instructions import Instructions
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
 from tests.crash.mixed_topic import MixedTopic, Records

@@ -14,7 +14,8 @@ from kafka_ingest.protocol.load import LoadPorts
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import Publication, Publisher
 from kafka_ingest.protocol.staging import StageResult, StageTask
-from spark_jobs import stage as stage_task
+from spark_jobs import stage
+from spark_jobs.stage import stage_task
 from spark_jobs.staging import StagingWriter
 
 #: Called with the name of an event; may not come back, or raise.
@@ -90,13 +91,13 @@ def watched_stage_task(reached: Reached) -> Callable[[StageTask, Any, int], Stag
     """Gives the staging task, reporting ``load.task.stage`` and each ``load.task.copy``: before, middle, after."""
     writer = _watched_writer(reached)
 
-    def stage(task: StageTask, context: Any, attempt_id: int) -> StageResult:
-        with patch.object(stage_task, "StagingWriter", writer):
-            result = stage_task.stage_task(task, context, attempt_id)
+    def watched_task(task: StageTask, context: Any, attempt_id: int) -> StageResult:
+        with patch.object(stage, "StagingWriter", writer):
+            result = stage_task(task, context, attempt_id)
         reached("load.task.stage:after")
         return result
 
-    return stage
+    return watched_task
 
 
 def _watched_writer(reached: Reached) -> type[StagingWriter]:

@@ -28,8 +28,7 @@ from kafka_ingest.report import batch_summary
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.airflow_settings import spark_connection
-from spark_jobs.in_process_runner import InProcessRunner
-from spark_jobs.load_job import load_ports, stage_context
+from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 
 RAW = {
     "first_run": "earliest",

@@ -51,11 +51,6 @@ def bench_of(database: dict[str, Any], **changes: Any) -> StagingBench:
     return bench
 
 
-def with_small_chunks(monkeypatch: pytest.MonkeyPatch, max_records: int) -> None:
-    small = {**(stage.chunks.__kwdefaults__ or {}), "max_records": max_records}
-    monkeypatch.setattr(stage.chunks, "__kwdefaults__", small)
-
-
 class BreakingReader(ListedReader):
     """Gives its records, then fails as a broker would."""
 
@@ -120,13 +115,12 @@ def test_the_garbage_collector_is_rarer_during_a_task_and_as_before_after_it(dat
     assert gc.get_threshold() == before
 
 
-def test_many_chunks_end_in_the_same_staging_as_one(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_chunks_end_in_the_same_staging_as_one(database: dict[str, Any]) -> None:
     bench = bench_of(database)
     records = [broken(n) if n % 10 == 7 else order(n, n) for n in range(100)]
-    whole = stage_task(ONE, bench.context(), 1, reader=ListedReader(records))
-    with_small_chunks(monkeypatch, 7)
 
-    small = stage_task(ONE, bench.context(), 2, reader=ListedReader(records, batch_records=3))
+    whole = stage_task(ONE, bench.context(), 1, reader=ListedReader(records))
+    small = stage_task(ONE, bench.context(), 2, reader=ListedReader(records, batch_records=7))
 
     assert small.splits == whole.splits
     assert whole.splits[0].counts == RecordCounts(rows=90, dead_letters=10)
@@ -219,20 +213,15 @@ def test_a_reader_that_gives_what_was_not_asked_for_is_stopped(database: dict[st
     assert bench.rows("id") == []
 
 
-def test_a_record_that_comes_twice_is_noticed_across_chunks(
-    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_small_chunks(monkeypatch, 1)
+def test_a_record_that_comes_twice_is_noticed_across_chunks(database: dict[str, Any]) -> None:
     bench = bench_of(database)
+    reader = ListedReader([order(1, 5), order(1, 5)], batch_records=1, trust=True)
 
     with pytest.raises(AccountingMismatch):
-        stage_task(ONE, bench.context(), 11, reader=ListedReader([order(1, 5), order(1, 5)], trust=True))
+        stage_task(ONE, bench.context(), 11, reader=reader)
 
 
-def test_a_fault_of_the_broker_leaves_nothing_and_the_partition_is_left(
-    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_small_chunks(monkeypatch, 1)
+def test_a_fault_of_the_broker_leaves_nothing_and_the_partition_is_left(database: dict[str, Any]) -> None:
     bench = bench_of(database)
     reader = BreakingReader([order(1, 0), order(2, 1)], BrokerUnavailable("no answer"))
 
@@ -267,8 +256,7 @@ class TerminatingReader(ListedReader):
         connection.close()
 
 
-def test_a_session_that_is_ended_is_no_dead_letter(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    with_small_chunks(monkeypatch, 1)
+def test_a_session_that_is_ended_is_no_dead_letter(database: dict[str, Any]) -> None:
     bench = bench_of(database)
 
     with pytest.raises(DatabaseUnavailable):
@@ -289,7 +277,6 @@ def test_an_attempt_whose_tables_a_newer_claim_dropped_ends_without_a_trace(data
 def test_progress_is_told_while_the_rows_are_still_invisible(
     database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_small_chunks(monkeypatch, 1)
     monkeypatch.setattr(stage, "INTERVAL_SECONDS", 0.0)
     bench = bench_of(database)
     seen: list[tuple[StageProgress, int]] = []
@@ -303,15 +290,14 @@ def test_progress_is_told_while_the_rows_are_still_invisible(
     records = [order(1, 10), order(2, 20), order(3, 30), order(4, 55, partition=1)]
     stage_task(TASK, bench.context(), 11, reader=WatchingReader(records, batch_records=1))
 
-    # A chunk is staged when the next record has come: reading 30 shows the chunk of offset 10, 11 offsets passed.
-    assert seen[2] == (StageProgress(1, 11), 0)
+    # When the record at 30 is asked for, the chunks of offsets 10 and 20 are staged: 21 offsets passed.
+    assert seen[2] == (StageProgress(2, 21), 0)
     assert bench.staging.progress(bench.batch) == StageProgress(4, 110)
 
 
 def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_the_task(
     database: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with_small_chunks(monkeypatch, 1)
     monkeypatch.setattr(stage, "INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(stage, "_INTERVAL_AFTER_FAULT_SECONDS", 0.0)
     bench = bench_of(database)
@@ -340,7 +326,6 @@ def test_a_progress_report_that_fails_is_logged_and_told_again_and_never_fails_t
 def test_a_killed_task_leaves_the_offsets_that_it_was_at(
     database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_small_chunks(monkeypatch, 2)
     bench = bench_of(database)
     records, context = [order(number, 10 * number) for number in range(1, 6)], bench.context()
     assert bench.staging.places(bench.batch) == []
@@ -355,7 +340,7 @@ def test_a_killed_task_leaves_the_offsets_that_it_was_at(
             return decode(decoder, batch, generation=generation)
 
         monkeypatch.setattr(RecordDecoder, "decode", die_at_thirty)
-        stage_task(ONE, context, 11, reader=ListedReader(records, batch_records=1))
+        stage_task(ONE, context, 11, reader=ListedReader(records, batch_records=2))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
     assert bench.staging.places(bench.batch) == ["orders[0] offsets [30, 41)"]
@@ -387,7 +372,7 @@ def test_dropping_does_not_wait_for_a_running_task_whose_rows_go_when_it_has_end
     class WaitingReader(ListedReader):
         def read(self, split: Split) -> Iterator[pa.RecordBatch]:
             for number, batch in enumerate(super().read(split)):
-                if number == 2:  # a chunk is one record here, so at least offset 0 has been copied
+                if number == 2:  # a chunk is one record here, so offsets 0 and 1 have been copied
                     copied.set()
                     assert go_on.wait(60)
                 yield batch
@@ -395,14 +380,12 @@ def test_dropping_does_not_wait_for_a_running_task_whose_rows_go_when_it_has_end
     reader = WaitingReader([order(n, n) for n in range(3)], batch_records=1)
     failures: list[BaseException] = []
     thread = threading.Thread(target=_stage_in_thread, args=(bench.context(), reader, failures))
-    with pytest.MonkeyPatch.context() as patch:
-        with_small_chunks(patch, 1)
-        thread.start()
-        assert copied.wait(60)
-        bench.staging.drop(bench.batch)
-        assert bench.tables() == ["rows"]
-        go_on.set()
-        thread.join(60)
+    thread.start()
+    assert copied.wait(60)
+    bench.staging.drop(bench.batch)
+    assert bench.tables() == ["rows"]
+    go_on.set()
+    thread.join(60)
 
     # Nothing can be published of it: the table of its dead letters is gone.
     assert failures == []

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import math
 import uuid
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from kafka_ingest.protocol.staging import DeadLetterReason, Split, written_colum
 from kafka_ingest.settings import BatchSettings, ColumnSettings, TargetSettings
 from spark_jobs import staging
 from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_csv import CopyFormat
+from spark_jobs.copy_csv import CopyFormat, Pieces
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.staging import StagingWriter
 from tests.kafka_records import NOON_MS, Record, record_batch
@@ -116,7 +115,7 @@ def test_rows_carry_the_tag_of_their_task_attempt(database: dict[str, Any]) -> N
 
 
 def without_csv(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_rows: pa.RecordBatch) -> io.BytesIO:
+    def refuse(_rows: pa.RecordBatch) -> Pieces:
         raise AssertionError("rows were copied as CSV")
 
     monkeypatch.setattr(staging, "CSV", CopyFormat("FORMAT csv", refuse))

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.copy_binary import NotBinaryError, binary_format
+from spark_jobs.copy_binary import binary_format
+from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import RECORD_TIME
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.copy_csv import array_literal, encode, hex_bytes, hex_text
-from spark_jobs.decode.values import RECORD_TIME
+from spark_jobs.copy_csv import array_literal, encode, hex_text
+from spark_jobs.decode.values import RECORD_TIME, hex_bytes
 
 
 def encoded(values: list[Any], arrow_type: pa.DataType) -> bytes:

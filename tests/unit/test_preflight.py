@@ -51,7 +51,7 @@ from kafka_ingest.settings import (
     TopicIdentity,
     TopicSelection,
 )
-from kafka_ingest.spark.packages import InterpreterFacts, this_interpreter
+from kafka_ingest.spark.installation import InterpreterFacts, this_interpreter
 from tests.builders import partition_state, pipeline_settings
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL

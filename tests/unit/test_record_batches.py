@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
+from spark_jobs import records
 from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_SCHEMA, TakenMessages
 from tests.kafka_messages import record
 
@@ -75,6 +78,28 @@ def test_the_time_is_null_just_where_there_is_none() -> None:
     assert batch["timestamp_ms"].to_pylist() == [None, 7, 5, None]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([0], []),
+        ([3], [[0, 1, 2]]),
+        ([1, 0, 2], [[0, 1, 2]]),
+        ([2, 2, 1], [[0, 1], [2, 3, 4]]),
+        ([3, 1], [[0, 1, 2, 3]]),
+        ([9], [[0, 1, 2, 3], [4, 5], [6, 7, 8]]),
+    ],
+)
+def test_batches_hold_every_record_once_in_order(
+    sizes: list[int], expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_RECORDS", 4)
+    taken, offsets = TakenMessages(), itertools.count()
+    for size in sizes:
+        taken.add(TakenMessages([record(next(offsets)) for _ in range(size)]))
+    assert [batch["offset"].to_pylist() for batch in taken.batches()] == expected
+
+
 def test_no_batch_has_more_than_ten_thousand_records() -> None:
     messages = [record(offset) for offset in range(10_001)]
     batches = list(TakenMessages(messages).batches())
@@ -110,6 +135,13 @@ def test_many_small_headers_count_as_what_they_take() -> None:
 def test_messages_fill_a_batch_by_their_headers() -> None:
     taken = TakenMessages()
     for offset in range(8):
-        assert not taken.are_enough
-        taken.add([record(offset, headers=[("h", b"x" * 1_000_000)])])
-    assert taken.are_enough
+        more = TakenMessages([record(offset, headers=[("h", b"x" * 1_000_000)])])
+        assert taken.has_room_for(more) is (offset < 7)  # each takes a few bytes more than a million
+        taken.add(more)
+
+
+def test_messages_fill_a_batch_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORDS", 4)
+    taken = TakenMessages([record(0), record(1)])
+    assert taken.has_room_for(TakenMessages([record(2), record(3)]))
+    assert not taken.has_room_for(TakenMessages([record(2), record(3), record(4)]))

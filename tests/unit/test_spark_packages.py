@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.spark.packages import (
+from kafka_ingest.spark.installation import (
     OLDEST_PACKAGES,
     OLDEST_PYTHON,
     InterpreterFacts,

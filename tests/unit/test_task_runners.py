@@ -20,8 +20,8 @@ from kafka_ingest.protocol.staging import (
     TargetShape,
     one_result_per_task,
 )
-from spark_jobs import in_process_runner, spark_runner
-from spark_jobs.in_process_runner import InProcessRunner
+from spark_jobs import spark_runner
+from spark_jobs.load_job import InProcessRunner
 from spark_jobs.spark_runner import SparkTaskRunner, TaskCrashed
 from tests.builders import batch_settings, planned_batch
 
@@ -40,7 +40,6 @@ def staging_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         raise error
 
     monkeypatch.setattr("spark_jobs.stage.stage_task", stage_task)
-    monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
 
 
 def test_results_are_given_in_the_order_of_the_tasks() -> None:
@@ -102,7 +101,7 @@ def test_in_process_every_task_is_an_attempt_of_its_own(monkeypatch: pytest.Monk
         attempts.append(attempt_id)
         return result(task.task_index, attempt_id)
 
-    monkeypatch.setattr(in_process_runner, "stage_task", stage_task)
+    monkeypatch.setattr("spark_jobs.stage.stage_task", stage_task)
     results = InProcessRunner(lambda _: CONTEXT, tasks=2).run(BATCH, TASKS)
     assert [r.attempt_id for r in results] == attempts
     assert len(set(attempts)) == 2

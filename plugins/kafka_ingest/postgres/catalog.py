@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.postgres.database import sql_text
+from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.protocol.staging import CheckConstraint
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
@@ -194,11 +194,9 @@ def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable |
     if table is not None and wanted <= {column.name for column in table.columns}:
         return ()
     names = {"schema": settings.target.schema, "table": settings.target.table}
-    cursor.execute(sql_text("queries/given_up_at"), names)
-    bound = dict(cursor.fetchall())
-    parameters = {**names, "pipeline": list(bound), "given_up_at": list(bound.values())}
-    cursor.execute(sql_text("queries/find_loaded_rows"), parameters)
-    return tuple(LoadedRows(*row) for row in cursor.fetchall())
+    bound = dict(_listed(cursor, "given_up_at", **names))
+    loaded = _listed(cursor, "find_loaded_rows", **names, pipeline=list(bound), given_up_at=list(bound.values()))
+    return tuple(LoadedRows(*row) for row in loaded)
 
 
 def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
@@ -207,12 +205,11 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
     Expressions of CHECKs are written with every name outside ``pg_catalog`` qualified, so that they mean the same in
     every session. The caller's transaction keeps its ``search_path`` from here on: ``pg_catalog`` only.
     """
-    cursor.execute(sql_text("queries/qualify_every_name"))
-    cursor.execute(sql_text("queries/target_relation"), {"schema": target.schema, "table": target.table})
-    found = cursor.fetchone()
-    if found is None:
+    run_query(cursor, "qualify_every_name")
+    found = _listed(cursor, "target_relation", schema=target.schema, table=target.table)
+    if not found:
         return None
-    relation, kind, persistence, row_security, role, database, *rights = found
+    relation, kind, persistence, row_security, role, database, *rights = found[0]
     return CatalogTable(
         kind=kind,
         persistence=persistence,
@@ -221,37 +218,37 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
         checks=_checks(cursor, relation),
         indexes=_indexes(cursor, relation),
         hooks=read_hooks(cursor, target),
-        unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation)),
-        forbidden_sequences=_listed(cursor, "target_sequences", relation),
-        undeletable_parts=_listed(cursor, "target_undeletable_parts", relation),
-        dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation)),
+        unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation=relation)),
+        forbidden_sequences=_listed(cursor, "target_sequences", relation=relation),
+        undeletable_parts=_listed(cursor, "target_undeletable_parts", relation=relation),
+        dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation=relation)),
     )
 
 
 def read_hooks(cursor: Any, target: TargetSettings) -> tuple[TargetHook, ...]:
     """Read the triggers and rules of INSERT and DELETE; none where there is no such table."""
-    cursor.execute(sql_text("queries/target_hooks"), {"schema": target.schema, "table": target.table})
-    return tuple(TargetHook(*row) for row in cursor.fetchall())
+    found = _listed(cursor, "target_hooks", schema=target.schema, table=target.table)
+    return tuple(TargetHook(*row) for row in found)
 
 
-def _listed(cursor: Any, query: str, relation: int) -> tuple[tuple[Any, ...], ...]:
-    cursor.execute(sql_text(f"queries/{query}"), {"relation": relation})
+def _listed(cursor: Any, query: str, **parameters: object) -> tuple[tuple[Any, ...], ...]:
+    run_query(cursor, query, **parameters)
     return tuple(cursor.fetchall())
 
 
 def _columns(cursor: Any, relation: int) -> tuple[CatalogColumn, ...]:
-    cursor.execute(sql_text("queries/target_columns"), {"relation": relation})
+    found = _listed(cursor, "target_columns", relation=relation)
     return tuple(
         CatalogColumn(name, type_, not_null, default, bool(generated), identity, base, like, may_insert, tuple(reads))
-        for name, type_, not_null, default, generated, identity, base, like, may_insert, reads in cursor.fetchall()
+        for name, type_, not_null, default, generated, identity, base, like, may_insert, reads in found
     )
 
 
 def _checks(cursor: Any, relation: int) -> tuple[CheckConstraint, ...]:
-    cursor.execute(sql_text("queries/target_checks"), {"relation": relation})
-    return tuple(CheckConstraint(name, text, tuple(columns)) for name, text, columns in cursor.fetchall())
+    found = _listed(cursor, "target_checks", relation=relation)
+    return tuple(CheckConstraint(name, text, tuple(columns)) for name, text, columns in found)
 
 
 def _indexes(cursor: Any, relation: int) -> tuple[CatalogIndex, ...]:
-    cursor.execute(sql_text("queries/target_indexes"), {"relation": relation})
-    return tuple(CatalogIndex(unique, tuple(columns), count) for unique, columns, count in cursor.fetchall())
+    found = _listed(cursor, "target_indexes", relation=relation)
+    return tuple(CatalogIndex(unique, tuple(columns), count) for unique, columns, count in found)

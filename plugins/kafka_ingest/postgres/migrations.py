@@ -18,6 +18,7 @@ from kafka_ingest.postgres.database import (
     sql_text,
     transaction,
 )
+from kafka_ingest.postgres.rows import run_query
 
 #: Another migration may be running: wait for it rather than fail.
 _MIGRATION_LIMITS = TransactionLimits(lock_timeout_seconds=60)
@@ -62,7 +63,7 @@ def migrate(params: Mapping[str, object]) -> list[str]:
         database_faults("migrate the ledger"),
         transaction(connection, _MIGRATION_LIMITS) as cursor,
     ):
-        cursor.execute(sql_text("queries/lock_migrations"))
+        run_query(cursor, "lock_migrations")
         pending = _pending(_applied(cursor))
         for migration in pending:
             _apply(cursor, migration)
@@ -71,10 +72,7 @@ def migrate(params: Mapping[str, object]) -> list[str]:
 
 def _apply(cursor: Cursor, migration: Migration) -> None:
     cursor.execute(sql_text(f"migrations/{migration.name}"))
-    cursor.execute(
-        sql_text("queries/record_migration"),
-        {"number": migration.number, "name": migration.name, "sha256": migration.sha256},
-    )
+    run_query(cursor, "record_migration", number=migration.number, name=migration.name, sha256=migration.sha256)
 
 
 def require_current_ledger(cursor: Cursor) -> None:
@@ -94,11 +92,11 @@ def require_current_ledger(cursor: Cursor) -> None:
 
 
 def _applied(cursor: Cursor) -> list[Migration]:
-    cursor.execute(sql_text("queries/ledger_exists"))
+    run_query(cursor, "ledger_exists")
     row = cursor.fetchone()
     if row is None or not row[0]:
         return []
-    cursor.execute(sql_text("queries/applied_migrations"))
+    run_query(cursor, "applied_migrations")
     return [Migration(*row) for row in cursor.fetchall()]
 
 

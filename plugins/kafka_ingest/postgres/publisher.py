@@ -24,7 +24,6 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger import target_identifiers
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.refusals import (
-    STAGING_SCHEMA,
     concerns_one_row,
     fenced,
     hooks_fault,
@@ -34,15 +33,7 @@ from kafka_ingest.postgres.refusals import (
     staging_fault,
     target_fault,
 )
-from kafka_ingest.postgres.rows import (
-    Row,
-    fetch_row,
-    query_with_identifiers,
-    range_arrays,
-    rows_of,
-    run_query,
-    standing_of,
-)
+from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, range_arrays, run_query, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, RecordCounts
@@ -50,8 +41,7 @@ from kafka_ingest.protocol.ports import BatchStanding
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_columns
 
-# ----------
-# Deletes what a batch replaces, within the publish transaction.
+# Deletion of what a batch replaces, within the publish transaction.
 
 
 def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
@@ -75,13 +65,11 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
         "pipeline": batch.pipeline,
         "with_resolved": with_resolved,
         "first_offsets": FIRST_OFFSETS,
-        "task": list(outcome.winners.keys()),
-        "attempt": list(outcome.winners.values()),
+        **_winners(outcome),
         **_spans(replacing),
     }
     names = _names(batch)
-    cursor.execute(query_with_identifiers("queries/delete_replaced", **names), parameters)
-    replaced = tuple(_replaced(row) for row in rows_of(cursor))
+    replaced = tuple(_replaced(row) for row in fetch_rows(cursor, "delete_replaced", names, **parameters))
     _require_none_left(cursor, batch, parameters)
     return Replacement(replaced, () if with_resolved else _kept(cursor, names, parameters))
 
@@ -91,13 +79,8 @@ def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any])
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
-    cursor.execute(
-        query_with_identifiers(
-            "queries/count_rows_left", **target_identifiers(batch.settings.target, batch.settings.metadata.identity)
-        ),
-        parameters,
-    )
-    (left,) = rows_of(cursor)
+    target = target_identifiers(batch.settings.target, batch.settings.metadata.identity)
+    (left,) = fetch_rows(cursor, "count_rows_left", target, **parameters)
     if left["found"]:
         found = f"{left['found']} rows still stand, as {left['example']}"
         raise hooks_fault(batch, hooks, expected="no row that is to be replaced", found=found)
@@ -107,9 +90,7 @@ def _kept(cursor: Cursor, names: dict[str, sql.Composable], parameters: dict[str
     counted = fetch_row(cursor, "count_resolved", **parameters)
     if not counted or not counted["resolved"]:
         return ()
-    staged = {name: identifier for name, identifier in names.items() if name != "target"}
-    cursor.execute(query_with_identifiers("queries/discard_staged_resolved", **staged), parameters)
-    return tuple(_kept_in_partition(row) for row in rows_of(cursor))
+    return tuple(map(_kept_in_partition, fetch_rows(cursor, "discard_staged_resolved", names, **parameters)))
 
 
 def _kept_in_partition(row: Row) -> KeptDeadLetters:
@@ -153,8 +134,7 @@ def _names(batch: Batch) -> dict[str, sql.Composable]:
     }
 
 
-# ----------
-# Inserts staged rows into the target, within the publish transaction.
+# Insertion of staged rows into the target, within the publish transaction.
 #
 # Two things can go wrong that staging cannot know. INSERT refuses a record (no partition takes it, an index entry would
 # be too large, a CHECK reads a column that only the target fills): such records are found and named, so that they
@@ -181,7 +161,7 @@ class StagedRows:
     def __init__(self, cursor: Cursor, batch: Batch, outcome: BatchOutcome) -> None:
         self._cursor = cursor
         self._batch = batch
-        self._winners = {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
+        self._winners = _winners(outcome)
         self._staging = staging_table(staging_name(batch.batch_id, batch.claim), "rows")
         columns = [sql.Identifier(column.name) for column in written_columns(batch.settings)]
         self._names: dict[str, sql.Composable] = {
@@ -210,17 +190,15 @@ class StagedRows:
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
         """Run an INSERT in a savepoint; return its count, or the error, it undone, where some row may be the cause."""
-        statement = query_with_identifiers(f"queries/{query}", **self._names)
         self._cursor.execute("SAVEPOINT rows")
         try:
-            self._cursor.execute(statement, {**self._winners, **parameters})
+            inserted = run_query(self._cursor, query, self._names, **self._winners, **parameters)
         except psycopg2.Error as error:
             if not concerns_one_row(error):
                 raise
             self._cursor.execute("ROLLBACK TO SAVEPOINT rows")
             self._cursor.execute("RELEASE SAVEPOINT rows")
             return error
-        inserted = int(self._cursor.rowcount)
         self._cursor.execute("RELEASE SAVEPOINT rows")
         return inserted
 
@@ -260,8 +238,7 @@ class StagedRows:
                 stretches += [(middle, last), (first, middle)]
 
     def _record_at(self, place: int) -> tuple[str, int, int] | None:
-        statement = query_with_identifiers("queries/staged_record_at", **self._names)
-        self._cursor.execute(statement, {"place": _ctid(place)})
+        run_query(self._cursor, "staged_record_at", self._names, place=_ctid(place))
         return next(iter(self._cursor.fetchall()), None)
 
     def _standing(self, inserted: int) -> int:
@@ -274,9 +251,8 @@ class StagedRows:
             return inserted
         query: dict[str, Any] = {**self._winners, **range_arrays(self._batch.ranges)}
         query |= {"batch_id": self._batch.batch_id, "first_offsets": FIRST_OFFSETS}
-        self._cursor.execute(query_with_identifiers("queries/run_deferred_triggers"))
-        self._cursor.execute(query_with_identifiers("queries/compare_published", **self._names), query)
-        (compared,) = rows_of(self._cursor)
+        run_query(self._cursor, "run_deferred_triggers")
+        (compared,) = fetch_rows(self._cursor, "compare_published", self._names, **query)
         if compared["staged"] == compared["sound"] == compared["standing"]:
             return int(compared["standing"])
         first = ", ".join(compared["first_wrong"] or ())
@@ -289,8 +265,7 @@ def _ctid(place: int) -> str:
     return f"({block},{item})"
 
 
-# ----------
-# Publishes a batch in PostgreSQL: port ``Publisher``. One connection, one transaction, READ COMMITTED.
+# The port ``Publisher``: one connection, one transaction, READ COMMITTED.
 #
 # Locks: batch row, then positions by (topic, partition), then what INSERT takes. The pipeline row is not locked: a plan
 # that holds it must also lock the batch row to supersede the batch, and that decides between the two.
@@ -397,9 +372,11 @@ class PostgresPublication:
             AccountingMismatch: The ledger holds a dead letter of one of these records already, or refuses one.
             StagingLost: The staging table is gone.
         """
-        statement = query_with_identifiers("queries/publish_dead_letters", staging=self._staging("dead_letters"))
+        staging = staging_table(staging_name(self._batch.batch_id, self._batch.claim), "dead_letters")
         try:
-            self._cursor.execute(statement, {**_winners(outcome), **self._place})
+            return run_query(
+                self._cursor, "publish_dead_letters", {"staging": staging}, **_winners(outcome), **self._place
+            )
         except psycopg2.IntegrityError as error:
             raise refused_by_ledger(
                 error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
@@ -408,7 +385,6 @@ class PostgresPublication:
             raise staging_fault(error, self._batch) or refused(
                 error, "publish the dead letters", **self._place
             ) from error
-        return int(self._cursor.rowcount)
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
         """Store count per range, and make the batch ``committed`` with its counts and ``valid_through``.
@@ -476,9 +452,6 @@ class PostgresPublication:
         )
         if committed != 1:
             raise fenced(self._batch, "another state or claim")
-
-    def _staging(self, kind: str) -> sql.Identifier:
-        return sql.Identifier(STAGING_SCHEMA, f"{staging_name(self._batch.batch_id, self._batch.claim)}_{kind}")
 
 
 def _winners(outcome: BatchOutcome) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from psycopg2 import errorcodes
 from kafka_ingest.errors import AccountingMismatch, Fenced, IngestError, StagingLost, TargetMismatch
 from kafka_ingest.postgres.catalog import TargetHook
 from kafka_ingest.postgres.database import ingest_error, server_message, whole_message
+from kafka_ingest.postgres.staging_tables import STAGING_SCHEMA
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.staging import CheckConstraint, DeadLetterReason, quoted_table
 
-# ----------
 # What PostgreSQL's refusal of a statement says about the row that it refused.
 #
 # SQLSTATE classes: https://www.postgresql.org/docs/18/errcodes-appendix.html. Nothing here quotes the server's detail
@@ -91,12 +91,9 @@ def raised_by(error: psycopg2.Error) -> str:
     return f"{found[1] if found else 'a function'} raised SQLSTATE {error.pgcode}"
 
 
-# ----------
 # What it means when PostgreSQL refuses a statement of a publish.
 #
 # Messages name the constraint and never the row: the server's detail can quote the record.
-
-STAGING_SCHEMA = "kafka_ingest_staging"
 
 
 def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:

@@ -9,25 +9,15 @@ from operator import itemgetter
 from typing import Any
 
 import psycopg2
-from psycopg2 import sql
 
-from kafka_ingest.postgres.database import (
-    SNAPSHOT,
-    Cursor,
-    KeptSession,
-    connect,
-    database_faults,
-    sql_text,
-    transaction,
-)
+from kafka_ingest.postgres.database import SNAPSHOT, Cursor, KeptSession, connect, database_faults, transaction
 from kafka_ingest.postgres.ledger import target_identifiers, target_is_gone
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, pipeline_of, query_with_identifiers, rows_of
+from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, pipeline_of
 from kafka_ingest.protocol.audit import FIRST_OFFSETS, AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
 from kafka_ingest.protocol.ledger_view import PipelineRecord
 from kafka_ingest.settings import TargetSettings
 
-# ----------
 # Read-only questions to the ledger, for people and scripts. A standby answers them too.
 
 #: One row as column name to value: numbers, text, ``datetime`` with UTC, ``bytes``, lists, ``None``.
@@ -49,26 +39,25 @@ class PostgresReports:
 
     def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
         """Return one row for each pipeline, in the order of the names."""
-        return self._rows("report_status", {"pipelines": list(pipelines)})
+        return self._rows("report_status", pipelines=list(pipelines))
 
     def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
         """Return the newest batches, the newest first."""
-        return self._rows("list_batches", {"pipeline": pipeline, "limit": limit})
+        return self._rows("list_batches", pipeline=pipeline, limit=limit)
 
     def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
         """Return dead letters, those of the newest batch first, with their original bytes."""
-        return self._rows("list_dead_letters", {"pipeline": pipeline, "batch_id": batch_id, "limit": limit})
+        return self._rows("list_dead_letters", pipeline=pipeline, batch_id=batch_id, limit=limit)
 
-    def _rows(self, query: str, parameters: Mapping[str, object]) -> list[ReportRow]:
+    def _rows(self, query: str, **parameters: object) -> list[ReportRow]:
         with (
             closing(connect(self._params, application_name="kafka_ingest report", read_only=True)) as connection,
             database_faults("read the ledger"),
             transaction(connection, SNAPSHOT) as cursor,
         ):
             require_current_ledger(cursor)
-            cursor.execute(sql_text(f"queries/{query}"), parameters)
-            columns = [column.name for column in cursor.description or ()]
-            return [dict(zip(columns, map(_plain, row), strict=True)) for row in cursor.fetchall()]
+            rows = fetch_rows(cursor, query, **parameters)
+        return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +67,6 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-# ----------
 # Ledger and target for an audit of the whole table: port ``WrittenTable``, one short snapshot a method.
 
 #: Batches in a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
@@ -98,7 +86,7 @@ class PostgresWrittenTable:
         self._pipeline = pipeline
 
     def scope(self) -> AuditScope:
-        """Says what there is; nothing before the first plan."""
+        """Return what there is; nothing before the first plan."""
         with self._snapshot() as cursor:
             require_current_ledger(cursor)
             found = fetch_row(cursor, "table_audit_scope", pipeline=self._pipeline)
@@ -175,14 +163,11 @@ class PostgresWrittenTable:
 
     def _in_target(self, cursor: Cursor, bound: PipelineRecord, name: str, **parameters: object) -> list[Row]:
         target = TargetSettings(bound.target_schema, bound.target_table)
-        statement: sql.Composed = query_with_identifiers(
-            f"queries/{name}", **target_identifiers(target, bound.identity)
-        )
+        identifiers = target_identifiers(target, bound.identity)
         try:
-            cursor.execute(statement, {"pipeline": self._pipeline, **parameters})
+            return fetch_rows(cursor, name, identifiers, pipeline=self._pipeline, **parameters)
         except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
             raise target_is_gone(error, target, self._pipeline) from error
-        return rows_of(cursor)
 
     def _bound(self, cursor: Cursor) -> PipelineRecord:
         row = fetch_row(cursor, "select_pipeline", pipeline=self._pipeline)

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 from psycopg2 import sql
 
+from kafka_ingest.column_types import quoted_element
 from kafka_ingest.errors import VersionSkew
 from kafka_ingest.postgres.database import Cursor, sql_text
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
@@ -92,13 +93,25 @@ def _from_json(text: str, kind: type[_Value]) -> _Value:
 Row = dict[str, Any]
 
 
-def run_query(cursor: Cursor, name: str, **parameters: object) -> int:
+Identifiers = Mapping[str, sql.Composable]
+
+
+def run_query(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> int:
     """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
 
-    A list becomes an array, whose type the statement names (``%(offsets)s::bigint[]``).
+    Args:
+        cursor: A transaction.
+        name: Name of the statement.
+        identifiers: What its ``{names}`` stand for.
+        parameters: What its ``%(names)s`` stand for. A list becomes an array, whose type the statement names
+            (``%(offsets)s::bigint[]``).
     """
     values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
-    cursor.execute(sql_text(f"queries/{name}"), values)
+    if identifiers is None:
+        cursor.execute(sql_text(f"queries/{name}"), values)
+    else:
+        # Without values psycopg2 looks for no placeholder: an identifier may hold a "%".
+        cursor.execute(query_with_identifiers(f"queries/{name}", **identifiers), values or None)
     return int(cursor.rowcount)
 
 
@@ -112,29 +125,25 @@ def _array(elements: list[Any]) -> str:
     return "{" + ",".join([written[element] for element in elements]) + "}"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 #: How an element of an array is written, by its type; another type is an error.
 _ELEMENTS: Mapping[type, Callable[[Any], str]] = {
     NoneType: lambda _: "NULL",
     bool: str,
     int: str,
-    str: _quoted,
+    str: lambda text: quoted_element(text.encode()).decode(),
     datetime: lambda time: f'"{time.isoformat()}"',
 }
 
 
-def fetch_rows(cursor: Cursor, name: str, **parameters: object) -> list[Row]:
-    """Run ``sql/queries/<name>.sql``; return its rows by column name."""
-    run_query(cursor, name, **parameters)
+def fetch_rows(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> list[Row]:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its rows by column name."""
+    run_query(cursor, name, identifiers, **parameters)
     return rows_of(cursor)
 
 
-def fetch_row(cursor: Cursor, name: str, **parameters: object) -> Row | None:
-    """Run ``sql/queries/<name>.sql``; return its first row, or ``None``."""
-    rows = fetch_rows(cursor, name, **parameters)
+def fetch_row(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> Row | None:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its first row, or ``None``."""
+    rows = fetch_rows(cursor, name, identifiers, **parameters)
     return rows[0] if rows else None
 
 

@@ -18,17 +18,15 @@ from kafka_ingest.postgres.database import (
     connect,
     database_faults,
     server_message,
-    sql_text,
     transaction,
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import fetch_row, fetch_rows, run_query
+from kafka_ingest.postgres.rows import Identifiers, fetch_row, fetch_rows, run_query
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.housekeeping import StagingTable
 from kafka_ingest.protocol.staging import StageProgress, staging_name, written_columns
 from kafka_ingest.settings import TargetSettings
 
-# ----------
 # Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards.
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +40,7 @@ STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes
 
 
 def staging_table(stem: str, part: str) -> sql.Identifier:
-    """Names a staging table.
+    """Return the identifier of a staging table.
 
     Args:
         stem: From :func:`kafka_ingest.protocol.staging.staging_name`.
@@ -76,7 +74,7 @@ class PostgresStaging:
             with transaction(connection) as cursor:
                 table = _target(cursor, target)
                 for part in ("dead_letters", "progress", *_counted(batch)):
-                    _execute(cursor, f"create_staging_{part}", **{part: staging_table(stem, part)})
+                    run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
                 _create_rows(cursor, stem, batch, table)
 
     def progress(self, batch: Batch) -> StageProgress:
@@ -85,7 +83,7 @@ class PostgresStaging:
         with closing(self._connect()) as connection, _faults("read the progress of staging", batch):
             try:
                 with transaction(connection) as cursor:
-                    _execute(cursor, "staging_progress", progress=staging_table(stem, "progress"))
+                    run_query(cursor, "staging_progress", {"progress": staging_table(stem, "progress")})
                     return StageProgress(*cursor.fetchall()[0])
             except psycopg2.Error as error:
                 if error.pgcode != errorcodes.UNDEFINED_TABLE:
@@ -97,7 +95,7 @@ class PostgresStaging:
         stem = staging_name(batch.batch_id, batch.claim)
         faults = _faults("read where staging is", batch)
         with closing(self._connect()) as connection, faults, transaction(connection) as cursor:
-            _execute(cursor, "staging_places", progress=staging_table(stem, "progress"))
+            run_query(cursor, "staging_places", {"progress": staging_table(stem, "progress")})
             rows = cursor.fetchall()
         return [f"{topic}[{partition}] offsets [{first}, {end})" for topic, partition, first, end in rows]
 
@@ -119,10 +117,6 @@ def _counted(batch: Batch) -> Sequence[str]:
     return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
 
 
-def _execute(cursor: Any, query: str, **names: sql.Composable) -> None:
-    cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
-
-
 def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
     table = read_table(cursor, target)
     if table is None:
@@ -137,20 +131,19 @@ def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
 
 def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> None:
     rows, target = staging_table(stem, "rows"), batch.settings.target
-    _execute(
-        cursor,
-        "create_staging_rows",
-        rows=rows,
-        target=sql.Identifier(target.schema, target.table),
-        constraints=sql.SQL("EXCLUDING CONSTRAINTS" if table.changes_rows else "INCLUDING CONSTRAINTS"),
-    )
+    names: Identifiers = {
+        "rows": rows,
+        "target": sql.Identifier(target.schema, target.table),
+        "constraints": sql.SQL("EXCLUDING CONSTRAINTS" if table.changes_rows else "INCLUDING CONSTRAINTS"),
+    }
+    run_query(cursor, "create_staging_rows", names)
     written = {column.name for column in written_columns(batch.settings)}
     without_value = table.columns_without_value(written)
     for name in sorted(without_value):
-        _execute(cursor, "drop_staging_column", rows=rows, column=sql.Identifier(name))
+        run_query(cursor, "drop_staging_column", {"rows": rows, "column": sql.Identifier(name)})
     for column in table.columns:
         if column.name not in without_value and (table.changes_rows or _is_freed(column, written)):
-            _execute(cursor, "free_staging_column", rows=rows, column=sql.Identifier(column.name))
+            run_query(cursor, "free_staging_column", {"rows": rows, "column": sql.Identifier(column.name)})
 
 
 def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:
@@ -160,7 +153,7 @@ def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:
 def _drop_tables(connection: Any, batch: Batch, *, up_to_claim: int) -> None:
     pattern = f"^{staging_name(batch.batch_id, 0).removesuffix('0')}([0-9]+)_"
     with transaction(connection) as cursor:
-        cursor.execute(sql_text("queries/staging_tables_of_batch"), {"pattern": pattern, "claim": up_to_claim})
+        run_query(cursor, "staging_tables_of_batch", pattern=pattern, claim=up_to_claim)
         names = [name for (name,) in cursor.fetchall()]
     for name in names:
         if reason := drop_staging_table(connection, name):
@@ -175,7 +168,7 @@ def drop_staging_table(connection: Connection, name: str, limits: TransactionLim
     """
     try:
         with transaction(connection, limits) as cursor:
-            _execute(cursor, "drop_staging_table", staging_table=sql.Identifier(STAGING_SCHEMA, name))
+            run_query(cursor, "drop_staging_table", {"staging_table": sql.Identifier(STAGING_SCHEMA, name)})
     except psycopg2.Error as error:
         if error.pgcode not in STAYS:
             raise
@@ -183,12 +176,8 @@ def drop_staging_table(connection: Connection, name: str, limits: TransactionLim
     return ""
 
 
-# ----------
-# The port ``Housekeeper`` on PostgreSQL.
-
-
 class PostgresHousekeeper:
-    """Tidies one database.
+    """The port ``Housekeeper``: tidies one database.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
@@ -235,7 +224,7 @@ class PostgresHousekeeper:
             return [row["index_name"] for row in fetch_rows(cursor, "list_brin_indexes")]
 
     def summarize(self, index: str) -> int | str:
-        """Summarises what is not yet; gives the number of page ranges, or the reason why it was left."""
+        """Summarise what is not yet; return the number of page ranges, or the reason why the index was left."""
         with self._connection("summarise a BRIN index") as connection:
             try:
                 with transaction(connection, self._drop_limits) as cursor:

@@ -22,7 +22,8 @@ from kafka_ingest.postgres.catalog import (
     read_loaded_rows,
     read_table,
 )
-from kafka_ingest.postgres.database import NewSessions, Sessions, database_faults, sql_text, transaction
+from kafka_ingest.postgres.database import NewSessions, Sessions, database_faults, transaction
+from kafka_ingest.postgres.rows import Identifiers, run_query
 from kafka_ingest.protocol.staging import (
     TargetColumn,
     TargetShape,
@@ -338,11 +339,11 @@ def _read(connection: Any, settings: BatchSettings) -> tuple[CatalogTable | None
 def _create(connection: Any, settings: BatchSettings) -> None:
     try:
         with transaction(connection) as cursor:
-            cursor.execute(sql_text("queries/lock_table_creation"))
+            run_query(cursor, "lock_table_creation")
             _create_schema(cursor, settings.target.schema)
-            cursor.execute(_create_table_statement(settings))
+            run_query(cursor, "create_target_table", _table_identifiers(settings))
             if not settings.target.unique_key:
-                cursor.execute(_create_index_statement(settings))
+                run_query(cursor, "create_target_range_index", _index_identifiers(settings))
     except psycopg2.Error as error:
         if error.pgcode not in _CREATED_BY_ANOTHER:
             raise
@@ -352,20 +353,18 @@ def _create(connection: Any, settings: BatchSettings) -> None:
 
 
 def _create_schema(cursor: Any, schema: str) -> None:
-    cursor.execute(sql_text("queries/schema_exists"), {"schema": schema})
+    run_query(cursor, "schema_exists", schema=schema)
     if not cursor.fetchone()[0]:
-        cursor.execute(sql.SQL(sql_text("queries/create_target_schema")).format(schema=sql.Identifier(schema)))
+        run_query(cursor, "create_target_schema", {"schema": sql.Identifier(schema)})
 
 
-def _create_table_statement(settings: BatchSettings) -> sql.Composed:
+def _table_identifiers(settings: BatchSettings) -> Identifiers:
     definitions = [_definition(column) for column in written_columns(settings)]
     if settings.target.unique_key:
         key = sql.SQL(", ").join(map(sql.Identifier, unique_key_columns(settings)))
         definitions.append(sql.SQL("PRIMARY KEY ({key})").format(key=key))
-    return sql.SQL(sql_text("queries/create_target_table")).format(
-        table=sql.Identifier(settings.target.schema, settings.target.table),
-        columns=sql.SQL(",\n    ").join(definitions),
-    )
+    table = sql.Identifier(settings.target.schema, settings.target.table)
+    return {"table": table, "columns": sql.SQL(",\n    ").join(definitions)}
 
 
 def _definition(column: TargetColumn) -> sql.Composed:
@@ -375,12 +374,12 @@ def _definition(column: TargetColumn) -> sql.Composed:
     return sql.SQL("{name} {type}{null}").format(name=sql.Identifier(column.name), type=type_, null=null)
 
 
-def _create_index_statement(settings: BatchSettings) -> sql.Composed:
-    return sql.SQL(sql_text("queries/create_target_range_index")).format(
-        table=sql.Identifier(settings.target.schema, settings.target.table),
-        partition=sql.Identifier(settings.metadata.partition),
-        offset=sql.Identifier(settings.metadata.offset),
-    )
+def _index_identifiers(settings: BatchSettings) -> Identifiers:
+    return {
+        "table": sql.Identifier(settings.target.schema, settings.target.table),
+        "partition": sql.Identifier(settings.metadata.partition),
+        "offset": sql.Identifier(settings.metadata.offset),
+    }
 
 
 def _require_match(settings: BatchSettings, table: CatalogTable | None, loaded: tuple[LoadedRows, ...]) -> CatalogTable:

@@ -13,7 +13,13 @@ from kafka_ingest.errors import ConfigError
 from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
-from kafka_ingest.spark.packages import OLDEST_PACKAGES, OLDEST_PYTHON, InterpreterFacts, read_report, this_interpreter
+from kafka_ingest.spark.installation import (
+    OLDEST_PACKAGES,
+    OLDEST_PYTHON,
+    InterpreterFacts,
+    read_report,
+    this_interpreter,
+)
 from kafka_ingest.spark.submission import (
     is_authenticated,
     package_report_submission,

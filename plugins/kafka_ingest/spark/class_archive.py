@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.spark.installation import archive_path, driver_options
-from kafka_ingest.spark.packages import read_report
+from kafka_ingest.spark.installation import archive_path, driver_options, read_report
 from kafka_ingest.spark.submission import run_job, spark_submit_command, start_up_submission
 
 #: What a JVM says of a class from the archive of an application (``-Xlog:class+load``, Java 17).

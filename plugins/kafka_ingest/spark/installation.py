@@ -1,19 +1,27 @@
-"""Where Spark lies, and how its JVMs start."""
+"""Where Spark lies, how its JVMs start, and which packages its interpreters have.
+
+Executors import this to tell their packages, which may be missing: so it imports none of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import json
 import os
+import platform
 import re
 import shutil
+import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from kafka_ingest.errors import ConfigError
 
-# ----------
 # Where Java and Spark are on this machine: the same that ``spark-submit`` finds (its shell scripts, Spark 4.2).
 
 _DEFAULTS_FILE = "spark-defaults.conf"
@@ -95,7 +103,6 @@ def default_properties() -> dict[str, str]:
     return {match[1]: match[2] for match in found}
 
 
-# ----------
 # What lets Spark's JVMs start sooner: their options, and an archive of the classes that the driver loads (AppCDS).
 #
 # The JVM of a load starts Python, hands out a few tasks and ends: optimising its code costs more than such a short run
@@ -212,3 +219,64 @@ def _is_trusted(path: Path) -> bool:
     """Tell whether only those who can change this installation can write to it: a JVM runs its content."""
     owners = {0, os.getuid(), Path(sys.prefix).stat().st_uid}
     return all(part.stat().st_uid in owners and not part.stat().st_mode & 0o022 for part in (path, path.parent))
+
+
+# The interpreter that runs this, and the packages that a load imports.
+
+#: What a load imports, as modules, and the oldest versions that will do (pyproject.toml).
+OLDEST_PACKAGES: Mapping[str, str] = {
+    "confluent_kafka": "2.8",
+    "msgspec": "0.19",
+    "psycopg2": "2.9.9",
+    "pyarrow": "17",
+    "pyspark": "4.0",
+}
+OLDEST_PYTHON = "3.11"
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterFacts:
+    """A Python interpreter, and the packages that a load imports.
+
+    Attributes:
+        host: Machine.
+        python: Version of Python.
+        versions: Version by package, for each that can be imported.
+        faults: Reason by package, for each that cannot.
+    """
+
+    host: str
+    python: str
+    versions: tuple[tuple[str, str], ...]
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+def this_interpreter() -> InterpreterFacts:
+    """Import each package, because one that is installed may lack a native library; return versions and reasons."""
+    versions: list[tuple[str, str]] = []
+    faults: list[tuple[str, str]] = []
+    for name in OLDEST_PACKAGES:
+        try:
+            # psycopg2 says how it was built behind a space.
+            versions.append((name, str(importlib.import_module(name).__version__).split()[0]))
+        except ImportError as error:
+            faults.append((name, " ".join(str(error).split())))
+    return InterpreterFacts(socket.gethostname(), platform.python_version(), tuple(versions), tuple(faults))
+
+
+def write_report(path: Path, interpreters: Iterable[InterpreterFacts]) -> None:
+    """Write what the executors said, for the process that submitted the job."""
+    path.write_text(json.dumps([asdict(facts) for facts in interpreters]), encoding="utf-8")
+
+
+def read_report(path: Path) -> Sequence[InterpreterFacts] | None:
+    """Return what :func:`write_report` wrote; ``None`` when the job did not come so far."""
+    if not path.is_file():
+        return None
+    return [_facts(record) for record in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _facts(record: dict[str, Any]) -> InterpreterFacts:
+    versions = tuple((name, version) for name, version in record["versions"])
+    faults = tuple((name, reason) for name, reason in record["faults"])
+    return InterpreterFacts(record["host"], record["python"], versions, faults)

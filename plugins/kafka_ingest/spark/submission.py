@@ -337,7 +337,7 @@ def package_report_submission(settings: PipelineSettings, spark: ConnectionValue
     Args:
         settings: The pipeline: the job uses the Python, the properties and the memory of its loads.
         spark: The Spark connection.
-        report_file: A path on the machine of the driver (``spark/packages.py``).
+        report_file: A path on the machine of the driver (``spark/installation.py``).
 
     Raises:
         ConfigError: A connection that cannot be used.
