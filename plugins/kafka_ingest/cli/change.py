@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kafka_ingest.cli.environment import new_request_id, world_of
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import kafka_config, new_request_id, target_params
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.values import parse_partition_offsets, parse_selection
-from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.pipeline_files.files import find_pipeline
-from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.protocol import change_requests as changes
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import Change, ChangeRequest, LogPlace, Selection
-from kafka_ingest.protocol.changes import ChangePorts, ChangePreview, apply_change, preview_change
+from kafka_ingest.protocol.changes import ChangePreview, apply_change, preview_change
 from kafka_ingest.protocol.ledger_view import RecordedChange, SettingChange
 from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import (
@@ -31,7 +29,6 @@ from kafka_ingest.report import (
     table,
     undone_rows,
 )
-from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.times import parse_record_time
 
 # ----------
@@ -51,7 +48,7 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
         why=options.reason,
         supersede=options.supersede,
     )
-    ports = change_ports(settings)
+    ports = world_of(settings).change_ports()
     if options.apply:
         output.note(f"request {request.request_id} (the same again: --request-id {request.request_id})")
         _show_recorded(apply_change(settings, request, ports), output)
@@ -59,11 +56,6 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
     preview = preview_change(settings, request, ports)
     _show_preview(preview, request, output)
     return STOP_AND_CALL if preview.plan.faults else OK
-
-
-def change_ports(settings: PipelineSettings) -> ChangePorts:
-    """Return what a change needs."""
-    return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
 def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Change:
@@ -202,13 +194,8 @@ def run_roll_back(options: argparse.Namespace, output: Output) -> int:
         supersede=options.supersede,
         allow_compacted=options.allow_compacted,
     )
-    ports = roll_back_ports(settings)
+    ports = world_of(settings).roll_back_ports()
     return _apply(request, ports, output) if options.apply else _preview(request, ports, output)
-
-
-def roll_back_ports(settings: PipelineSettings) -> RollBackPorts:
-    """Return what a roll-back needs."""
-    return RollBackPorts(PostgresRollBackLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
 def _apply(request: RollBackRequest, ports: RollBackPorts, output: Output) -> int:

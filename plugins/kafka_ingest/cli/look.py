@@ -7,20 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import connection, kafka_config, postgres_params, target_params
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
-from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
-from kafka_ingest.postgres.ledger import PostgresLedger
-from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
 from kafka_ingest.preflight.preflight import preflight
 from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table
-from kafka_ingest.report import LagPorts, report_lag
+from kafka_ingest.report import report_lag
 from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.times import SystemClock
-from kafka_ingest.world import preflight_ports
 
 # ----------
 # Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
@@ -55,13 +50,13 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 
 def run_status(options: argparse.Namespace, output: Output) -> int:
     """Says where each pipeline stands."""
-    by_connection: dict[str, list[str]] = {}
+    by_connection: dict[str, list[PipelineSettings]] = {}
     for settings in _pipelines(options.pipeline, output):
-        by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
+        by_connection.setdefault(settings.batch.target_connection, []).append(settings)
     rows = [
         {**row, "standing": _standing(row)}
-        for conn_id, names in by_connection.items()
-        for row in PostgresReports(postgres_params(conn_id)).status(names)
+        for neighbours in by_connection.values()
+        for row in world_of(neighbours[0]).reports().status([settings.pipeline for settings in neighbours])
     ]
     output.rows(rows, _STATUS_COLUMNS, empty="no pipeline files found")
     return OK
@@ -72,7 +67,7 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)
-        for partition in report_lag(settings, _lag_ports(settings))
+        for partition in report_lag(settings, world_of(settings).lag_ports())
     ]
     output.rows(rows, _LAG_COLUMNS, empty="no partitions: the topics are missing or have not been planned")
     return OK
@@ -81,7 +76,7 @@ def run_lag(options: argparse.Namespace, output: Output) -> int:
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
     settings = find_pipeline(options.pipeline)
-    rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
+    rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
@@ -90,7 +85,7 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
-    rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
+    rows = world_of(settings).reports().dead_letters(settings.pipeline, batch_id, options.limit)
     columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
     if options.show_values:
         columns = (*columns, *_PAYLOAD)
@@ -103,14 +98,15 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
     settings = find_pipeline(options.pipeline)
-    ledger = PostgresLedger(target_params(settings))
+    world = world_of(settings)
+    ledger = world.ledger()
     violations = list(ledger.violations(settings.pipeline))
     found = ledger.audited(settings.pipeline)
     output.note(
         f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
     )
     if options.all:
-        audit = audit_table(PostgresWrittenTable(target_params(settings), settings.pipeline), _progress(output))
+        audit = audit_table(world.written_table(), _progress(output))
         violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
         for line in _looked_at(audit):
             output.note(line)
@@ -166,10 +162,6 @@ def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
     return list(loaded.settings.values())
 
 
-def _lag_ports(settings: PipelineSettings) -> LagPorts:
-    return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
-
-
 def _standing(row: Mapping[str, Any]) -> str:
     if row["target"] is None:
         return "never planned"
@@ -209,7 +201,7 @@ def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str,
             yield name, [failed("pipeline file", found)]
             continue
         output.note(f"checking {name}")
-        yield name, preflight(found, preflight_ports(found, connection), submit_job=options.spark)
+        yield name, preflight(found, world_of(found).preflight_ports(), submit_job=options.spark)
 
 
 def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineSettings | ConfigError]]:

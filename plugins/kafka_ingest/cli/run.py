@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
+from kafka_ingest.cli.environment import connection, new_request_id, world_of
 from kafka_ingest.cli.output import Output, table
-from kafka_ingest.cli.wiring import connection, group_mirror, plan_ports
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
 from kafka_ingest.forms.run import run_options
@@ -26,14 +24,13 @@ from kafka_ingest.report import batch_result, batch_summary, dead_letters_text, 
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.submission import (
-    JobConnections,
     JobSubmission,
     in_process_command,
     in_process_environment,
-    job_submission,
     loaded_batch,
     spark_submit_command,
 )
+from kafka_ingest.world import World
 
 DAG_ID = "cli"
 _STDERR = 2
@@ -56,20 +53,20 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     settings = find_pipeline(options.pipeline)
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
-    connections = _connections(settings, options.runner)
-    _require_job(settings, connections, options.runner)
-    ports = plan_ports(settings)
+    world = _world(settings, options.runner)
+    _require_job(world, options.runner)
+    ports = world.plan_ports()
     batch = _plan(settings, request, ports)
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
         with hold_given_back(batch, ports.ledger):
-            batch = _load(settings, batch, ports.ledger, connections, runner=options.runner)
+            batch = _load(world, batch, ports.ledger, options.runner)
     try:
         audit_batch(batch.batch_id, request, ports.ledger)
     except AccountingMismatch as violations:
         output.fault(violations)
         return AUDIT_FOUND
-    mirror_group(settings, request, ports.ledger, lambda: group_mirror(settings))
+    mirror_group(settings, request, ports.ledger, world.mirror)
     _tell_result(batch, ports.ledger, output)
     # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
     record_announcement(AuditReport(batch, (batch,)), ports.ledger)
@@ -82,7 +79,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Show what a run would read now, and every fault that would stop it; write nothing."""
     settings = find_pipeline(options.pipeline)
     request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
-    preview = preview_plan(settings, request, plan_ports(settings))
+    preview = preview_plan(settings, request, world_of(settings).plan_ports())
     choice, outstanding = preview.choice, preview.outstanding
     ranges = list(_range_rows(preview))
     if output.as_json:
@@ -105,9 +102,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
 
 
 def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    run_id = options.run_id or f"cli__{moment}__{secrets.token_hex(3)}"
-    return Request(DAG_ID, run_id, parameters=_asked(options, settings))
+    return Request(DAG_ID, options.run_id or new_request_id(), parameters=_asked(options, settings))
 
 
 def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
@@ -125,14 +120,24 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
     return run_options(form, zone=zone, pipeline=name, labels=_OPTIONS).to_parameters()
 
 
-def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:
+def _world(settings: PipelineSettings, runner: str) -> World:
+    return world_of(settings) if runner == "spark" else World(settings, _without_spark)
+
+
+def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
+    if conn_type == "spark":
+        return ConnectionValues("in_process", "spark", host="local[1]")
+    return connection(conn_id, conn_type)
+
+
+def _require_job(world: World, runner: str) -> None:
     """Find what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
 
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
     """
     with job_folder() as folder:
-        _command(job_submission(settings, "not planned yet", connections, folder / "outcome.json"), runner)
+        _command(world.submission("not planned yet", folder / "outcome.json"), runner)
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
@@ -150,23 +155,11 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
         ) from None
 
 
-def _load(
-    settings: PipelineSettings, batch: Batch, ledger: Ledger, connections: JobConnections, *, runner: str
-) -> Batch:
+def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> Batch:
     with job_folder() as folder:
         outcome_file = folder / "outcome.json"
-        submission = job_submission(settings, batch.batch_id, connections, outcome_file)
-        code = _run_job(submission, runner)
+        code = _run_job(world.submission(batch.batch_id, outcome_file), runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
-
-
-def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
-    spark = ConnectionValues("in_process", "spark", host="local[1]")
-    return JobConnections(
-        kafka=connection(settings.batch.kafka_connection, "kafka"),
-        postgres=connection(settings.batch.target_connection, "postgres"),
-        spark=spark if runner == "in-process" else connection(settings.job.spark_connection, "spark"),
-    )
 
 
 def _run_job(submission: JobSubmission, runner: str) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from kafka_ingest.cli.environment import connection, postgres_params, target_connections
 from kafka_ingest.cli.output import Output
-from kafka_ingest.cli.wiring import postgres_params, target_connections
 from kafka_ingest.errors import OK, STOP_AND_CALL
 from kafka_ingest.pipeline_files.files import pipeline_paths, read_pipelines
 from kafka_ingest.postgres.migrations import migrate
-from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.protocol.housekeeping import keep_house
 from kafka_ingest.spark.class_archive import prepare_archive
 from kafka_ingest.spark.installation import class_archive
+from kafka_ingest.world import housekeeper
 
 # ----------
 # Commands that come before the first run: ``migrate`` and ``check-config``.
@@ -63,7 +63,7 @@ def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
         {"connection": conn_id, **asdict(report)}
         for conn_id in options.connection or target_connections()
         for report in keep_house(
-            PostgresHousekeeper(postgres_params(conn_id)),
+            housekeeper(conn_id, connection),
             older_than_days=options.older_than_days,
             is_dry_run=options.dry_run,
         )

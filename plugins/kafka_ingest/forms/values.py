@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.protocol.batch import OffsetSpan
-from kafka_ingest.protocol.change_requests import Selection
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PartitionOffset
 from kafka_ingest.times import parse_record_time
+
+if TYPE_CHECKING:
+    from kafka_ingest.protocol.change_requests import Selection
 
 # ----------
 # Kinds of arguments that several commands take; a fault is one of usage.
@@ -207,6 +209,9 @@ def parse_selection(text: str) -> Selection:
     Raises:
         ValueError: Says what was expected of the first line that does not fit.
     """
+    # Imported now: the form of a run, which every DAG file is parsed with, has no selection.
+    from kafka_ingest.protocol.change_requests import Selection
+
     topics: set[str] = set()
     partitions: set[TopicPartition] = set()
     for number, words in _lines(text):
