@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +17,7 @@ from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.database import PostgresPreflight
 from kafka_ingest.preflight.facts import PreflightPorts
-from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, longest_interval_seconds
+from kafka_ingest.preflight.kafka import kafka_preflight, longest_interval_seconds
 from kafka_ingest.preflight.spark import SparkPreflight
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
@@ -87,14 +86,8 @@ class World:
 
     def preflight_ports(self) -> PreflightPorts:
         """Return what preflight needs. A connection is looked up by the check that uses it, not before."""
-
-        @contextmanager
-        def kafka() -> Iterator[KafkaPreflight]:
-            with kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS) as probe:
-                yield probe
-
         return PreflightPorts(
-            kafka=kafka,
+            kafka=lambda: kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS),
             database=lambda: PostgresPreflight(self.postgres_params()),
             spark=lambda: SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark")),
             longest_interval_seconds=longest_interval_seconds,
