@@ -18,7 +18,7 @@ from kafka_ingest.report import report_lag
 from kafka_ingest.settings import PipelineSettings
 
 # ----------
-# Commands that only read: ``plan --dry-run``, ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
+# Commands that only read: ``status``, ``lag``, ``batches``, ``dead-letters``, ``audit``.
 
 _STATUS_COLUMNS = (
     "pipeline",
@@ -49,7 +49,7 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 
 
 def run_status(options: argparse.Namespace, output: Output) -> int:
-    """Says where each pipeline stands."""
+    """Say where each pipeline stands."""
     by_connection: dict[str, list[PipelineSettings]] = {}
     for settings in _pipelines(options.pipeline, output):
         by_connection.setdefault(settings.batch.target_connection, []).append(settings)
@@ -63,7 +63,7 @@ def run_status(options: argparse.Namespace, output: Output) -> int:
 
 
 def run_lag(options: argparse.Namespace, output: Output) -> int:
-    """Says how far each partition is behind its log."""
+    """Say how far each partition is behind its log."""
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)

@@ -48,7 +48,7 @@ class Output:
             self._write(vertical(row))
 
     def note(self, text: str) -> None:
-        """Tells a person what is going on."""
+        """Tell a person what is going on."""
         self._stderr.write(f"{text}\n")
         self._stderr.flush()
 

@@ -49,7 +49,7 @@ _RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_
 
 
 def run_pipeline(options: argparse.Namespace, output: Output) -> int:
-    """Plans, loads and audits one batch. The same run id always means the same batch."""
+    """Plan, load and audit one batch. The same run id always means the same batch."""
     settings = find_pipeline(options.pipeline)
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")

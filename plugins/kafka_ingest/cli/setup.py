@@ -20,7 +20,7 @@ from kafka_ingest.world import housekeeper
 
 
 def run_migrate(options: argparse.Namespace, output: Output) -> int:
-    """Brings the ledger up to date in one database, or in the target database of every pipeline."""
+    """Bring the ledger up to date in one database, or in the target database of every pipeline."""
     rows = []
     for conn_id in options.connection or target_connections():
         applied = migrate(postgres_params(conn_id))
@@ -58,7 +58,7 @@ _COLUMNS = ("connection", "chore", "thing", "outcome", "count", "reason")
 
 
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
-    """Tidies one database, or the target database of every pipeline. What stays is told and is no failure."""
+    """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
     rows = [
         {"connection": conn_id, **asdict(report)}
         for conn_id in options.connection or target_connections()

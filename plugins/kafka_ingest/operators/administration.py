@@ -1,4 +1,4 @@
-"""The administration DAG's form and task: a change of positions from Airflow."""
+"""The administration DAG, its form and its task: preflight, position changes and roll-backs from Airflow."""
 
 from __future__ import annotations
 

@@ -298,8 +298,8 @@ def pipeline_dag(pipeline: PipelineSettings) -> DAG:
 SWITCH = "KAFKA_INGEST_HOUSEKEEPING"
 
 _HOUSEKEEPING_DOC = """\
-Tidies the target database of every pipeline, once a day. It stands in nobody's way: what is in use is left, named in
-the task's log, and done by a later run. Running it again, at any moment, is harmless.
+Tidies the target database of every pipeline, once a day. What is in use is left, named in the task's log, and
+done by a later run. Running it again, at any moment, is harmless.
 
 - **Staging tables** are dropped whose batch is no longer planned, or whose claim was fenced by a newer one. Those of a
   live claim stay.
@@ -307,8 +307,8 @@ the task's log, and done by a later run. Running it again, at any moment, is har
   published ranges, positions, position changes and dead letters stay for good.
 - **BRIN indexes** of the target tables are summarised.
 
-It runs from the day of its installation on: it is not paused when Airflow first sees it. Who runs the command instead
-sets the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
+It runs from the day of its installation on: it is not paused when Airflow first sees it. Deployments that run the
+command instead set the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
 
 Trigger it with `dry_run` to see what it would do. The same without Airflow: `python -m kafka_ingest housekeeping`.
 """
