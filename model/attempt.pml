@@ -2,7 +2,7 @@
  * The attempts of the runs: plan, claim, stage, publish.
  *
  * A step is atomic; between two steps anything may happen, and before each the attempt may die. A run's next attempt
- * begins when the one before has ended, or, once in all, while it still goes on: that one is the zombie.
+ * begins when the one before has ended, or (only once) while it still goes on: the older one is the zombie.
  */
 
 #define OWN       NEWEST_OF(request)
@@ -13,7 +13,7 @@
 #define LOSER(t)  staged_by_loser[TABLE * PARTITIONS + (t)]
 #define SPAN(t)   (END(MINE, t) - START(MINE, t))
 
-/* Which run is which makes no difference: run 0 begins first; not so where run 1 reloads. */
+/* Without reloads the runs are alike, so run 0 begins first; with a reload they differ. */
 #define MAY_BEGIN \
     ((_pid == 0 && attempts[0] < ATTEMPTS && in_doubt[0] == NO_COMMIT) || \
      (_pid == 1 && attempts[1] < ATTEMPTS && in_doubt[1] == NO_COMMIT && RUN_0_HAS_BEGUN) || \
@@ -25,7 +25,7 @@
 #endif
 #define MAY_OVERLAP(r) (is_alive[r] && attempts[r] < ATTEMPTS)
 
-/* Busy: the plan of another request waits. A hold lapses when its holder is dead, or is paused: once, as the zombie. */
+/* Busy: the plan of another request waits. A hold ends when its holder is dead, or is paused: once, as the zombie. */
 #define IS_HELD (HOLD && OUTSTANDING != NONE && HAS_LIVE_HOLDER(OUTSTANDING))
 #define IS_BUSY (!IS(OWN, PLANNED) && !IS(OWN, COMMITTED) && IS_HELD && has_zombie)
 
@@ -79,7 +79,7 @@ inline stage(t)
        staged_lacks_first[TABLE * PARTITIONS + (t)] = IS_COMPACTED && t == 0 && START(MINE, t) == 0;
 #endif
     :: log_end[t] >= END(MINE, t) && WINNER(t) != 0 ->
-       /* Only where claims share tables: another claim's rows are there, and Spark numbers task attempts from 0. */
+       /* Only if claims share tables: another claim's rows are there, and Spark numbers task attempts from 0. */
        LOSER(t) = log_topic_id;
        printf("run %d by driver %d: stages partition %d beside what is there\n", WHO, t)
     fi
@@ -89,7 +89,7 @@ inline stage(t)
 #define STAGED(t)    (SPAN(t) - LACKS(t))
 #define STAGED_ROWS(topic_id, t) (ROWS(topic_id, t, START(MINE, t), END(MINE, t)) & ~LACKS(t))
 
-/* INSERT ... SELECT from staging: counts its rows, and those that a complete staging has. */
+/* INSERT ... SELECT from staging: count its rows, and those of a complete staging. */
 inline insert_rows(t)
 {
     if
@@ -112,7 +112,7 @@ inline insert_rows(t)
     fi
 }
 
-/* DELETE by identity of what was loaded before; `would_lose`: the log no longer holds something of it. */
+/* DELETE by identity of rows that were loaded before; `would_lose`: the log no longer holds one of their records. */
 inline replace_rows()
 {
 #ifdef RELOAD
@@ -127,7 +127,7 @@ inline replace_rows()
 #endif
 }
 
-/* What the plan reads of partition 0; partition 1 has no other runs than live ones. */
+/* What the plan reads of partition 0; partition 1 has only live runs. */
 inline choose_range()
 {
     START(new, 0) = seen_position[0];
@@ -503,7 +503,7 @@ alarmed: /* StopAndCall: AccountingMismatch, or an error that nobody expected */
 died:
     atomic { faults++; printf("run %d by driver %d: dies\n", WHO); goto over }
 
-over: /* What a COMMIT under way needs stays until the server has ended it. */
+over: /* The data of a COMMIT under way stays until the server has ended it. */
     atomic {
         d_step {
             is_alive[_pid] = false;

@@ -4,7 +4,7 @@
  * Above each guard: what it is, and where the code has it. model/check.py takes guards out and says what must break.
  */
 
-/* Publish: a position moves only where it still stands as planned, else the batch stops (advance_positions.sql). */
+/* Publish: a position moves only if it is still as planned, else the batch stops (advance_positions.sql). */
 #ifdef NO_COMPARE_AND_SET
 #define COMPARE_AND_SET false
 #else
@@ -25,14 +25,14 @@
 #define STATE_CHECK true
 #endif
 
-/* Publish: the batch row is locked before it is looked at, and stays locked to the end (lock_batch_nowait.sql). */
+/* Publish: the batch row is locked before it is read, and stays locked to the end (lock_batch_nowait.sql). */
 #ifdef NO_BATCH_LOCK
 #define BATCH_LOCK false
 #else
 #define BATCH_LOCK true
 #endif
 
-/* Publish: the statement that makes the batch committed asks for state and claim once more (commit_batch.sql). */
+/* Publish: the statement that makes the batch committed checks state and claim once more (commit_batch.sql). */
 #ifdef NO_COMMIT_RECHECK
 #define COMMIT_RECHECK false
 #else
@@ -67,7 +67,7 @@
 #define ONE_TRANSACTION true
 #endif
 
-/* Publish: only rows of the winning attempt of each task are taken (publish_rows.sql). */
+/* Publish: it takes only rows of the winning attempt of each task (publish_rows.sql). */
 #ifdef NO_WINNER_FILTER
 #define WINNER_FILTER false
 #else
@@ -88,21 +88,21 @@
 #define STAGING_PER_CLAIM true
 #endif
 
-/* After staging, before publish: Kafka still tells the topic id that was frozen (protocol/log_faults.py). */
+/* After staging, before publish: the topic id in Kafka is still the frozen one (protocol/log_faults.py). */
 #ifdef NO_TOPIC_ID_BEFORE_PUBLISH
 #define TOPIC_ID_BEFORE_PUBLISH false
 #else
 #define TOPIC_ID_BEFORE_PUBLISH true
 #endif
 
-/* Plan: Kafka tells the topic id that the positions belong to (protocol/log_faults.py, _identity_faults). */
+/* Plan: the topic id in Kafka is that of the positions (protocol/log_faults.py, _identity_faults). */
 #ifdef NO_TOPIC_ID_AT_PLAN
 #define TOPIC_ID_AT_PLAN false
 #else
 #define TOPIC_ID_AT_PLAN true
 #endif
 
-/* Plan: the topic id is asked again after the offsets, so they belong to it (kafka/log.py, snapshot). */
+/* Plan: the topic id is read again after the offsets, so they belong to it (kafka/log.py, snapshot). */
 #ifdef NO_TOPIC_ID_AFTER_OFFSETS
 #define TOPIC_ID_AFTER_OFFSETS false
 #else
@@ -172,21 +172,21 @@
 #define IN_DOUBT_LOCK true
 #endif
 
-/* Publish: what the batch reads again is deleted first, by identity (delete_replaced.sql). */
+/* Publish: rows that the batch reads again are deleted first, by identity (delete_replaced.sql). */
 #ifdef NO_REPLACE
 #define REPLACE false
 #else
 #define REPLACE true
 #endif
 
-/* Publish: that goes up to loaded_to, not to the position only (protocol/position.py, OffsetRange.replaced_to). */
+/* Publish: they are deleted up to loaded_to, not to the position (protocol/position.py, OffsetRange.replaced_to). */
 #ifdef NO_UP_TO_LOADED
 #define UP_TO_LOADED false
 #else
 #define UP_TO_LOADED true
 #endif
 
-/* Publish: what is deleted must be staged again, else ReloadWouldLose (protocol/accounting.py, require_nothing_lost). */
+/* Publish: deleted rows must be staged again, else ReloadWouldLose (protocol/accounting.py, require_nothing_lost). */
 #ifdef NO_NOTHING_LOST
 #define NOTHING_LOST false
 #else
@@ -214,7 +214,7 @@
 #define GENERATION true
 #endif
 
-/* Position change: the outstanding batch is superseded with it, or it is refused (protocol/plan.py). */
+/* Position change: it supersedes the open batch, or is refused (protocol/plan.py, batch_to_supersede). */
 #ifdef NO_CHANGE_SUPERSEDES
 #define CHANGE_SUPERSEDES false
 #else
@@ -228,7 +228,7 @@
 #define CHANGE_RECHECK true
 #endif
 
-/* Position change: a position moves only where it stands as it was seen (change_positions.sql). */
+/* Position change: a position moves only if it is as it was seen (change_positions.sql). */
 #ifdef NO_CHANGE_COMPARE_AND_SET
 #define CHANGE_COMPARE_AND_SET false
 #else

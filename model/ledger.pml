@@ -1,14 +1,14 @@
 /*
  * What PostgreSQL holds: positions, batches, staging, target, row locks; and the promise, checked at every COMMIT.
  *
- * A transaction is a row of steps. What it writes becomes visible in its last step (COMMIT); until then others see the
- * old values, and the locks that it has taken. Time is not modelled: whatever could pass may pass at any moment.
+ * A transaction is a sequence of steps. Its writes become visible in its last step (COMMIT); until then others see the
+ * old values and its locks. Time is not modelled: every time-out may happen at any moment.
  */
 
 /*
- * -DRESET and -DACCEPT, two searches more, both -DRELOAD: run 1 reloads a span of partition 0, and an operator changes
- * positions. With RESET the log is compacted and the position put back; with ACCEPT the topic is created again, and
- * accepted. All else is as in the first search, but partition 1 has nothing to read, which keeps the states few.
+ * -DRESET and -DACCEPT are two more searches, both with -DRELOAD: run 1 reloads a span of partition 0, and an operator
+ * changes positions. With RESET the log is compacted and the position put back; with ACCEPT the topic is created again
+ * and accepted. The rest is as in the first search, but partition 1 has nothing to read, which keeps the states few.
  */
 #ifdef RESET
 #define RELOAD
@@ -26,10 +26,10 @@
 #define NOBODY     0 /* locks and claims hold a process's number + 1 */
 #define NONE       0 /* batches are named by their number + 1 */
 
-/* Drivers: processes 0 and 1 do the attempts of runs 0 and 1 one after another; 2 does the one that overlaps another. */
+/* Drivers: processes 0 and 1 make the attempts of runs 0 and 1 one after another; 2 makes the overlapping attempt. */
 #define DRIVERS    3
 
-/* Batches: run r has numbers 2r and 2r + 1, for an attempt records one at most. */
+/* Batches: run r has numbers 2r and 2r + 1, because an attempt records at most one. */
 #define BATCHES    4
 #define UNUSED     0
 #define PLANNED    1
@@ -166,7 +166,7 @@ byte batch_left;
 #define HAS_LIVE_HOLDER(batch) (LIVES(0, batch) || LIVES(1, batch) || LIVES(2, batch))
 #define IS_WORKED_ON(batch)    (works_on[0] == (batch) || works_on[1] == (batch) || works_on[2] == (batch))
 
-/* Unique indexes, as an insert that supersedes `replaced` meets them. */
+/* Unique indexes, checked by an insert that supersedes `replaced`. */
 #define IS_PLANNED_BESIDE(batch, replaced) (STATE(batch) == PLANNED && (replaced) != (batch))
 #define ANY_PLANNED_BESIDE(replaced) \
     (IS_PLANNED_BESIDE(1, replaced) || IS_PLANNED_BESIDE(2, replaced) || \
@@ -176,8 +176,8 @@ byte batch_left;
 #define ANY_STANDS_BESIDE(r, replaced) \
     (STANDS_BESIDE(FIRST_OF(r), replaced) || STANDS_BESIDE(SECOND_OF(r), replaced))
 
-/* The chain of published ranges: another one of the same generation and line that moved the same position from or to
-   the same offset. The generation counts the incarnations that were accepted. */
+/* The chain of published ranges: is there another one of the same generation and timeline that moved the position from
+   or to the same offset? The generation counts the accepted incarnations. */
 #define IS_OF_GENERATION(batch, topic_id) (!GENERATION || TOPIC_ID(batch) == (topic_id))
 #define IN_THE_PLACE_OF(other, batch, p) \
     ((other) != (batch) && STATE(other) == COMMITTED && IS_OF_GENERATION(other, TOPIC_ID(batch)) && \
@@ -199,7 +199,7 @@ byte batch_left;
  * promise:  what the database holds.
  * rule:     what the design says on the way to it.
  * progress: no false alarm, no false verdict, nothing stuck.
- * -DCHECKED=1 looks at the first family only, 2 at the first two.
+ * -DCHECKED=1 checks only the first family, 2 the first two.
  */
 #ifndef CHECKED
 #define CHECKED 3
@@ -226,7 +226,7 @@ byte batch_left;
     (STILL_FITS(batch, 0) && STILL_FITS(batch, 1) && TOPIC_ID(batch) == position_topic_id)
 #define IS_STUCK(batch)      (STATE(batch) == PLANNED && !CAN_BE_PUBLISHED(batch))
 
-/* What anybody may see after a COMMIT. */
+/* What every reader may see after a COMMIT. */
 inline check_visible()
 {
     /* promise: rows and positions agree, and nothing is missing below a position */
@@ -259,7 +259,7 @@ inline forget_range(batch)
 #endif
 }
 
-/* Forgets of a batch what nobody will look at again, so that histories that differ in it alone are one state. */
+/* Forget data of a batch that nobody will read again, so that histories that differ only in it are one state. */
 inline forget_batch(batch)
 {
     if

@@ -1,6 +1,6 @@
 /*
- * Kafka's log. Every offset holds one readable record: what the reader does about markers, aborted and compacted records
- * is its own contract (tests/contracts), not the protocol's.
+ * Kafka's log. Every offset holds one readable record: how the reader handles markers, aborted and compacted records is
+ * its own contract (tests/contracts), not the protocol's.
  */
 
 byte log_topic_id = 1;          /* incarnation of the topic: 2 after it was deleted and created again */

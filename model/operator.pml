@@ -1,8 +1,8 @@
 /*
  * An operator who resets the position to the log start (-DRESET), or accepts the topic that was created again (-DACCEPT).
- * Once, with the outstanding batch superseded; refusing instead only waits.
+ * Only once, and it supersedes the open batch; a refusal would only wait.
  *
- * A change is recorded like a plan: look, lock the pipeline, look again, supersede, compare-and-set, COMMIT.
+ * A change is recorded like a plan: read, lock the pipeline, read again, supersede, compare-and-set, COMMIT.
  */
 
 #ifdef RESET

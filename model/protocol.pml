@@ -1,7 +1,7 @@
 /*
  * The protocol of plan, claim, stage, publish and in-doubt COMMIT; see docs/protocol-model.md.
  *
- * The words are those of the code. Order matters: attempts are processes 0 to 3.
+ * The words are those of the code. The order matters: attempts are processes 0 to 3.
  */
 #include "guards.pml"
 #include "ledger.pml"

@@ -16,7 +16,7 @@ inline crash_server_of(who)
     in_doubt[who] = NO_COMMIT
 }
 
-/* The server ends a COMMIT whose client is gone or cannot be told. */
+/* The server ends a COMMIT whose client is gone or cannot be reached. */
 inline end_commit(who)
 {
     atomic {

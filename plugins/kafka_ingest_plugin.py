@@ -6,6 +6,6 @@ from airflow.plugins_manager import AirflowPlugin
 
 
 class KafkaIngestPlugin(AirflowPlugin):
-    """Makes the package visible under Admin, Plugins."""
+    """The plugin that shows the package under Admin, Plugins."""
 
     name = "kafka_ingest"

@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AirflowSetup:
-    """What one Airflow is made of.
+    """The database, connections and folders of one Airflow.
 
     Attributes:
         database_url: SQLAlchemy's address of an existing, possibly empty database for Airflow's own tables.
@@ -107,11 +107,11 @@ class AirflowServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Says whether all parts live and the API server answers."""
+        """Tell whether all parts live and the API server answers."""
         return all(process.is_running() for process in self._processes.values()) and bool(self.client().health())
 
     def dead_parts(self) -> list[str]:
-        """Names the parts that are not running."""
+        """Return the names of the parts that are not running."""
         return [part for part, process in self._processes.items() if not process.is_running()]
 
     def process(self, part: str) -> ManagedProcess:
@@ -182,7 +182,7 @@ class AirflowServer:
         return hashlib.sha256(json.dumps(self.variables(), sort_keys=True).encode()).hexdigest()
 
     def _stop_if_changed(self, report: Report) -> None:
-        # Parts that run with an address or a folder of yesterday would look healthy.
+        # Parts that still run with an old address or folder would look healthy.
         known = self.folder / "variables"
         if len(self.dead_parts()) < len(PARTS) and known.exists() and known.read_text("utf-8") != self._fingerprint():
             report("Airflow: its settings changed, so it is started anew")

@@ -1,4 +1,4 @@
-"""Airflow's REST interface, as far as the demo and the end-to-end tests use it."""
+"""The part of Airflow's REST interface that the demo and the end-to-end tests use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AirflowClient:
         _wait(lambda: self._has_dag(dag_id), f"DAG {dag_id} was not read", timeout_seconds, self.import_errors)
 
     def unpause(self, dag_id: str) -> None:
-        """Lets the scheduler run the DAG."""
+        """Let the scheduler run the DAG."""
         self.call("PATCH", f"/dags/{_part(dag_id)}", {"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
@@ -75,7 +75,7 @@ class AirflowClient:
         return str(run["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Return a run as Airflow describes it; ``state`` is its state."""
+        """Return a run from Airflow's answer; ``state`` is its state."""
         run: dict[str, Any] = self.call("GET", _run_path(dag_id, run_id))
         return run
 
@@ -132,7 +132,7 @@ class AirflowClient:
         return self.task(dag_id, run_id, task_id)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
-        """Give the log of one try: a line for each event, and the texts of exceptions without their stacks."""
+        """Return the log of one try: a line for each event, and the texts of exceptions without their stacks."""
         path = f"{_task_path(dag_id, run_id, task_id)}/logs/{try_number}?full_content=true"
         events = self.call("GET", path)["content"]
         return "\n".join(line for event in events for line in _log_lines(event))
@@ -186,7 +186,7 @@ class AirflowClient:
         return json.loads(text) if text else None
 
 
-# The server is on this machine: a proxy of the environment is not asked.
+# The server is on this machine: no proxy of the environment is used.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

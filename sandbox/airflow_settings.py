@@ -8,7 +8,7 @@ from typing import Any
 
 AIRFLOW_VERSION = "3.3.2"
 
-# What the sandbox and docker-compose.yaml have in common.
+# Settings that the sandbox and docker-compose.yaml have in common.
 AIRFLOW_SETTINGS: Mapping[str, str] = {
     "AIRFLOW__CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
@@ -44,11 +44,11 @@ def postgres_connection(params: Mapping[str, Any]) -> str:
 
 
 def spark_connection(master: str, secret: str = "") -> str:
-    """Give ``spark_default`` for a master as spark-submit names it, ``local[2]`` or ``spark://host:port``.
+    """Return ``spark_default`` for a master in spark-submit's spelling, ``local[2]`` or ``spark://host:port``.
 
     Args:
         master: The master.
-        secret: What a cluster asks for; a local master makes its own.
+        secret: The secret that a cluster asks for; a local master makes its own.
     """
     scheme, separator, address = master.partition("://")
     if not separator:

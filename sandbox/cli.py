@@ -99,7 +99,7 @@ def _produce(options: argparse.Namespace) -> int:
 
 
 def usage(sandbox: Sandbox) -> str:
-    """Says how to look at the running sandbox and how to put something in."""
+    """Return how to look at the running sandbox and how to send records to it."""
     airflow, env_file = sandbox.airflow(), sandbox.paths.env_file
     shown, psql = _shown(env_file), _shown(sandbox.postgres.program("psql"))
     return f"""

@@ -1,4 +1,4 @@
-"""``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and what it proved.
+"""``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and its proof.
 
 Every demo has a pipeline, a topic and a table of its own, made from ``dags/pipelines/orders.yaml``, so that it can run
 again in a sandbox that is in use.
@@ -34,7 +34,7 @@ class Demo:
     pipeline: DemoPipeline
 
     def run(self) -> DemoResult:
-        """Send, loads, kills, load again, clears, compares.
+        """Send, load, kill, load again, clear, compare.
 
         Raises:
             SandboxError: A run did not end as it should.
@@ -71,7 +71,7 @@ class Demo:
         return run_id, self._finished(run_id, "run 1", tries=_TRIES_AFTER_KILL)
 
     def _finished(self, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
-        """Wait for a run to succeed, and for as many tries of the load as the story says (``None``: any number)."""
+        """Wait for a run to succeed, with exactly ``tries`` tries of the load (``None``: any number)."""
         client, dag_id = self.sandbox.airflow().client(), self.pipeline.dag_id
         state = client.wait_for_run(dag_id, run_id)
         task = client.task(dag_id, run_id, _LOAD)

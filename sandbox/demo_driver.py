@@ -16,7 +16,7 @@ import psycopg2
 from sandbox.errors import SandboxError
 
 _POLL_SECONDS = 0.02
-# The size of a table grows while COPY runs; its rows are seen only after the task's commit.
+# The size of a table grows while COPY runs; its rows are visible only after the task's commit.
 _STAGED = """
     SELECT b.batch_id::text, pg_relation_size(c.oid)
       FROM kafka_ingest.batch b
@@ -56,7 +56,7 @@ def wait_for_staged_rows(postgres: Mapping[str, Any], pipeline: str, *, timeout_
 
 
 def kill_driver(batch_id: str) -> str:
-    """Kills the JVM of the batch's Spark driver with SIGKILL; its Python process asks the kernel to die with it.
+    """Kill the JVM of the batch's Spark driver with SIGKILL; its Python process asks the kernel to die with it.
 
     Raises:
         SandboxError: There is no such process.

@@ -9,7 +9,7 @@ from sandbox.paths import CHECKOUT, SandboxPaths, private_folder
 
 _EXAMPLE = CHECKOUT / "dags" / "pipelines" / "orders.yaml"
 _SCHEMA = "shop"
-#: What is the demo's own in the example file: line, and what stands in its place.
+#: Lines of the example file that the demo replaces, and their replacements.
 _CHANGES = (
     (r"^pipeline: orders\b.*$", "pipeline: {name}"),
     (r'^schedule: "@hourly".*$', "schedule: null"),

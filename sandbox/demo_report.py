@@ -21,7 +21,7 @@ class DemoLoad:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo found. Every invariant held, else it would not have come so far."""
+    """What the demo found. Every invariant held, or it would not have come this far."""
 
     pipeline: DemoPipeline
     comparison: Comparison
@@ -30,7 +30,7 @@ class DemoResult:
 
     @property
     def is_proved(self) -> bool:
-        """Whether every record is there exactly once, and just the malformed ones are dead letters."""
+        """Whether every record is there exactly once, and only the malformed ones are dead letters."""
         return self.comparison.is_exact and self.comparison.dead_letters == self.expected_dead_letters
 
 

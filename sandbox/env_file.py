@@ -25,7 +25,7 @@ def write_env_file(path: Path, variables: Mapping[str, str], *, first_on_path: P
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Read back what :func:`write_env_file` wrote, without ``PATH``; for scripts that do not go through a shell."""
+    """Read back the output of :func:`write_env_file`, without ``PATH``; for scripts that do not go through a shell."""
     found: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("export "):

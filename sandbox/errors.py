@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """A part cannot be started, and the person in front of the machine can do something about it.
+    """A part cannot be started, and a person at this machine can do something about it.
 
     Args:
         what: One sentence without a full stop: what went wrong.

@@ -34,7 +34,7 @@ def java() -> str:
 
 
 def java_version(path: str) -> int:
-    """Return the major version that a Java says of itself; 0 when it does not run."""
+    """Return a Java's own major version; 0 when it does not run."""
     answer = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
     return int(match.group(1)) if match else 0

@@ -53,7 +53,7 @@ class KafkaBroker:
         self._process = ManagedProcess("kafka", folder)
 
     def start(self) -> None:
-        """Start the broker, formatting its data folder the first time. Returns when it answers. Idempotent.
+        """Start the broker and wait until it answers; the first time, format its data folder. Idempotent.
 
         Raises:
             SandboxError: It did not start; the end of its log is in the message.
@@ -67,7 +67,7 @@ class KafkaBroker:
             try:
                 self._start_once()
             except SandboxError as error:
-                # A port that was free a moment ago may be taken by now (seen after a kill): once more, on others.
+                # A port that was free a moment ago may be taken by now (seen after a kill): try once more, on others.
                 self._process.stop()
                 if attempts_left == 0 or "Address already in use" not in error.found:
                     raise
@@ -77,7 +77,7 @@ class KafkaBroker:
         self._process.stop()
 
     def kill(self) -> None:
-        """Kills the broker as a crash would; ``start`` then recovers its data on the same port."""
+        """Kill the broker as a crash would; ``start`` then recovers its data on the same port."""
         self._process.kill()
 
     def destroy(self) -> None:
@@ -88,7 +88,7 @@ class KafkaBroker:
             self._ports.forget(self.folder.name + name)
 
     def is_running(self) -> bool:
-        """Says whether the broker lives and answers."""
+        """Tell whether the broker lives and answers."""
         return self._process.is_running() and self._answers()
 
     def pid(self) -> int | None:
@@ -145,8 +145,8 @@ class KafkaBroker:
         if not is_listening(self._port("")):
             return False
         try:
-            # A client of its own each time: one that met a dead broker waits longer and longer before it tries again.
-            # Its complaints about refused connections are what we wait for, so they are not shown.
+            # A new client each time: one that met a dead broker waits longer and longer before it tries again.
+            # Its complaints about refused connections are expected, so they are not shown.
             metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2)
         except KafkaException:
             return False
@@ -173,7 +173,7 @@ class KafkaBroker:
 
 
 def _cluster_id() -> str:
-    """Return a new id that does not begin with ``-``: the command line of StorageTool would take it for an option.
+    """Return a new id that does not begin with ``-``: StorageTool's command line would take it for an option.
 
     Kafka's own ``Uuid.randomUuid`` draws again for the same reason (clients, 4.2).
     """
@@ -182,7 +182,7 @@ def _cluster_id() -> str:
     return drawn
 
 
-# What docker-compose.yaml has in common with this broker; a test compares them.
+# Settings that docker-compose.yaml has in common with this broker; a test compares them.
 KAFKA_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",

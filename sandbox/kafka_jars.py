@@ -1,6 +1,6 @@
 """The Kafka broker's jars, fetched once with the Ivy that PySpark ships: no Maven and no Kafka distribution needed.
 
-What was fetched is compared, file by file, with the checksums in ``kafka_jars.sha256``.
+Each fetched file is compared with its checksum in ``kafka_jars.sha256``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandbox.java import java
 from sandbox.paths import log_tail
 
 KAFKA_VERSION = "4.2.0"
-# Kafka's jars bring the SLF4J interface without a binding; without one a broker that fails says nothing.
+# Kafka's jars bring the SLF4J interface without a binding; without one a broker fails silently.
 _ROOTS = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.3"),

@@ -1,7 +1,7 @@
-"""What the ledger tells of one topic: which offsets are loaded now, which were given up, what each range counted.
+"""What the ledger says of one topic: which offsets are loaded now, which were given up, what each range counted.
 
 Publications and roll-backs are played in the order in which PostgreSQL committed them. A position change moves no rows:
-one that goes forwards only says which offsets may be missing, as far as nothing loaded them before or after.
+a forward one only says which offsets may be missing, unless something loaded them before or after.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _INTERVENTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class CountedRange:
-    """A range that was published, rolled back later or not, and how many tombstones its batch counted in it."""
+    """A range that was published, even if it was rolled back later, and the number of tombstones counted in it."""
 
     partition: int
     start: int
@@ -64,7 +64,7 @@ class LedgerHistory:
     """What became of the offsets of a topic, by partition.
 
     Attributes:
-        loaded: Offsets whose records are in target or dead letters, or counted, now.
+        loaded: Offsets whose records are in the target, in dead letters or counted now.
         given_up: Offsets that a position change passed over, loaded or not.
         counted: Every published range.
     """
@@ -74,7 +74,7 @@ class LedgerHistory:
     counted: tuple[CountedRange, ...] = ()
 
     def is_given_up(self, partition: int, offset: int) -> bool:
-        """Whether the record of an offset is in no table, and a position change says so."""
+        """Tell whether the record of an offset is in no table because a position change gave it up."""
         loaded, given_up = self.loaded.get(partition, ()), self.given_up.get(partition, ())
         return holds(given_up, offset) and not holds(loaded, offset)
 
@@ -96,7 +96,7 @@ class LedgerHistory:
 
 
 def read_history(postgres: Mapping[str, Any], topic: str) -> LedgerHistory:
-    """Read what the ledger tells of a topic that was never re-created, for the one pipeline that loads it.
+    """Read what the ledger says of a topic that was never re-created, for the one pipeline that loads it.
 
     Args:
         postgres: Keyword arguments for ``psycopg2.connect``.
@@ -116,7 +116,7 @@ def count_interventions(postgres: Mapping[str, Any]) -> Counter[str]:
 
 
 def played(events: Iterable[tuple[int, int, int, bool]]) -> Mapping[int, Spans]:
-    """Return what is loaded after ``(partition, start, end, is_loaded)``, in order; not loaded is rolled back."""
+    """Return what is loaded after ``(partition, start, end, is_loaded)``, in order; not loaded means rolled back."""
     spans: dict[int, Spans] = {}
     for partition, start, end, is_loaded in events:
         before = spans.get(partition, ())
@@ -138,7 +138,7 @@ def cut(spans: Spans, start: int, end: int) -> Spans:
 
 
 def holds(spans: Spans, offset: int) -> bool:
-    """Whether an offset lies in one of the spans."""
+    """Tell whether an offset is in one of the spans."""
     number = bisect_right(spans, offset, key=lambda span: span[0])
     return number > 0 and offset < spans[number - 1][1]
 

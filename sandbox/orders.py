@@ -27,7 +27,7 @@ class OrderRecord:
 
 
 def order(number: int) -> dict[str, Any]:
-    """Return the order of that number; the same number always gives the same order."""
+    """Return the order with this number; the same number always gives the same order."""
     cents = number * 7919 % 1_000_000
     return {
         "order_id": number,
@@ -49,7 +49,7 @@ def order_record(number: int) -> OrderRecord:
 
 
 def malformed_record(number: int, kind: int) -> OrderRecord:
-    """Return a record that no order can be read from: cut JSON, a number that does not fit, or no order id, by kind."""
+    """Return a record that holds no order: cut JSON, a number that does not fit, or no order id, by kind."""
     whole = order_record(number)
     document = order(number)
     values = (
@@ -61,7 +61,7 @@ def malformed_record(number: int, kind: int) -> OrderRecord:
 
 
 def orders(count: int, *, first: int = 0, malformed: int = 0) -> Iterator[OrderRecord]:
-    """Yield record with the numbers [first, first + count), of which ``malformed``, evenly spread, are malformed."""
+    """Yield records with the numbers [first, first + count), of which ``malformed``, evenly spread, are malformed."""
     bad = {first + position * count // malformed: position for position in range(malformed)}
     for number in range(first, first + count):
         yield malformed_record(number, bad[number]) if number in bad else order_record(number)
@@ -70,7 +70,7 @@ def orders(count: int, *, first: int = 0, malformed: int = 0) -> Iterator[OrderR
 def send_orders(
     bootstrap: str, topic: str, records: Iterator[OrderRecord], *, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Send record with an idempotent producer (acks=all) and return their number when all are acknowledged.
+    """Send records with an idempotent producer (acks=all) and return their number when all are acknowledged.
 
     Raises:
         SandboxError: A record was not acknowledged.

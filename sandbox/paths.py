@@ -15,8 +15,8 @@ class SandboxPaths:
     """Folders of one sandbox.
 
     Attributes:
-        state: What the running parts write: data, logs, passwords, chosen ports. Safe to delete when all is stopped.
-        cache: What was downloaded; shared by all sandboxes of a checkout.
+        state: Files of the running parts: data, logs, passwords, chosen ports. Safe to delete when all is stopped.
+        cache: Downloads; shared by all sandboxes of a checkout.
     """
 
     state: Path
@@ -29,7 +29,7 @@ class SandboxPaths:
 
     @property
     def pipelines(self) -> Path:
-        """Pipeline files of this sandbox alone, beside those in ``dags/pipelines``."""
+        """Pipeline files of this sandbox alone, besides those in ``dags/pipelines``."""
         return self.state / "pipelines"
 
 

@@ -1,6 +1,6 @@
 """Loopback ports: chosen once, checked, remembered, so that a restarted part keeps its address.
 
-Ports lie below 32768, where Linux's range for outgoing connections begins: a client that keeps trying a port of that
+Ports are below 32768, where Linux's range for outgoing connections begins: a client that keeps trying a port of that
 range can connect to itself and so occupy it before the service comes back.
 """
 
@@ -23,7 +23,7 @@ RELEASE_SECONDS = 5.0  # a service that was just killed may keep its port for a 
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Says whether a server could listen on the port now (sockets that are merely closing do not count)."""
+    """Tell whether a server could listen on the port now (sockets that are merely closing do not count)."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,7 +34,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def is_listening(port: int, host: str = "127.0.0.1") -> bool:
-    """Says whether something accepts connections on the port."""
+    """Tell whether something accepts connections on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex((host, port)) == 0
@@ -61,7 +61,7 @@ class PortBook:
             return book.get(name)
 
     def port_for_start(self, name: str) -> int:
-        """Return the port on which a part that is not running now shall listen.
+        """Return the port for a part that is about to start.
 
         It is the remembered one if that is free (it waits a few seconds for it), else a new one, which is remembered.
         """
@@ -73,7 +73,7 @@ class PortBook:
             return book[name]
 
     def forget(self, name: str) -> None:
-        """Forgets a part's port, so that the next start takes another one."""
+        """Forget a part's port, so that the next start takes another one."""
         with self._book() as book:
             book.pop(name, None)
 

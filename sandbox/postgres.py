@@ -42,7 +42,7 @@ class PostgresServer:
         self._programs: Path | None = None
 
     def start(self) -> None:
-        """Start the server, making its data folder the first time. Returns when it accepts connections. Idempotent.
+        """Start the server and wait until it accepts connections; the first time, make its data folder. Idempotent.
 
         Raises:
             SandboxError: It did not start; the end of its log is in the message.
@@ -63,7 +63,7 @@ class PostgresServer:
             self._pg_ctl("stop", "-m", "fast", "-w", "-t", "60")
 
     def kill(self) -> None:
-        """Kills the server as a crash would and waits until nothing listens any more; ``start`` then recovers."""
+        """Kill the server as a crash would, and wait until nothing listens any more; ``start`` then recovers."""
         pid = self.pid()
         if pid is None:
             return
@@ -79,7 +79,7 @@ class PostgresServer:
         self._ports.forget(self._port_name)
 
     def is_running(self) -> bool:
-        """Says whether the server lives and accepts connections with our password."""
+        """Tell whether the server lives and accepts connections with our password."""
         if self.pid() is None:
             return False
         try:

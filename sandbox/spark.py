@@ -41,7 +41,7 @@ class SparkCluster:
         self._workers = [ManagedProcess(f"worker{number}", folder) for number in range(1, workers + 1)]
 
     def start(self) -> None:
-        """Start what is not running of master and workers; return when all workers are registered. Idempotent.
+        """Start the parts of the cluster that are not running; return when all workers are registered. Idempotent.
 
         Raises:
             SandboxError: A part did not start; the end of its log is in the message.
@@ -65,7 +65,7 @@ class SparkCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Says whether master and all workers live and know each other."""
+        """Tell whether master and all workers live and know each other."""
         return self._master.is_running() and self._all_registered()
 
     @property
@@ -107,7 +107,7 @@ class SparkCluster:
     def _launch(self, process: ManagedProcess, command: list[str]) -> None:
         private_folder(self.folder)
         java()
-        # Executors inherit a worker's environment: connections of whoever starts the cluster have no business there.
+        # Executors inherit a worker's environment: connections of the cluster's starter must not be there.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(CONNECTION_PREFIX)}
         environment = {
             **inherited,
@@ -117,7 +117,7 @@ class SparkCluster:
             "PYSPARK_PYTHON": sys.executable,
             # The master's REST submission server listens without authentication and is not needed.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-            # Who has no secret gets nothing of what tasks carry, and can submit nothing.
+            # A process without the secret gets nothing from tasks, and can submit nothing.
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.authenticate=true -Dspark.network.crypto.enabled=true",
             "_SPARK_AUTH_SECRET": self.secret,
         }

@@ -33,10 +33,10 @@ Report = Callable[[str], None]
 
 
 class Part(Protocol):
-    """A server of the sandbox, as far as starting it goes."""
+    """A server of the sandbox that can be started."""
 
     def is_running(self) -> bool:
-        """Says whether it lives and answers."""
+        """Tell whether it lives and answers."""
 
     def start(self) -> None:
         """Start it."""
@@ -61,7 +61,7 @@ class Sandbox:
         self._extra_env = {"KAFKA_INGEST_PIPELINES": str(paths.pipelines), **(extra_env or {})}
 
     def start(self, report: Report = print) -> None:
-        """Start whatever is not running, in order; idempotent, so it also mends what has crashed.
+        """Start all parts that are not running, in order; idempotent, so it also restarts crashed parts.
 
         Raises:
             SandboxError: A part did not start.
@@ -93,7 +93,7 @@ class Sandbox:
         shutil.rmtree(self.paths.state, ignore_errors=True)
 
     def airflow(self) -> AirflowServer:
-        """Return Airflow as it belongs to the running PostgreSQL and Kafka.
+        """Return the Airflow of the running PostgreSQL and Kafka.
 
         Raises:
             SandboxError: PostgreSQL or Kafka was never started.

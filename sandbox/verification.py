@@ -1,4 +1,4 @@
-"""An independent check of a load: a plain consumer reads the topic, and every record is looked for in the database.
+"""An independent check of a load: a plain consumer reads the topic, and looks for every record in the database.
 
 Nothing of the product's reading or decoding is used. Records are compared as a multiset of (partition, offset,
 key and payload): the payload of a row is rebuilt from its typed columns, the payload of a dead letter is its bytes.
@@ -82,7 +82,7 @@ def compare_orders(
         topic: The topic; read whole, up to its end now.
         postgres: Keyword arguments for ``psycopg2.connect``.
         table: Schema and name of the target.
-        history: Of a pipeline that says ``tombstones: count``, and may have given offsets up.
+        history: For a pipeline with ``tombstones: count``, or one that may have given offsets up.
 
     Raises:
         SandboxError: Kafka stopped answering.
@@ -108,7 +108,7 @@ def compare_orders(
 
 @dataclass(slots=True)
 class _TopicContent:
-    """Sorts the records of a topic: to be expected in a table, counted tombstones (by partition), given up."""
+    """The records of a topic, sorted: expected in a table, counted tombstones (by partition), given up."""
 
     history: LedgerHistory | None
     tombstones: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -116,7 +116,7 @@ class _TopicContent:
     tombstones_given_up: int = 0
 
     def expected(self, messages: Iterator[Any]) -> Iterator[Identity]:
-        """Yield what must be in a table; knows the rest when it has ended."""
+        """Yield what must be in a table; the rest is known when it has ended."""
         for message in messages:
             partition, offset, value = message.partition(), message.offset(), message.value()
             is_given_up = self.history is not None and self.history.is_given_up(partition, offset)
@@ -150,7 +150,7 @@ def _messages(bootstrap: str, topic: str) -> Iterator[Any]:
 def _up_to_the_end(consumer: Any, open_partitions: set[int]) -> Iterator[Any]:
     heard = time.monotonic()
     while open_partitions:
-        # It returns when it has so many, or after the time-out: the end of a partition does not end it.
+        # It returns when it has this many, or after the time-out: the end of a partition does not end it.
         for message in consumer.consume(_FETCH_ROWS, timeout=_FETCH_SECONDS):
             heard = time.monotonic()
             error = message.error()
@@ -186,7 +186,7 @@ def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[t
     connection = psycopg2.connect(**dict[str, Any](postgres))
     try:
         register_default_jsonb(connection, loads=partial(json.loads, parse_float=Decimal))
-        # A cursor of the server's, so that a large table is not held in memory.
+        # A cursor on the server, so that a large table is not held in memory.
         with connection.cursor(name="verification") as cursor:
             cursor.itersize = _FETCH_ROWS
             cursor.execute(statement)
@@ -196,7 +196,7 @@ def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[t
 
 
 def _digest_of_record(key: bytes | None, value: bytes) -> bytes:
-    """Digest of the key and of an order's content, or of the bytes where they are no order."""
+    """Return a digest of the key and of an order's content, or of the bytes where they hold no order."""
     try:
         order = json.loads(value, parse_float=Decimal)
         order["amount"] = Decimal(order["amount"])
@@ -211,7 +211,7 @@ def _digest(key: bytes | None, order: Mapping[str, Any]) -> bytes:
 
 
 def _marked(key: bytes | None) -> bytes:
-    """Return the key with its length in front, so that no key is an empty one and none runs into the payload."""
+    """Return the key with its length before it, which tells no key from an empty one and a key from the payload."""
     return b"-" if key is None else f"{len(key)}:".encode() + key
 
 

@@ -1,4 +1,4 @@
-r"""How rows travel in COPY as text: as CSV in which every value is quoted and NULL is an empty field without quotes.
+r"""Rows as text for COPY: CSV in which every value is quoted and NULL is an empty field without quotes.
 
 It fits every type and every table. Rows of the common types and dead letters travel in binary (``copy_binary.py``);
 this format is for the others. Arrow's CSV writer encodes 2 to 4 million rows/s (12 columns); the text format with its
@@ -7,7 +7,7 @@ four escapes would save PostgreSQL nothing: 2.8 µs a row instead of 3.0, and co
 
 The quoting makes it exact (https://www.postgresql.org/docs/18/sql-copy.html, "CSV Format"): quotes are doubled,
 newlines and backslashes stand for themselves inside quotes, a quoted empty field is the empty text and not NULL, and
-``\.`` ends the data only where it stands without quotes.
+``\.`` ends the data only where it is not quoted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CopyData(Protocol):
 
 
 class Pieces:
-    """Buffers read one after another, each let go when it is read; joining them would take them twice.
+    """Buffers read one after another, each released when it is read; joining them would take twice the memory.
 
     Arrow also writes to it, as to a file.
     """
@@ -69,11 +69,11 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """A way in which rows travel.
+    """A format in which rows travel.
 
     Attributes:
         options: Options of ``COPY … FROM STDIN`` that read what ``encode`` writes.
-        encode: Gives rows, columns in the batch's order, as a file to read.
+        encode: Returns rows, columns in the batch's order, as a file to read.
     """
 
     options: str
@@ -89,7 +89,7 @@ _SCALARS_WITH_EXACT_TEXT = (
     pa.types.is_large_string,
     pa.types.is_integer,
     pa.types.is_boolean,
-    # Arrow writes the shortest text that reads back as the same float; "nan", "inf" and "-inf" are read by PostgreSQL.
+    # Arrow writes the shortest text that reads back as the same float; PostgreSQL reads "nan", "inf" and "-inf".
     pa.types.is_floating,
 )
 
@@ -130,14 +130,14 @@ def _with_exact_text(column: pa.Array, name: str) -> pa.Array:
 def hex_text(column: pa.Array) -> pa.Array:
     r"""Write bytes as bytea's hex input, ``\x00ff``; nulls stay nulls.
 
-    Works on the buffers as a whole, so the cost is that of ``binascii.hexlify`` and not of one call for each value.
+    Works on the buffers as a whole, so it costs one ``binascii.hexlify`` and not a call for each value.
     """
     marked = pc.binary_join_element_wise(_text(_HEX_MARK), _digits(column.cast(pa.large_binary())), _text(""))
     return pc.if_else(column.is_valid(), marked, _text(None)) if column.null_count else marked
 
 
 def _digits(packed: pa.Array) -> pa.Array:
-    """Write bytes as hexadecimal digits; what stands at a null means nothing."""
+    """Write bytes as hexadecimal digits; the digits at a null mean nothing."""
     _, offsets_buffer, data_buffer = packed.buffers()
     offsets = pa.Array.from_buffers(pa.int64(), len(packed) + 1, [None, offsets_buffer], offset=packed.offset)
     first, end = offsets[0].as_py(), offsets[-1].as_py()

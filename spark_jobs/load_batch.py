@@ -1,4 +1,4 @@
-"""Entry of the Spark job: loads one planned batch.
+"""Entry of the Spark job, which loads one planned batch.
 
 Started by spark-submit with ``--pipeline NAME --batch-id UUID`` and the environment of
 ``kafka_ingest/spark/submission.py``. It prints progress, writes the outcome file and ends with a code of
@@ -12,7 +12,7 @@ import sys
 from spark_jobs.process import die_with_parent, prefer_installed_pyspark
 
 if __name__ == "__main__":
-    # Before the job's libraries are loaded: a driver whose spark-submit is gone must not come as far as a claim.
+    # Before the job's libraries are loaded: a driver whose spark-submit is gone must not get as far as a claim.
     die_with_parent()
     prefer_installed_pyspark()
 

@@ -1,4 +1,4 @@
-"""The Spark job: build the ports, load one planned batch, say what came of it. ``load_batch.py`` starts it."""
+"""The Spark job: build the ports, load one planned batch, report what came of it. ``load_batch.py`` starts it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class ScrubbedFormatter(logging.Formatter):
         self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format and scrubs."""
+        """Format and scrub."""
         return scrubbed(super().format(record), self._secrets)
 
     def formatException(  # noqa: N802 (the name of logging.Formatter's method)
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        """Format a trace, of database errors without what could quote a row."""
+        """Format a trace; of database errors without anything that could quote a row."""
         return trace_without_payload(ei[1]) if ei[1] else ""
 
 
@@ -62,11 +62,11 @@ class ScrubbedFormatter(logging.Formatter):
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
-    """Build the context of a batch's attempt; ask the database for the target's columns and CHECKs.
+    """Build the context of a batch's attempt; read the target's columns and CHECKs from the database.
 
     Raises:
-        DatabaseUnavailable: It cannot be asked.
-        TargetMismatch: The target is not there.
+        DatabaseUnavailable: The database cannot be reached.
+        TargetMismatch: The target does not exist.
     """
     return StageContext(
         batch_id=batch.batch_id,
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         environment, outcome_file = take_environment(os.environ)
     except IngestError as error:
-        # The four-part message says it all: a trace of an expected fault would only bury it.
+        # The four-part message is complete: a trace of an expected fault would only bury it.
         _log.error("%s", error)
         return exit_code(error)
     keep_job_folder(outcome_file.parent)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch, phases = _load(options, environment)
     except IngestError as error:
         write_error(outcome_file, error)
-        # Whoever submitted this job tells it in full; said here, too, it would stand in the task's log twice.
+        # The submitter of this job logs the whole error; here, too, it would be in the task's log twice.
         _log.warning("this attempt ends with %s", type(error).__name__)
         return exit_code(error)
     write_batch(outcome_file, batch_summary(batch), phases)
@@ -157,7 +157,7 @@ def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Bat
 
 
 def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
-    """Return the world that the job loads with."""
+    """Return the ports that the job loads with."""
     return LoadPorts(
         ledger=PostgresLedger(environment.postgres),
         log=KafkaLog(environment.kafka),

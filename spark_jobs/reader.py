@@ -1,4 +1,4 @@
-"""Reads one range of one partition, to its exact end."""
+"""The reader of one range of one partition, to its exact end."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from kafka_ingest.protocol.staging import Split
 from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
 
 # ----------
-# Progress that gives no record: the fetch position in librdkafka's statistics.
+# Progress without records: the fetch position in librdkafka's statistics.
 
 
 class FetchPosition:
-    """Takes librdkafka's statistics as ``stats_cb`` and tells whether the followed partition's position moves.
+    """The fetch position of the followed partition, from librdkafka's statistics (``stats_cb``).
 
-    A large aborted transaction gives no record and no event for a long time while it is fetched; ``next_offset`` of
+    A large aborted transaction brings no record and no event for a long time while it is fetched; ``next_offset`` of
     the partition (STATISTICS.md of librdkafka) moves all the same.
     """
 
@@ -59,12 +59,12 @@ class FetchPosition:
         self._latest = statistics
 
     def follow(self, split: Split) -> None:
-        """Follows the partition of ``split`` from now on."""
+        """Follow the partition of ``split`` from now on."""
         self._topic, self._partition = split.topic, split.partition
         self._seen = None
 
     def has_moved(self) -> bool:
-        """Whether the position differs from the one at the last question; the first one seen is no movement."""
+        """Tell whether the position differs from the one at the last call; the first one seen is no movement."""
         latest, self._latest = self._latest, ""
         if not latest:
             return False
@@ -78,8 +78,8 @@ class FetchPosition:
 # Where a split ends, and what a message on the way there means.
 
 #: Errors that librdkafka settles by itself, or that do not matter here: they are noted, and the time-out decides.
-#: Every other error ends the read at once, because librdkafka goes on behind it: after a damaged record batch
-#: (_BAD_MSG) it continues with the next one, and the records between would be lost without a word.
+#: Every other error ends the read at once, because librdkafka goes on after it: after a damaged record batch
+#: (_BAD_MSG) it continues with the next one, and the records between would be lost silently.
 PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -112,7 +112,7 @@ PASSING = frozenset(
 
 
 class PartitionFailure(Exception):
-    """A partition's error that ends the read; carries librdkafka's error to where it becomes one of ours."""
+    """An error of a partition that ends the read; carries librdkafka's error to where it becomes one of ours."""
 
     def __init__(self, error: KafkaError, offset: int | None) -> None:
         super().__init__(error.str())
@@ -121,15 +121,16 @@ class PartitionFailure(Exception):
 
 
 class RangeEnd:
-    """Follows one split through the messages until one at or past its end.
+    """The messages of one split, followed until one at or past its end.
 
     Attributes:
         split: What is read.
-        next_offset: One past the last record that was taken; the start before there is one.
+        next_offset: One past the last record that was taken; the split's start before the first record.
         ended: Whether a record or an end-of-partition event at or past the end was seen.
         has_record: Whether a record was seen, inside or past the end.
-        first_epoch: Leader epoch of the first of them; ``None`` before it, or when the broker told none.
-        record_epoch: Leader epoch of the record that ended it; ``None`` when an event did, or the broker told none.
+        first_epoch: Leader epoch of the first such record; ``None`` before it, or when the broker told none.
+        record_epoch: Leader epoch of the record that ended the split; ``None`` when an event did, or the broker told
+            none.
         last_event_end: Offset of the latest end-of-partition event; ``None`` before the first.
         output_tail: The latest passing error.
     """
@@ -145,11 +146,11 @@ class RangeEnd:
         self.output_tail = ""
 
     def take(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return those of the messages that are records of the split.
+        """Return those messages that are records of the split.
 
         Raises:
             PartitionFailure: One of them is an error that does not pass.
-            RetryLater: Offsets do not rise: what was read cannot be trusted.
+            RetryLater: Offsets do not rise: the read cannot be trusted.
         """
         errors = list(map(Message.error, messages))
         if not any(errors):  # not errors.count(None): comparing a KafkaError with None breaks the interpreter's state
@@ -186,7 +187,7 @@ class RangeEnd:
         return own[:inside]
 
     def _own(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Leaves out what an earlier assignment may have left behind."""
+        """Leave out messages that an earlier assignment may have left behind."""
         topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
         if topics == {self.split.topic} and partitions == {self.split.partition}:
             return messages
@@ -299,7 +300,7 @@ def _out_of_range(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) 
 
 
 def _log_bounds(consumer: Consumer, end: RangeEnd) -> tuple[int, int]:
-    """Asks the leader for log start and end; the end is the last stable offset under ``read_committed``."""
+    """Ask the leader for log start and end; the end is the last stable offset under ``read_committed``."""
     partition = TopicPartition(end.split.topic, end.split.partition)
     log_start, log_end = consumer.get_watermark_offsets(partition, timeout=_ASK_SECONDS, cached=False)
     return log_start, log_end
@@ -348,14 +349,14 @@ def _missing(cls: type[IngestError], what: str, error: KafkaError | None) -> Ing
 # ----------
 # The reader: splits of Kafka partitions as Arrow record batches, with librdkafka.
 #
-# What it must never do is end early: an empty poll, a time-out or a count says nothing about the end of a range whose
-# tail can consist of transaction markers, aborted or compacted records. It ends when something at or past the end was
-# seen, and only then.
+# It must never end early: an empty poll, a time-out or a count says nothing about the end of a range whose tail can
+# consist of transaction markers, aborted or compacted records. It ends only when a record or event at or past the end
+# was seen.
 
 _POLL_SECONDS = 0.5
 
-#: Messages taken before their headers are looked at, which librdkafka does not count in what it fetches ahead. 250 of
-#: 300 KB are 75 MB, and more at once saves nothing that can be measured.
+#: Messages taken before their headers are measured, which librdkafka does not count in what it fetches ahead. 250 of
+#: 300 KB are 75 MB, and more at once saves no measurable time.
 _MOST_AT_ONCE = 250
 
 
@@ -365,7 +366,7 @@ class KafkaRangeReader:
     It joins no group and stores no offset anywhere; reading the same split again gives the same records.
 
     Args:
-        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         no_progress_timeout_seconds: After this long without a record, an end-of-partition event or a moving fetch
             position the broker counts as unavailable. Time that the caller spends between batches does not count.
     """
@@ -393,7 +394,7 @@ class KafkaRangeReader:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield every readable record of ``[start, end)`` once, in rising offset order; see the port.
 
-        A batch has at most 10,000 records and about 8 MB. Beside the errors of the port:
+        A batch has at most 10,000 records and about 8 MB. Besides the errors of the port:
 
         Raises:
             ConfigError: The broker refuses this client, or this client may not read the topic.
@@ -418,11 +419,11 @@ class KafkaRangeReader:
         return self._start_leader_epoch
 
     def end_leader_epoch(self) -> int | None:
-        """Return the leader epoch to go on with after the last split that was read to its end; see the port."""
+        """Return the leader epoch of the end of the last split that was read to its end; see the port."""
         return self._end_leader_epoch
 
     def close(self) -> None:
-        """Leaves Kafka and ends the client's threads; idempotent."""
+        """Leave Kafka and end the client's threads; idempotent."""
         self._consumer.close()
 
     def _batches(self, end: RangeEnd) -> Iterator[pa.RecordBatch]:
@@ -434,7 +435,7 @@ class KafkaRangeReader:
                 pending = TakenMessages()
 
     def _wait_for_messages(self, end: RangeEnd) -> list[Message]:
-        """Wait until there is a message, and take along what is there already.
+        """Wait until there is a message, and take the others that are there already.
 
         ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
         """
@@ -446,7 +447,7 @@ class KafkaRangeReader:
             if self._events.refused_for_good or time.monotonic() > deadline:
                 self._give_up(end)
         self._events.forget()
-        # What librdkafka holds of large records is many times what a batch takes.
+        # librdkafka holds many times as much of large records as a batch takes.
         many = min(_MOST_AT_ONCE, MAX_BYTES // max(1, len(first)) + 1)
         return [first, *self._consumer.consume(many, 0)]
 
@@ -458,7 +459,7 @@ class KafkaRangeReader:
         raise stalled_read(self._consumer, end, silence)
 
     def _assign(self, split: Split) -> None:
-        """Start fetching at the start of a split, and has its leader epoch checked.
+        """Start fetching at the start of a split, and have its leader epoch checked.
 
         ``assign`` alone checks the epoch only when the topic is new to this consumer (librdkafka 2.16 validates on a
         metadata change, rdkafka_topic.c, and on ``seek``, rdkafka_partition.c), so a ``seek`` with the epoch follows.
@@ -472,7 +473,7 @@ class KafkaRangeReader:
         self._seek(start)
 
     def _seek(self, start: TopicPartition) -> None:
-        """Seeks as soon as the assignment has started, which librdkafka does on a thread of its own."""
+        """Seek as soon as the assignment has started, which librdkafka does on a thread of its own."""
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:
@@ -484,7 +485,7 @@ class KafkaRangeReader:
             time.sleep(0.002)
 
     def _epoch_after(self, end: RangeEnd) -> int | None:
-        """Return the epoch of the record past the end, or else the consumer's position after the event.
+        """Return the epoch of the record past the end, or else that of the consumer's position after the event.
 
         librdkafka leaves the epoch of the event itself at zero. A position below the end means that offsets without
         any record or marker came last (compacted ones): their epoch is unknown, and an older one would look like a
@@ -497,7 +498,7 @@ class KafkaRangeReader:
         return position.leader_epoch if position.offset >= split.end else None
 
     def _leave_partition(self) -> None:
-        """Stop fetching and throws away what was fetched ahead, so that nothing of it reaches the next split."""
+        """Stop fetching, and throw away what was fetched ahead, so that none of it reaches the next split."""
         self._consumer.unassign()
         while self._consumer.consume(MAX_RECORDS, 0):
             pass

@@ -19,7 +19,7 @@ from kafka_ingest.protocol.staging import Split
 #: Values of ``timestamp_type``, as Kafka's record batch format numbers them, with -1 for "no time".
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 
-#: One Kafka record a row. ``timestamp_ms`` is null just when ``timestamp_type`` is ``NO_TIMESTAMP``. ``headers`` keeps
+#: One Kafka record a row. ``timestamp_ms`` is null only when ``timestamp_type`` is ``NO_TIMESTAMP``. ``headers`` keeps
 #: order, repeated names and null values; it is null when the record has none, or when ``headers_readable`` is false.
 RECORD_SCHEMA = pa.schema(
     [
@@ -37,7 +37,7 @@ RECORD_SCHEMA = pa.schema(
 
 
 class RangeReader(Protocol):
-    """Reads splits one after another. One reader, one consumer, one thread."""
+    """A reader of splits, one after another. One reader, one consumer, one thread."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Return every readable record of ``[start, end)`` once, in rising offset order, in batches of bounded size.
@@ -60,7 +60,7 @@ class RangeReader(Protocol):
         """Return the leader epoch of what ended the last split that was read to its end."""
 
     def close(self) -> None:
-        """Leaves Kafka."""
+        """Leave Kafka."""
 
 
 # ----------
@@ -75,14 +75,14 @@ Headers = Sequence[tuple[str, bytes | None]] | None
 _ask_headers = methodcaller("headers")
 _UNREADABLE: tuple[()] = ()
 
-#: What a header takes beside its bytes, as Python's and as Arrow's objects. Many small ones count by it.
+#: What a header takes besides its bytes, as Python's and as Arrow's objects. It counts where they are many and small.
 _HEADER_BYTES = 64
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
 #: librdkafka numbers "no time" 0, CreateTime 1, LogAppendTime 2; Kafka's record batches and RECORD_SCHEMA one less.
 _TYPE_SHIFT = pa.scalar(1, pa.int8())
 
-#: What a record batch holds for a record without a time (``RecordBatch.NO_TIMESTAMP`` in Kafka's clients), whatever its
+#: A record batch holds this for a record without a time (``RecordBatch.NO_TIMESTAMP`` in Kafka's clients), whatever its
 #: type says; read as a time it would be the last millisecond of 1969.
 _NO_TIME_MS = -1
 
@@ -122,7 +122,7 @@ def _size_bytes(messages: Sequence[Message]) -> int:
 
 
 def _size_of_headers(headers: Sequence[Headers]) -> int:
-    """Return the bytes of names and values, and those that each header takes as an object."""
+    """Return the bytes of names and values, plus those that each header takes as an object."""
     if headers.count(None) == len(headers):
         return 0
     pairs = list(chain.from_iterable(filter(None, headers)))
@@ -151,7 +151,7 @@ def _record_batch(messages: Sequence[Message], headers_of: Sequence[Headers]) ->
 
 def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """Return time types and times; a time is null where there is none, and exact otherwise."""
-    # Flat, so that each pair dies at once: thousands of living tuples set off the garbage collector again and again.
+    # Flat, so that each pair dies at once: thousands of living tuples trigger the garbage collector again and again.
     flat = list(chain.from_iterable(map(Message.timestamp, messages)))
     types, times = pa.array(flat[::2], pa.int8()), pa.array(flat[1::2], pa.int64())
     has_time = pc.and_(pc.not_equal(types, TIMESTAMP_NOT_AVAILABLE), pc.not_equal(times, _NO_TIME_MS))
@@ -164,8 +164,8 @@ def _headers_of(messages: Sequence[Message]) -> list[Headers]:
 
     ``Message.headers`` fails on a name that is not UTF-8, and then gives a result together with a pending
     ``UnicodeDecodeError`` (confluent-kafka 2.16). Called as ``message.headers()`` that error would surface some lines
-    later; ``methodcaller`` checks the result and raises ``SystemError`` at once. It must not be asked a second time:
-    what it left is half built.
+    later; ``methodcaller`` checks the result and raises ``SystemError`` at once. A second call is not allowed: the
+    first one left a half built result.
     """
     headers: list[Headers] = []
     left = map(_ask_headers, messages)
@@ -179,7 +179,7 @@ def _headers_of(messages: Sequence[Message]) -> list[Headers]:
 
 
 def _header_arrays(headers: Sequence[Headers]) -> tuple[pa.Array, pa.Array]:
-    """Return headers, null where there are none, and whether each message's could be read."""
+    """Return the headers, null where there are none, and for each message whether they could be read."""
     count = len(headers)
     all_read = pa.repeat(pa.scalar(True), count)
     if headers.count(None) == count:

@@ -1,6 +1,6 @@
-"""Entry of a small Spark job: every executor says its Python and the packages that a load imports. Reads no data.
+"""Entry of a small Spark job in which every executor reports its Python and the packages that a load imports.
 
-Started by spark-submit with ``--report-file PATH``, which it writes when all have answered.
+Started by spark-submit with ``--report-file PATH``, which it writes when all have answered. Reads no data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_jobs.process import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; an error of Spark passes through, its trace is the job's last words."""
+    """Run the job; an error of Spark passes through, its trace is the job's last output."""
     parser = argparse.ArgumentParser(prog="report_packages.py", description="Say which packages executors have.")
     parser.add_argument("--report-file", required=True, type=Path, help="where to write what they say")
     options = parser.parse_args(arguments)
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interpreters(spark: Any) -> set[Any]:
-    """Asks with a task for each core: Spark deals tasks out in turns, so every executor that is there gets one.
+    """Ask with a task for each core: Spark deals tasks out in turns, so every present executor gets one.
 
     Source: ``TaskSchedulerImpl.resourceOffers`` (Spark 4.2). Executors that come while others answer are asked, too.
     """

@@ -1,4 +1,4 @@
-"""Runs staging tasks on Spark: one partition a task, one result a partition."""
+"""Staging tasks on Spark: one partition a task, one result a partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 5.0
 
 
-#: What Spark 4.2 says of a process that ended without an error of its own (137: killed, mostly for its memory).
+#: Spark 4.2's words for a process that ended without an error of its own (137: killed, mostly for its memory).
 _SIGNS_OF_DEATH = (
     "Python worker exited unexpectedly (crashed)",
     "ExecutorLostFailure",
@@ -43,17 +43,17 @@ class TaskCrashed(Exception):
 
 
 class SparkTaskRunner:
-    """Port ``TaskRunner`` over an RDD of tasks.
+    """The port ``TaskRunner`` over an RDD of tasks.
 
-    It does not stop Spark at the end of a load: the JVM does when this process has ended (the shutdown hook of
-    ``SparkContext``, Spark 4.2). PySpark's ``stop()`` would wait for up to a second more, until its thread for
-    accumulators looks up. A fenced attempt lives on, so it stops Spark.
+    It does not stop Spark at the end of a load: the JVM stops when this process has ended (the shutdown hook of
+    ``SparkContext``, Spark 4.2). PySpark's ``stop()`` would wait up to a second longer, for its thread for
+    accumulators. A fenced attempt lives on, so it stops Spark.
 
     Spark retries a task that loses its executor or meets a passing fault, and may run copies of a slow one. The action
-    gives exactly one result a partition, that of the attempt which won; only its rows are published.
+    gives exactly one result a partition, that of the winning attempt; only its rows are published.
 
     Args:
-        context_of: Gives the context of an attempt.
+        context_of: Returns the context of an attempt.
         tasks: How many tasks to cut a batch into; ``None`` takes Spark's default parallelism.
         executor_timeout_seconds: How long a cluster may leave the application without any executor.
     """
@@ -72,14 +72,14 @@ class SparkTaskRunner:
         self._cancelled = threading.Event()
 
     def parallelism(self) -> int:
-        """How many tasks can run at once; starts Spark."""
+        """Return how many tasks can run at once; starts Spark."""
         spark = self._started()
         return self._tasks or int(spark.defaultParallelism)
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        """Stages all tasks, each in a Spark partition of its own."""
+        """Stage all tasks, each in a Spark partition of its own."""
         spark = self._started()
-        # A second fault of a kind that can pass is handed back as a value in the last attempt that Spark allows.
+        # A passing fault that comes again is returned as a value in the last attempt that Spark allows.
         last_attempt = 0 if str(spark.master).startswith("local") else _max_failures(spark) - 1
         context = self._context_of(batch)
         stage = partial(_stage_partition, context, last_attempt)
@@ -103,7 +103,7 @@ class SparkTaskRunner:
         try:
             self._spark.cancelAllJobs()
         except (Py4JError, OSError) as error:  # OSError: nothing listens on its port
-            # A JVM that was killed runs no tasks any more. That must not hide what came of the batch.
+            # A killed JVM runs no tasks any more. This error must not hide what came of the batch.
             _log.warning("could not cancel the tasks, Spark's JVM is gone: %s", error)
 
     def release(self) -> None:
@@ -124,12 +124,12 @@ class SparkTaskRunner:
 
 
 class _ExecutorWatch:
-    """Ends the job of an application that a cluster gives no executor; use as a context manager around the job.
+    """A context manager around a job; ends the job when it gets no executor from the cluster.
 
     Spark itself waits for ever: "Initial job has not accepted any resources" (``TaskSchedulerImpl``, 4.2).
 
     Raises:
-        RetryLater: The job was ended, for want of an executor.
+        RetryLater: The job was ended, because it had no executor.
     """
 
     def __init__(self, spark: SparkContext, batch: Batch, timeout_seconds: float) -> None:
@@ -182,12 +182,12 @@ class _ExecutorWatch:
 def start_spark() -> SparkContext:
     """Start Spark, with the secret that the cluster asks for.
 
-    Why here: a driver takes it from the property alone (``SecurityManager.initializeAuth``, Spark 4.2; files are for
-    Kubernetes, ``_SPARK_AUTH_SECRET`` for executors), which must not stand on a command line. Spark hands it on to
+    A driver takes the secret only from the property (``SecurityManager.initializeAuth``, Spark 4.2; files are for
+    Kubernetes, ``_SPARK_AUTH_SECRET`` for executors), which must not be on a command line. Spark passes it on to
     nobody: a worker starts executors with its own.
 
     Raises:
-        ConfigError: The secret was handed over in a file that is not there.
+        ConfigError: The secret was handed over in a file that is gone.
     """
     conf = SparkConf()
     if secret := take_spark_secret(os.environ):
@@ -238,7 +238,7 @@ def _stage_partition(
 
 
 def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
-    # Only here: the driver has no use for Arrow, and loading it takes a second.
+    # Only here: the driver does not use Arrow, and loading it takes a second.
     start_arrow_without_pandas()
     from spark_jobs.stage import stage_task
 
@@ -249,6 +249,6 @@ def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: 
             raise TaskCrashed(str(error)) from None
         return StageFault(task.task_index, error.to_record())
     except Exception as error:  # noqa: BLE001 (it is raised again, as text)
-        # Spark prints the exception with its trace in the logs of driver and executor: secrets go first.
+        # Spark prints the exception with its trace in the logs of driver and executor: secrets are removed first.
         secrets = secret_values(context.kafka, context.postgres)
         raise TaskCrashed(scrubbed(trace_without_payload(error), secrets)) from None

@@ -117,7 +117,7 @@ class ChunkOutcome:
 
 
 class SplitAccount:
-    """Adds up the chunks of one split, in offset order.
+    """The counts of one split, chunk by chunk in offset order.
 
     Args:
         split: What is read.
@@ -274,18 +274,18 @@ _log = logging.getLogger(__name__)
 
 #: Often enough for a log line every few seconds, rare enough to cost nothing.
 INTERVAL_SECONDS = 2.0
-#: A server that answers slowly, or has no connection left, holds a task up no more often than this.
+#: A server that answers slowly, or has no free connection, delays a task no more often than this.
 _INTERVAL_AFTER_FAULT_SECONDS = 30.0
-#: The row is the task's own: only a table that is being dropped keeps it waiting.
+#: The row belongs to this task alone: it is locked only while its table is being dropped.
 _LIMITS = TransactionLimits(lock_timeout_seconds=1)
 
 
 class StageProgressReport:
-    """Writes the row of one task attempt.
+    """The progress row of one task attempt.
 
     Args:
-        connect: Opens a connection for nothing else. It is asked again after a fault, as when the server ended a
-            session that was idle between two chunks (``idle_session_timeout``).
+        connect: Opens a connection for this use alone. It is called again after a fault, for example when the server
+            ended a session that was idle between two chunks (``idle_session_timeout``).
         stem: Stem of the names of the attempt's staging tables.
         stage_task: Index of the Spark task.
         stage_attempt: Spark's id of the task attempt.
@@ -318,7 +318,7 @@ class StageProgressReport:
         self._connection = None
 
     def begin(self, topic: str, partition: int, offsets: tuple[int, int], *, staged: tuple[int, int]) -> None:
-        """Says before each chunk at which records the task is: should they kill its process, they can be named.
+        """Report, before each chunk, the records that the task is at: if they kill its process, they can be named.
 
         Args:
             topic: Their topic.
@@ -333,17 +333,17 @@ class StageProgressReport:
             self.tell_sometimes(*staged)
 
     def end(self, records: int, offsets: int) -> None:
-        """Write the last numbers: the task is at work no more."""
+        """Write the last numbers: the task works no more."""
         self._place = dict.fromkeys(self._place)
         self.tell(records, offsets)
 
     def tell_sometimes(self, records: int, offsets: int) -> None:
-        """Write the numbers unless it did so less than two seconds ago."""
+        """Write the numbers, unless that was done less than two seconds ago."""
         if self._monotonic() >= self._next:
             self.tell(records, offsets)
 
     def tell(self, records: int, offsets: int) -> None:
-        """Write the numbers now: record staged and offsets passed by this attempt. Durable on return, or logged."""
+        """Write the numbers now: records staged and offsets passed by this attempt. Durable on return, or logged."""
         try:
             self._write({**self._tag, **self._place, "records": records, "offsets": offsets})
         except (psycopg2.Error, IngestError) as error:
@@ -369,7 +369,7 @@ T = TypeVar("T")
 
 
 class TaskStopwatch:
-    """Adds up seconds by the names of :class:`TaskSeconds`. A task looks at the clock a few times a chunk, no more."""
+    """Seconds by the names of :class:`TaskSeconds`. A task reads the clock only a few times a chunk."""
 
     def __init__(self) -> None:
         self._seconds = {"read": 0.0, "decode": 0.0, "copy": 0.0}
@@ -407,14 +407,14 @@ class TaskStopwatch:
 # An attempt that is retried, doubled by speculation or killed leaves rows that nobody selects, or none.
 
 #: A worker that is stopped or cut off must not hold its transaction for ever. So long, because the transaction is also
-#: idle while the reader passes a large aborted transaction of Kafka, which gives no record.
+#: idle while the reader passes a large aborted transaction of Kafka, which has no readable record.
 MIN_IDLE_TIMEOUT_SECONDS = 1_800
 
 
 def stage_task(
     task: StageTask, context: StageContext, attempt_id: int, *, reader: RangeReader | None = None
 ) -> StageResult:
-    """Stages the splits of one task, one after another.
+    """Stage the splits of one task, one after another.
 
     Durable on return: rows and dead letters, tagged with ``task.task_index`` and ``attempt_id``, were committed to the
     attempt's (unlogged) staging tables. An error leaves none of them.
@@ -429,7 +429,7 @@ def stage_task(
         AccountingMismatch: The reader gave a record twice, out of order or outside its split.
         TooManyDeadLetters: This task alone passes the batch's limit of dead letters.
         RetryLater: The staging tables are gone, or database or broker cannot be reached.
-        OffsetsExpired, LogTruncated: The log no longer holds what is to be read.
+        OffsetsExpired, LogTruncated: The log no longer holds the split.
     """
     stem = staging_name(context.batch_id, context.claim)
     limits = TransactionLimits(
@@ -452,7 +452,7 @@ def stage_task(
 
 
 class _SplitStager:
-    """Stages splits and keeps the account of the whole task."""
+    """The stager of a task's splits; keeps the account of the whole task."""
 
     def __init__(
         self,
@@ -513,7 +513,7 @@ class _SplitStager:
         return [Rejected(index, record.reason, record.detail) for index, record in found if record]
 
     def _require_few_dead_letters(self, account: SplitAccount) -> None:
-        """Stop early on what one task can know; the share of all records is looked at when the batch is complete."""
+        """Stop early at a limit that one task can check; the share of all records is checked for the whole batch."""
         require_few_dead_letters(
             replace(self._context.settings.dead_letters, max_ratio=1.0),
             self._counts + account.counts,
@@ -554,7 +554,7 @@ def _faults(context: StageContext) -> Iterator[None]:
 
 
 def _kafka_reader(context: StageContext) -> RangeReader:
-    # Imported here: librdkafka is not needed where a test gives its own reader.
+    # Imported here: a test with a reader of its own needs no librdkafka.
     from spark_jobs.reader import KafkaRangeReader
 
     timeout = context.no_progress_timeout_seconds

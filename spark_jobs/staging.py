@@ -1,4 +1,4 @@
-"""Writes a chunk into the staging table, and finds the records that PostgreSQL refuses."""
+"""The staging table: write a chunk into it, and find the records that PostgreSQL refuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Constraint:
 
 
 class Violations:
-    """Asks the session's chunk table for rows that violate the target's constraints.
+    """The rows of the session's chunk table that violate the target's constraints.
 
     Args:
         shape: The target's columns and CHECKs.
@@ -105,7 +105,7 @@ def _checks(shape: TargetShape) -> list[_Constraint]:
 #: Enough for a path and an excerpt; a detail is for a person.
 MAX_DETAIL_CHARACTERS = 500
 
-#: Types of the columns of :func:`dead_letter_rows` and of the two that tell the task; arrays are lists.
+#: Types of the columns of :func:`dead_letter_rows` and of the two that identify the task; arrays are lists.
 DEAD_LETTER_TYPES = (
     *("text", "integer", "integer", "bigint", "bigint", "text", "bytea", "bytea", "text[]", "bytea[]", "text", "text"),
     *("integer", "bigint"),
@@ -131,11 +131,11 @@ def storable_detail(detail: str, *, is_ascii: bool = False) -> str:
 def dead_letter_rows(
     records: pa.RecordBatch, dead: Sequence[Rejected], split: Split, *, is_ascii: bool = False
 ) -> pa.RecordBatch:
-    """Build rows for the table of dead letters, in the order of ``dead``, without the columns that tell the task.
+    """Build rows for the table of dead letters, in the order of ``dead``, without the columns that identify the task.
 
     Headers are empty arrays when the record has none, and NULL when the client library could not read them.
-    PostgreSQL holds no U+0000, so a header name with it is written with an escape and the detail says so. A database
-    in another encoding than UTF8 may hold less: every one holds ASCII.
+    PostgreSQL holds no U+0000, so a header name with it is written with an escape, and the detail says so. A database
+    in an encoding other than UTF8 may hold less: every encoding holds ASCII.
 
     Args:
         records: Records as the reader gave them (``RECORD_SCHEMA``).
@@ -173,9 +173,9 @@ def _texts(values: object) -> pa.Array:
 
 
 def _headers(records: pa.RecordBatch, *, is_ascii: bool) -> tuple[pa.Array, pa.Array, set[int]]:
-    """Return names and values as lists, and the rows in which a name had to be written in another way.
+    """Return names and values as lists, and the rows in which a name had to be written with escapes.
 
-    Lists and not objects: of many small headers those would take 50 x the bytes.
+    Lists and not objects: for many small headers objects would take 50 x the bytes.
     """
     headers = records.column("headers")
     unreadable = pc.invert(records.column("headers_readable"))
@@ -194,7 +194,7 @@ def _ascii_names(names: pa.Array) -> pa.Array:
 # ----------
 # Puts decoded rows and dead letters into the attempt's staging tables, within the task's one transaction.
 #
-# A chunk is copied into a table that has the target's NOT NULLs and CHECKs. What PostgreSQL then says decides:
+# A chunk is copied into a table that has the target's NOT NULLs and CHECKs. PostgreSQL's answer then decides:
 #
 # * NOT NULL or CHECK violated: the chunk goes into a table without constraints, one SELECT names the rows that violate
 #   them, the others are moved on;
@@ -228,7 +228,7 @@ class _Chunk:
 
 
 class StagingWriter:
-    """Writes one task attempt's rows and dead letters. Nothing is durable before the caller commits.
+    """The writer of one task attempt's rows and dead letters. Nothing is durable before the caller commits.
 
     psycopg2's errors pass through when they are faults of the database; wrap calls with ``database_faults``. An error
     that a function of the target raises is a ``TargetMismatch`` that names the record.
@@ -257,7 +257,7 @@ class StagingWriter:
         self._has_chunk_table = False
 
     def write(self, decoded: DecodedBatch) -> Sequence[Rejected]:
-        """Stages the rows of one chunk of one partition, with rising offsets.
+        """Stage the rows of one chunk of one partition, with rising offsets.
 
         Returns:
             The rows that the target's constraints or PostgreSQL itself refuse, by rising index; they are not staged.
@@ -267,7 +267,7 @@ class StagingWriter:
         return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index)))
 
     def write_dead_letters(self, records: pa.RecordBatch, dead: Sequence[Rejected], split: Split) -> None:
-        """Stages dead letters with their original bytes.
+        """Stage dead letters with their original bytes.
 
         Args:
             records: The chunk as the reader gave it.
@@ -286,7 +286,7 @@ class StagingWriter:
             copy(is_ascii=True)
 
     def write_counted(self, records: pa.RecordBatch, tombstones: Sequence[int], split: Split) -> None:
-        """Stages the identities of records that are only counted, as far as the batch replaces what they were before.
+        """Stage the identities of records that are only counted, where the batch replaces what they were before.
 
         Args:
             records: The chunk as the reader gave it.
@@ -341,7 +341,7 @@ class StagingWriter:
         )
 
     def _stage_all_but_violating(self, chunk: _Chunk) -> Sequence[Rejected] | None:
-        """Stages what violates nothing and gives the rest; ``None`` when the data also has another fault."""
+        """Stage the rows without a violation and return the others; ``None`` when the data also has another fault."""
         self._empty_chunk_table()
         found: list[Rejected] = []
 
@@ -380,7 +380,7 @@ class StagingWriter:
             self._copy(table, rows)
 
     def _format_for(self, names: Sequence[str]) -> CopyFormat:
-        """Chooses binary where the staging table's columns are just of the types that were decoded, else CSV.
+        """Choose binary where the staging table's columns have exactly the decoded types, else CSV.
 
         The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
         inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
@@ -403,7 +403,7 @@ class StagingWriter:
         self._cursor.execute(sql.SQL(sql_text(f"queries/{query}")).format(**names))
 
     def _refusal(self, action: Callable[[], None]) -> psycopg2.Error | None:
-        """Run an action in a savepoint; return the error, the action undone, when some record is its cause."""
+        """Run an action in a savepoint; return its error, with the action undone, when some record is the cause."""
         self._cursor.execute("SAVEPOINT chunk")
         try:
             action()

@@ -1,6 +1,6 @@
 """Python's side of a local executor: PySpark's own daemon, which forks a worker for each task that runs at once.
 
-What a task imports is loaded before the first fork, so that it is loaded once and not by each worker. Started by Spark
+The imports of a task are loaded before the first fork, so once and not by each worker. Spark starts it
 in place of ``pyspark.daemon`` (``spark.python.daemon.module``, Spark 4.2).
 """
 
@@ -27,7 +27,7 @@ if __name__ == "__main__":
     import pyspark.worker  # noqa: F401 (for the workers)
     from pyspark import daemon
 
-    # What is missing is missed again by the task that needs it, and its error is the one that is told.
+    # A task that needs a missing package fails at it, too, and that error is the one to report.
     with suppress(ImportError):
         preload()
 

@@ -30,7 +30,3 @@ def faults_of(path: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_pipeline(path)
     return [line.removeprefix(f"{path}:") for line in caught.value.found.splitlines()]
-
-
-def json_columns(*columns: str, more: str = "") -> str:
-    return "{format: json, columns: [" + ", ".join(columns) + "]" + more + "}"

@@ -7,37 +7,87 @@ text (https://www.postgresql.org/docs/18/datatype.html).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-#: Every supported type by its canonical name, with the other spellings that PostgreSQL and its users know.
-_SPELLINGS: dict[str, tuple[str, ...]] = {
-    "boolean": ("bool",),
-    "smallint": ("int2",),
-    "integer": ("int", "int4"),
-    "bigint": ("int8",),
-    "real": ("float4",),
-    "double precision": ("float8", "float"),
-    "numeric": ("decimal", "dec"),
-    "text": (),
-    "character varying": ("varchar", "char varying"),
-    "date": (),
-    "time without time zone": ("time",),
-    "timestamp without time zone": ("timestamp",),
-    "timestamp with time zone": ("timestamptz",),
-    "uuid": (),
-    "jsonb": (),
-    "bytea": (),
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """One type that columns may have: a row of the table below.
+
+    Attributes:
+        name: Name in PostgreSQL's canonical spelling.
+        docs: Which JSON values fit, by the spellings that the reference page shows, the usual one first.
+        others: Other spellings that PostgreSQL and its users know.
+        told: What messages call it; by default the usual spellings.
+        held_by: Other types whose columns hold its values, as far as their numbers in brackets allow.
+        has_arrays: Whether its arrays are supported.
+    """
+
+    name: str
+    docs: Mapping[str, str]
+    others: tuple[str, ...] = ()
+    told: str = ""
+    held_by: tuple[str, ...] = ()
+    has_arrays: bool = True
+
+    @property
+    def spellings(self) -> Iterator[str]:
+        """Every spelling, without numbers in brackets."""
+        yield from (self.name, *self.others)
+        yield from (shown.partition("(")[0] for shown in ", ".join(self.docs).split(", "))
+
+    def __str__(self) -> str:
+        return self.told or ", ".join(shown.split(", ")[0] for shown in self.docs)
+
+
+_WHOLE = "`1.0` and `1e2` are whole"
+_NAN = "not NaN or infinity, which JSON does not have"
+_FLOAT = "a number that the nearest float of {} bytes names exactly (its shortest decimal, or {} digits); " + _NAN
+_NUMERIC = {
+    "numeric, decimal": "a number, or a string with a decimal number; every digit is kept",
+    "numeric(p,s), decimal(p,s)": "the same, with at most p - s digits before the point and s after it, not counting "
+    "zeros at the end",
 }
-_CANONICAL = {spelling: name for name, others in _SPELLINGS.items() for spelling in (name, *others)}
+_TEXT = "a string, without the character U+0000, which PostgreSQL cannot store"
+_VARCHAR = {"varchar(n), character varying(n), varchar": "the same, with at most n characters; nothing is cut off"}
+_TIME = "an ISO 8601 string with at most microseconds"
+_TIMESTAMP = {"timestamp, timestamp without time zone": f"{_TIME} and no offset, `2026-01-31T13:45:00`"}
+_TIMESTAMPTZ = {
+    "timestamptz, timestamp with time zone": f"{_TIME} and an offset, `2026-01-31T13:45:00+01:00` or `...Z`"
+}
+_JSONB = "any JSON value but null, which is NULL; without U+0000 in its texts"
 
-# jsonb holds arrays itself; in a jsonb[] a JSON null could mean an SQL NULL or the value null, so it is left out.
-_TYPES_WITHOUT_ARRAY = frozenset({"jsonb"})
-
-SUPPORTED_TYPES = (
-    "boolean, smallint, integer, bigint, real, double precision, numeric, numeric(p,s), text, varchar, varchar(n), "
-    "date, time, timestamp, timestamptz, uuid, jsonb, bytea, and an array of any of them but jsonb, such as bigint[]"
+#: Every supported type. How its values are decoded stands in ``spark_jobs/decode``.
+SUPPORTED = (
+    TypeRow("boolean", {"boolean, bool": "`true` or `false`; not 0, 1 or a string"}),
+    TypeRow(
+        "smallint", {"smallint, int2": f"a whole number from -32768 to 32767; {_WHOLE}"}, held_by=("integer", "bigint")
+    ),
+    TypeRow(
+        "integer",
+        {"integer, int, int4": f"a whole number from -2147483648 to 2147483647; {_WHOLE}"},
+        held_by=("bigint",),
+    ),
+    TypeRow("bigint", {"bigint, int8": f"a whole number of 64 bits, exactly, also beyond 2^53; {_WHOLE}"}),
+    TypeRow("real", {"real, float4": _FLOAT.format(4, 9)}),
+    TypeRow("double precision", {"double precision, float8, float": _FLOAT.format(8, 17)}),
+    TypeRow("numeric", _NUMERIC, ("dec",)),
+    TypeRow("text", {"text": _TEXT}, held_by=("character varying",)),
+    TypeRow("character varying", _VARCHAR, ("char varying",), told="varchar, varchar(n)", held_by=("text",)),
+    TypeRow("date", {"date": "an ISO 8601 string, `2026-01-31`"}),
+    TypeRow("time without time zone", {"time": f"{_TIME} and no offset, `13:45:00.123456`"}),
+    TypeRow("timestamp without time zone", _TIMESTAMP),
+    TypeRow("timestamp with time zone", _TIMESTAMPTZ),
+    TypeRow("uuid", {"uuid": "a string of 32 hexadecimal digits, as 8-4-4-4-12 or without hyphens"}),
+    # jsonb holds arrays itself; in a jsonb[] a JSON null could mean an SQL NULL or the value null.
+    TypeRow("jsonb", {"jsonb": _JSONB}, has_arrays=False),
+    TypeRow("bytea", {"bytea": "a string in base64"}),
 )
+_BY_SPELLING = {spelling: row for row in SUPPORTED for spelling in row.spellings}
+
+SUPPORTED_TYPES = ", ".join(map(str, SUPPORTED)) + ", and an array of any of them but jsonb, such as bigint[]"
 
 # PostgreSQL's own bounds; a negative scale or one above the precision exists only since PostgreSQL 15.
 MAX_LENGTH = 10_485_760
@@ -88,19 +138,21 @@ def parse_column_type(text: str) -> ColumnType:
     """Read a column type in any spelling that PostgreSQL knows for it; upper case and extra spaces do not matter.
 
     Raises:
-        ValueError: The text is no supported type; the message says what is supported.
+        ValueError: The text is not a supported type; the message says what is supported.
     """
     shape = _SHAPE.fullmatch(" ".join(text.lower().split()))
-    name = _CANONICAL.get(shape["name"]) if shape else None
-    if shape is None or name is None:
+    row = _BY_SPELLING.get(shape["name"]) if shape else None
+    if shape is None or row is None:
         raise ValueError(f"one of the supported types: {SUPPORTED_TYPES}")
     first, second = (int(shape[part]) if shape[part] else None for part in ("first", "second"))
     is_array = shape["array"] is not None
-    if is_array and name in _TYPES_WITHOUT_ARRAY:
-        raise ValueError(f"a type that has arrays: a {name} column holds a JSON array itself, so {name} is enough")
+    if is_array and not row.has_arrays:
+        raise ValueError(
+            f"a type that has arrays: a {row.name} column holds a JSON array itself, so {row.name} is enough"
+        )
     if first is None:
-        return ColumnType(name, is_array=is_array)
-    return _with_modifier(name, first, second, is_array=is_array)
+        return ColumnType(row.name, is_array=is_array)
+    return _with_modifier(row.name, first, second, is_array=is_array)
 
 
 def _with_modifier(name: str, first: int, second: int | None, *, is_array: bool) -> ColumnType:
@@ -114,3 +166,32 @@ def _with_modifier(name: str, first: int, second: int | None, *, is_array: bool)
             raise ValueError(f"numeric(p,s) with p from 1 to {MAX_PRECISION} and s from 0 to p")
         return ColumnType(name, precision=first, scale=scale, is_array=is_array)
     raise ValueError(f"{name} without a number in brackets (only varchar(n) and numeric(p,s) take one)")
+
+
+def can_hold(found: str, written: str) -> bool:
+    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
+
+    Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
+    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end silently.
+    """
+    if found == written:
+        return True
+    try:
+        column, value = parse_column_type(found), parse_column_type(written)
+    except ValueError:
+        return False
+    if column.is_array != value.is_array or column.name not in (value.name, *_BY_SPELLING[value.name].held_by):
+        return False
+    return _has_room_for_length(column, value) and _has_room_for_digits(column, value)
+
+
+def _has_room_for_length(column: ColumnType, value: ColumnType) -> bool:
+    return column.length is None or (value.length is not None and column.length >= value.length)
+
+
+def _has_room_for_digits(column: ColumnType, value: ColumnType) -> bool:
+    if column.precision is None or column.scale is None:
+        return True
+    if value.precision is None or value.scale is None:
+        return False
+    return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale

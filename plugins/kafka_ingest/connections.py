@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafka_ingest.errors import ConfigError
 
-#: Keywords of libpq (PostgreSQL 18, "Parameter Key Words") that may stand in a connection's extra. The five that the
+#: Keywords of libpq (PostgreSQL 18, "Parameter Key Words") that a connection's extra may hold. The five that the
 #: connection has fields for, ``application_name`` (set by us) and files of local services are left out.
 _LIBPQ_EXTRA = """
 channel_binding client_encoding connect_timeout gssencmode gssdelegation hostaddr keepalives keepalives_count
@@ -25,13 +25,13 @@ sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni ta
 """
 #: Spark's own name of the property, as master and workers have it.
 SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
-#: Written as ``{"password": ...}`` in an extra it would override the connection's field without a word.
+#: Written as ``{"password": ...}`` in an extra, each of these would silently override the connection's field.
 _FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionValues:
-    """One Airflow connection. Its ``repr`` shows neither password nor extra, so that it can stand in a trace.
+    """One Airflow connection. Its ``repr`` shows neither password nor extra, so that a trace can show it.
 
     Attributes:
         conn_id: Connection id.
@@ -162,7 +162,7 @@ def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
         "user": values.login,
         "password": values.password,
         "dbname": values.schema,
-        # libpq takes it where application_name is empty, which it never is here: messages name the connection by it.
+        # libpq uses it where application_name is empty, which it never is here: messages name the connection by it.
         "fallback_application_name": values.conn_id,
         **values.extra,
     }
@@ -174,7 +174,7 @@ def spark_master_of(values: ConnectionValues) -> str:
 
     Raises:
         ConfigError: Another type, or a master that is neither ``local*`` nor ``spark://``: with other cluster managers
-            the job's environment, and with it the secrets, would stand on spark-submit's command line.
+            the job's environment, and with it the secrets, would be on spark-submit's command line.
     """
     _require_type(values, "spark")
     host = values.host or ""
@@ -187,10 +187,10 @@ def spark_master_of(values: ConnectionValues) -> str:
 
 
 def spark_secret_of(values: ConnectionValues) -> str:
-    """Give the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
+    """Return the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
 
     Raises:
-        ConfigError: It is not a text.
+        ConfigError: It is not text.
     """
     secret = values.extra.get(SPARK_SECRET) or ""
     if not isinstance(secret, str):

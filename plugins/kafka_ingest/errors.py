@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kafka_ingest.protocol.staging import RefusedRecord
 
 # ----------
-# The commands that resolve a fault by changing positions, as messages name them.
+# The command that resolves a fault by changing positions, as messages name it.
 
 
 def change_command(pipeline: str, kind: str) -> str:
@@ -26,9 +26,7 @@ def change_command(pipeline: str, kind: str) -> str:
 # ----------
 # Errors: the family says what to do, the class says what happened, the message says how to go on.
 #
-# Every message has the same four parts: what went wrong, what was expected, what was found, and the next command. The
-# families are mapped to Airflow's outcomes and to exit codes in one place each (``operators/context.py``,
-# ``cli.py``).
+# Airflow's outcomes are chosen by family in one place (``operators/context.py``), exit codes below.
 
 
 def _after_label(text: str) -> str:
@@ -116,15 +114,15 @@ class LockTimeout(RetryLater):
 
 
 class CommitStateUnknown(RetryLater):
-    """The answer to COMMIT was lost: the server may have committed or not; the same again finds out."""
+    """The answer to COMMIT was lost: the server may have committed or not; running the same again finds out."""
 
 
 class CommitDidNotHappen(RetryLater):
-    """COMMIT did not take place: the ledger says so, or the server answered something else than COMMIT."""
+    """COMMIT did not take place: the ledger says so, or the server gave another answer than COMMIT."""
 
 
 class StagingLost(RetryLater):
-    """Staged rows are gone, as after a crash of PostgreSQL: the batch is staged again."""
+    """Staged rows are gone, for example after a crash of PostgreSQL: the batch is staged again."""
 
 
 class LedgerMoved(RetryLater):
@@ -152,7 +150,7 @@ class ConfigError(StopAndCall):
 
 
 class DatabaseRefused(StopAndCall):
-    """PostgreSQL refused a statement for a reason that a retry meets again, as an event trigger that forbids DDL."""
+    """PostgreSQL refused a statement and would refuse it again, for example by an event trigger that forbids DDL."""
 
 
 class LedgerOutdated(StopAndCall):
@@ -164,7 +162,7 @@ class RequestChanged(StopAndCall):
 
 
 class BatchOutstanding(StopAndCall):
-    """A planned batch stands in the way of a change of positions, which was not told to supersede it."""
+    """A change of positions meets an open batch and was not told to supersede it."""
 
 
 class RollBackRefused(StopAndCall):
@@ -228,7 +226,7 @@ class TargetMismatch(StopAndCall):
 
 
 class RecordsRefused(TargetMismatch):
-    """INSERT into the target refused single records, which staging had taken: they can be dead letters instead.
+    """INSERT into the target refused single records that staging had accepted: they can be dead letters instead.
 
     Attributes:
         records: All of them; empty where the error came from another process.
@@ -255,7 +253,7 @@ class RecordsRefused(TargetMismatch):
 
 
 class BatchNotCommitted(StopAndCall):
-    """The batch to audit is not committed, as when its load was marked successful by hand."""
+    """The batch to audit is not committed, for example because its load was marked successful by hand."""
 
 
 class VersionSkew(StopAndCall):
@@ -276,7 +274,7 @@ def _classes(root: type[IngestError]) -> dict[str, type[IngestError]]:
 
 
 def error_from_record(record: Mapping[str, str | None]) -> IngestError:
-    """Build the error again that :meth:`IngestError.to_record` gave; an unknown class becomes ``IngestError``."""
+    """Build the error again from :meth:`IngestError.to_record`; an unknown class becomes ``IngestError``."""
     cls = _classes(IngestError).get(record.get("class") or "", IngestError)
     return cls(
         record.get("what") or "unknown fault",
@@ -289,9 +287,8 @@ def error_from_record(record: Mapping[str, str | None]) -> IngestError:
 
 
 # ----------
-# Exit codes of the job and of the command line: scripts can tell "again later" from "somebody must act".
-#
-# The numbers are those of sysexits.h, where they fit.
+# Exit codes of the job and of the command line: scripts can tell "again later" from "somebody must act". The numbers
+# are those of sysexits.h, where they fit.
 
 OK = 0
 UNEXPECTED = 1

@@ -14,11 +14,11 @@ from kafka_ingest.protocol.log import Headroom, headrooms, newest, short_headroo
 from kafka_ingest.settings import PipelineSettings
 
 # ----------
-# Every metric: name, kind, unit, meaning and tags. ``docs/metrics.md`` is generated from here.
+# The metrics. ``docs/metrics.md`` is generated from here.
 
 
 class MetricKind(StrEnum):
-    """How a value is to be read, in StatsD's words."""
+    """How to read a value, in StatsD's words."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,11 +30,11 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: Name, before which Airflow puts its own prefix (``[metrics] statsd_prefix``).
+        name: Name; Airflow puts its own prefix before it (``[metrics] statsd_prefix``).
         kind: Counter, gauge or timer.
         unit: What one is.
         meaning: What it says, in a sentence or two.
-        tags: Names of its tags, beside ``pipeline``, which all have.
+        tags: Names of its tags besides ``pipeline``, which all have.
     """
 
     name: str
@@ -156,11 +156,11 @@ METRICS = (
 
 
 # ----------
-# What batches and the ledger say in metrics: pure functions, sent by whoever has somewhere to send to.
+# Measurements from batches and the ledger: pure functions; the caller sends them.
 
 
 def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
-    """Yield the counts of committed batches that nobody has announced before: so each batch is counted once.
+    """Yield the counts of committed batches that nobody has announced before, so that each batch counts once.
 
     A task that dies between announcing and sending loses its counts; the ledger has them.
     """
@@ -179,7 +179,7 @@ def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
 
 
 def valid_through_measurements(batch: Batch, now: datetime) -> Iterator[Measurement]:
-    """Yield the age of what a batch made complete."""
+    """Yield the age of the time up to which a batch made the table complete."""
     if batch.valid_through is not None:
         yield Measurement(VALID_THROUGH_AGE, max(0.0, (now - batch.valid_through).total_seconds()), batch.pipeline)
 
@@ -199,7 +199,7 @@ def lag_measurements(settings: PipelineSettings, view: PlanView) -> Iterator[Mea
 
 
 def headroom_measurements(settings: PipelineSettings, view: PlanView) -> Iterator[Measurement]:
-    """Yield headroom and what is wrong with it, as a plan has found it; nothing before a plan."""
+    """Yield headroom as the newest plan found it, and what is wrong with it; nothing before a plan."""
     known = [headroom for topic, parts in _by_topic(view) for headroom in parts]
     for topic, parts in _by_topic(view):
         # Retention may come up to a position that has read everything: an empty log has nothing to lose.

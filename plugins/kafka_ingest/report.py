@@ -19,13 +19,13 @@ from kafka_ingest.protocol.staging import DeadLetterGroup
 from kafka_ingest.settings import PipelineSettings
 
 # ----------
-# Rows as aligned text for people.
+# Rows as aligned text.
 
 Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return aligned text with a heading; numbers stand to the right, a missing value is ``-``."""
+    """Return aligned text with a heading; numbers are aligned to the right, a missing value is ``-``."""
     cells = [[cell(row.get(column)) for column in columns] for row in rows]
     headings = [column.replace("_", " ") for column in columns]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
@@ -39,7 +39,7 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def vertical(row: Row) -> str:
-    """Give one row as aligned text, a line for each key."""
+    """Return one row as aligned text, a line for each key."""
     width = max(len(key) for key in row)
     return "\n".join(f"{key.ljust(width)}  {cell(value)}" for key, value in row.items())
 
@@ -66,7 +66,7 @@ def cell(value: Any) -> str:
 
 
 def _readable(value: bytes) -> str:
-    """Text where it is printable text; else PostgreSQL's hex spelling, which ``decode`` and ``bytea`` take back."""
+    """Return printable text as it is; else PostgreSQL's hex spelling, which ``decode`` and ``bytea`` read back."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -77,7 +77,7 @@ def _readable(value: bytes) -> str:
 # ----------
 # A batch as a small JSON-safe value, for XCom, asset events and ``--json``, and as text for people.
 #
-# In JSON, keys are strings and times ISO 8601. A text is short lines: a task log is read in a narrow column.
+# In JSON, keys are strings and times ISO 8601. Texts have short lines: a task log is read in a narrow column.
 
 _INDENT = "  "
 _REASON_COLUMNS = ("reason", "records", "first_at")
@@ -109,15 +109,15 @@ def batch_summary(batch: Batch) -> dict[str, Any]:
 
 
 def load_summary(batch: Batch, phases: LoadPhases | None) -> dict[str, Any]:
-    """Return :func:`batch_summary` and ``phases``, in seconds: what ``core.load_phases`` says.
+    """Return :func:`batch_summary` and ``phases``, in seconds (:class:`LoadPhases`).
 
-    ``phases`` is ``None`` when the batch was not loaded by the attempt that tells, or when that was killed at its end.
+    ``phases`` is ``None`` when another attempt loaded the batch, or when this one was killed at its end.
     """
     return {**batch_summary(batch), "phases": asdict(phases) if phases else None}
 
 
 def batch_result(batch: Batch) -> dict[str, Any]:
-    """Give what a person wants to know of a committed batch, by heading."""
+    """Return what a person wants to know of a committed batch, by heading."""
     counts = batch.counts or RecordCounts()
     return {
         "batch": batch.batch_id,
@@ -143,7 +143,7 @@ def dead_letters_text(batch: Batch, groups: Sequence[DeadLetterGroup]) -> str:
 
     Args:
         batch: The batch.
-        groups: What the ledger counts by reason; empty where it could not be asked.
+        groups: The ledger's counts by reason; empty where it could not be asked.
     """
     counts = batch.counts or RecordCounts()
     rows = [
@@ -190,7 +190,7 @@ def _iso(time: datetime | None) -> str | None:
 
 
 # ----------
-# Position changes and roll-backs as rows for people: the command line and Airflow's log show the same table.
+# Position changes and roll-backs: the command line and Airflow's log show the same table.
 
 CHANGE_COLUMNS = ("topic", "partition", "from", "to", "generation", "line", "read_again", "given_up")
 SETTING_COLUMNS = ("name", "from", "to")
@@ -199,7 +199,7 @@ UNDONE_COLUMNS = (*ROLL_BACK_COLUMNS, "rows", "dead_letters")
 
 
 def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
-    """Return a row for each position that changes; line and generation are those afterwards."""
+    """Return a row for each position that changes; timeline and generation are those afterwards."""
     return [
         {
             "topic": change.topic,
@@ -216,7 +216,7 @@ def change_rows(positions: Iterable[PositionChange]) -> list[Row]:
 
 
 def setting_rows(settings: Iterable[SettingChange]) -> list[Row]:
-    """Return a row for each thing that binds the pipeline and changes."""
+    """Return a row for each setting that binds the pipeline and changes."""
     return [{"name": setting.name, "from": setting.before, "to": setting.after} for setting in settings]
 
 
@@ -257,7 +257,7 @@ def _span(offsets: tuple[int, int] | None) -> str | None:
 
 
 # ----------
-# What a preview of a plan has to say beside its ranges, for people.
+# What a preview of a plan says besides its ranges.
 
 
 def plan_remarks(preview: PlanPreview) -> Iterator[str]:
@@ -278,20 +278,20 @@ def plan_remarks(preview: PlanPreview) -> Iterator[str]:
 
 
 # ----------
-# Step *report lag*: how far each partition's committed offset is behind its log. Writes nothing.
+# How far each partition's committed offset is behind its log. Writes nothing.
 
 _NOT_DESCRIBED = PartitionState(-1, has_leader=False, fault="Kafka does not list this partition")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition of a pipeline.
+    """The lag of one partition of a pipeline.
 
     Attributes:
         topic: Topic name.
         partition: Partition number.
         committed_offset: Next offset to read; ``None`` before the partition's first plan.
-        end_offset: What may be read now; ``None`` when Kafka does not tell.
+        end_offset: What can be read now; ``None`` when Kafka does not tell.
         lag_offsets: Offsets waiting, ``end_offset - committed_offset``, never below 0; ``None`` when one is unknown.
         lag_seconds: 0 when nothing waits, else the time since ``valid_through``; an estimate, as that is. ``None``
             when unknown.
@@ -327,7 +327,7 @@ class LagPorts:
 def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLag, ...]:
     """Compare the pipeline's positions with its topics, ordered by (topic, partition).
 
-    Partitions that only one side knows are there too; those of retired topics are not.
+    Partitions that only one side knows are included; those of retired topics are not.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
@@ -357,7 +357,7 @@ def _partition_lag(
     where: TopicPartition, position: Position | None, state: PartitionState, *, now: datetime, rate: float | None
 ) -> PartitionLag:
     committed = position.committed_offset if position else None
-    # The end may lie below the position: an open transaction began before it. Nothing waits then.
+    # The end may be below the position: an open transaction began before it. Nothing waits then.
     waiting = _difference(state.end_offset, committed)
     lag = None if waiting is None else max(0, waiting)
     headroom = _difference(committed, state.log_start_offset)

@@ -11,25 +11,25 @@ _SECRET_NAME = re.compile(
     r"passw|passphrase|secret|token|credential|jaas|key\.pem$|private[._-]?key|oauthbearer\.config|user\.info",
     re.IGNORECASE,
 )
-#: What stands between the two lines that frame a private key in PEM; certificates are public (RFC 7468).
+#: The text between the two lines that frame a private key in PEM; certificates are public (RFC 7468).
 _KEY_BODY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)-----END ", re.DOTALL)
 #: Shorter lines of a key would hide ordinary words; 16 is below the 64 characters of a PEM line.
 _SHORTEST_LINE = 16
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of a setting, in Kafka's or libpq's spelling, says that its value is a secret."""
+    """Tell whether the name of a setting, in Kafka's or libpq's spelling, says that its value is a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def secret_values(*settings: Mapping[str, object]) -> list[str]:
-    """Give the secrets of settings, as text: values whose names say so, and private keys in whatever value."""
+    """Return the secrets in settings, as text: values whose names say so, and private keys in any value."""
     pairs = [(name, str(value)) for mapping in settings for name, value in mapping.items() if value]
     return [text for name, value in pairs for text in _secrets_in(name, value)]
 
 
 def _secrets_in(name: str, value: str) -> list[str]:
-    # Of a key the body alone: its frame is no secret, and a log may show it without the last line break.
+    # Only the body of a key: its frame is no secret, and a log may show it without the last line break.
     bodies = [body.strip() for body in _KEY_BODY.findall(value)]
     return bodies or ([value] if is_secret_name(name) else [])
 
@@ -50,7 +50,7 @@ def spellings(secret: str) -> tuple[str, ...]:
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """Give the text with ``***`` in place of every secret, however it is spelled, and of every line of a long one."""
+    """Return the text with ``***`` for every secret, in any spelling, and for every line of a long one."""
     found = {
         spelling for secret in secrets if secret for part in _whole_and_lines(secret) for spelling in spellings(part)
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 # ----------
-# How far a partition may lag behind before a live plan does something about it.
+# The lag policy.
 
 
 class LagAction(StrEnum):
@@ -26,7 +26,7 @@ class LagPolicy:
         action: What it does.
         max_lag_offsets: Greatest end offset - committed offset; ``None``: no limit.
         max_lag_seconds: Greatest time since the partition was complete; ``None``: no limit.
-        keep_offsets: With ``skip_to``: so many of the newest offsets are read, all before them are given up.
+        keep_offsets: With ``skip_to``: how many of the newest offsets are read; all before them are given up.
     """
 
     action: LagAction
@@ -50,7 +50,7 @@ class RunEnd(StrEnum):
 class ScheduleSettings:
     """When Airflow runs the pipeline and what its DAG shows.
 
-    ``busy_timeout_seconds`` is by default what one task may take: whoever holds the pipeline longer does not end alone.
+    ``busy_timeout_seconds`` is by default the time that one task may take: a longer holder does not end by itself.
     """
 
     schedule: str | None
@@ -69,11 +69,10 @@ class ScheduleSettings:
 
 
 # ----------
-# JSON paths of a pipeline file: from the root to one member, nothing that could match several places.
-#
-# The spelling is that of RFC 9535, as far as it names members: ``$``, ``$.order.id``, ``$['a key with spaces']``.
+# JSON paths of a pipeline file: from the root to one member. The spelling is that of RFC 9535, without everything that
+# could match several places: ``$``, ``$.order.id``, ``$['a key with spaces']``.
 
-#: No reader of JSON nests so deep. Paths are compared by all their beginnings, whose lengths add up to its square.
+#: No JSON reader nests so deeply. Paths are compared by all their beginnings, whose lengths add up to its square.
 MAX_MEMBERS = 100
 
 SUPPORTED_PATHS = (
@@ -92,7 +91,7 @@ def parse_json_path(text: str) -> tuple[str, ...]:
     r"""Return the keys from the root to the member; no keys for ``$``, the whole value.
 
     Raises:
-        ValueError: The text is no such path; the message says what is supported.
+        ValueError: The text is not such a path; the message says what is supported.
     """
     if not text.startswith("$"):
         raise ValueError(SUPPORTED_PATHS)
@@ -119,9 +118,9 @@ def _quoted(key: str) -> str:
 
 
 # ----------
-# Settings of a pipeline as the steps use them: plain frozen values, already validated.
+# Settings of a pipeline: plain frozen values, already validated.
 #
-# ``pipeline_files/model.py`` is the model of the pipeline file and documents every key; it gives these values.
+# ``pipeline_files`` holds the model of the file, which documents every key; a key reaches the field of its name here.
 # :class:`BatchSettings` is what decides what is read, decoded and written: it is frozen into the ledger with each
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
@@ -221,7 +220,7 @@ class KeySettings:
 
 @dataclass(frozen=True, slots=True)
 class IdentityColumns:
-    """Names of the columns by which a row is found again. The first plan binds them: all rows have the same ones."""
+    """Names of the columns that identify a row. The first plan binds them: all rows have the same ones."""
 
     topic: str
     generation: str
@@ -229,7 +228,7 @@ class IdentityColumns:
     offset: str
 
     def differing(self, other: IdentityColumns) -> dict[str, tuple[str, str]]:
-        """Return, by key of ``metadata_columns``, the names that differ: the own one and the other's."""
+        """Return the names that differ, by key of ``metadata_columns``: the own name and the other's."""
         pairs = {key: (getattr(self, key), getattr(other, key)) for key in self.__slots__}
         return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -276,7 +275,7 @@ class DeadLetterLimits:
     Attributes:
         max_count: More dead letters than this in one batch stop it.
         max_ratio: A greater share of the batch's readable records stops it, once ``ratio_from_count`` is passed.
-        ratio_from_count: Number of dead letters up to which the ratio is not looked at, so that one bad record in a
+        ratio_from_count: Number of dead letters up to which the ratio does not count, so that one bad record in a
             small batch never blocks a topic.
         max_consecutive: A longer run of consecutive dead letters in one partition stops the batch.
     """
@@ -372,11 +371,11 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """How the Spark job is run.
+    """How the Spark job runs.
 
     Attributes:
         spark_connection: Airflow connection of type ``spark``: ``local[*]`` or ``spark://``.
-        conf: Spark configuration properties; never secrets, they stand on the command line.
+        conf: Spark configuration properties; never secrets, because they are on the command line.
         driver_memory: Heap of the driver, in Spark's spelling (``1g``).
         executor_memory: Heap of each executor.
         executor_cores: Cores of each executor; ``None`` leaves it to the cluster.
@@ -396,7 +395,7 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """When a plan warns or stops because of what it sees in the log, and who else is told of the position.
+    """When a plan warns or stops because of what it sees in the log, and who else gets the position.
 
     Attributes:
         min_headroom_offsets: A plan warns when retention is less than this behind a committed offset with records
@@ -404,7 +403,7 @@ class WatchSettings:
         min_headroom_seconds: The same as estimated time. Six hours are six hourly runs, or a night until somebody
             comes.
         max_stalled_seconds: A partition that an open transaction holds back for longer is a fault; ``None``: only a
-            warning, since a fault keeps the other partitions from loading, unless they are to be left out.
+            warning, because a fault stops the other partitions, too, unless partitions may be left out.
         mirror_group: Whether positions are copied to a Kafka consumer group, for lag tools.
     """
 

@@ -7,7 +7,6 @@ from calendar import timegm
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-# ----------
 # Times that people write, as Kafka's record times: milliseconds since 1970 UTC.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -15,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_record_time_ms(time: datetime) -> int:
     """Return the milliseconds since 1970 UTC of a time with a zone; parts of a millisecond are rounded down."""
-    # No arithmetic of differences: pendulum's, which Airflow uses, cannot be divided by a timedelta (3.3).
+    # No difference of times: pendulum's, which Airflow uses, cannot be divided by a timedelta (3.3).
     return timegm(time.utctimetuple()) * 1_000 + time.microsecond // 1_000
 
 
@@ -32,8 +31,8 @@ def parse_record_time(text: str, zone: str | None = None) -> int:
         zone: IANA time zone of a text without an offset; ``None`` requires the offset.
 
     Raises:
-        ValueError: Its text says what was expected. A local time that a change of clocks leaves out or repeats is not
-            guessed.
+        ValueError: Its text says what was expected. A local time that a change of clocks leaves out or repeats is an
+            error, too.
     """
     expected = _expected(zone)
     try:
@@ -59,12 +58,11 @@ def _local_time(time: datetime, zone: str) -> datetime:
     return first
 
 
-# ----------
 # The machine's clock.
 
 
 class SystemClock:
-    """Port ``Clock``."""
+    """The port ``Clock`` on the clock of this machine."""
 
     def now(self) -> datetime:
         """Return the time, UTC, with a time zone."""

@@ -1,9 +1,9 @@
-"""Topic patterns, matched in bounded time: whoever may create topics chooses the names that a plan matches.
+"""Topic patterns, matched in bounded time: everybody who may create topics chooses names that a plan matches.
 
-Python's ``re`` goes back and forth: ``(a+)+$`` on a name of 40 letters takes days. A plan matches by RE2, whose time
-grows with the length of a name, whatever the pattern (https://github.com/google/re2/wiki/WhyRE2); PyArrow brings it. To
-load PyArrow takes half a second, too long for a DAG file, which asks ``re`` where that is harmless and else leaves the
-answer to the plan.
+Python's ``re`` backtracks: ``(a+)+$`` on a name of 40 letters takes days. A plan matches by RE2, whose time grows with
+the length of a name, whatever the pattern (https://github.com/google/re2/wiki/WhyRE2); PyArrow brings it. Loading
+PyArrow takes half a second, too long for a DAG file: it asks ``re`` where that is harmless, and else leaves the answer
+to the plan.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SYNTAX = (
     "a regular expression in the syntax of RE2, whose time is bounded: no look-ahead or look-behind, no references to "
     f"groups, no possessive repetition, no {{,n}}, no repetition above 999, at most {MAX_CHARACTERS} characters"
 )
-# What Python's re knows, and RE2 refuses or reads as something else (https://github.com/google/re2/wiki/Syntax).
+# Syntax that Python's re has, and that RE2 refuses or reads differently (https://github.com/google/re2/wiki/Syntax).
 _NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims-]+[:)])|\\[1-9ZuU]|[*+?}]\+|\{,|[{,][0-9]{4}")
-# Escaped characters and classes: what stands in them is no sign of a regular expression.
+# Escaped characters and classes: nothing in them is part of the pattern's syntax.
 _LITERAL = re.compile(r"\\[^1-9ZuU]|\[\^?\]?(?:[^\]\\]|\\.)*\]")
 #: Steps for one name, about a millisecond.
 _MAX_STEPS = 100_000
@@ -32,7 +32,7 @@ def check_topic_pattern(pattern: str) -> str:
     """Return the pattern.
 
     Raises:
-        ValueError: It is none that RE2 reads as Python does; the message says what was expected.
+        ValueError: RE2 cannot read it, or reads it differently from Python; the message says what was expected.
     """
     if not pattern:
         raise ValueError("a regular expression that a whole topic name can match")

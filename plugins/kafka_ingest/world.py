@@ -16,8 +16,8 @@ from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.database import PostgresPreflight
-from kafka_ingest.preflight.facts import PreflightPorts
-from kafka_ingest.preflight.kafka import kafka_preflight, longest_interval_seconds
+from kafka_ingest.preflight.kafka import kafka_preflight
+from kafka_ingest.preflight.preflight import PreflightPorts
 from kafka_ingest.preflight.spark import SparkPreflight
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
@@ -90,7 +90,6 @@ class World:
             kafka=lambda: kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS),
             database=lambda: PostgresPreflight(self.postgres_params()),
             spark=lambda: SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark")),
-            longest_interval_seconds=longest_interval_seconds,
         )
 
     def ledger(self) -> PostgresLedger:

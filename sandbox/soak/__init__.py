@@ -1,6 +1,6 @@
 """The soak: the real system under a producer that never stops, with parts of it killed at seeded moments.
 
 ``python -m sandbox.soak`` (``make soak``) runs cycles of chaos, with an operator who reloads, resets, skips and rolls
-back meanwhile, and proves at the end that every record that can be read from the topic, and that nobody gave up, is in
-the database exactly once.
+back at the same time. At the end it proves that every record that can be read from the topic, and that nobody gave up,
+is in the database exactly once.
 """

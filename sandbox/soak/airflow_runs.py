@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class AirflowRuns:
-    """Runs cycles by a running Airflow.
+    """Cycles through a running Airflow.
 
     Attributes:
-        commands: Runs attempts beside the DAG run, and knows world, faults, journal and watcher.
+        commands: Runs attempts beside the DAG run; has world, faults, journal and watcher.
     """
 
     commands: CommandRuns
@@ -103,7 +103,7 @@ class AirflowRuns:
     def _clear(self, client: AirflowClient, run_id: str) -> None:
         """Clear a failed run, as a person would, unless a task said that a person must act first.
 
-        An audit that found its batch rolled back says so, too: there the clear is what it asks for.
+        An audit whose batch was rolled back says so, too: there the clear is the required action.
         """
         tasks = patiently(lambda: client.tasks(DAG_ID, run_id))
         stopped = [task for task in tasks if task["state"] == "failed" and task["try_number"] <= task["max_tries"]]
@@ -116,7 +116,7 @@ class AirflowRuns:
         patiently(lambda: client.clear(DAG_ID, run_id))
 
     def _mend(self, server: AirflowServer) -> None:
-        """Start parts again that died although nobody killed them, as a service manager would."""
+        """Start dead parts again that nobody killed, as a service manager would."""
         if dead := server.dead_parts():
             self.commands.journal.event("Airflow parts died", parts=dead)
             server.start(lambda _: None)
@@ -127,7 +127,7 @@ class AirflowRuns:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Asks Airflow again while its API server is away or not yet itself.
+    """Ask Airflow again while its API server is away or not yet ready.
 
     Raises:
         SandboxError: It was for too long.

@@ -19,9 +19,9 @@ from sandbox.soak.processes import SeenProcess, all_processes, descendants, in_s
 
 #: Exit codes that a run may have whatever is killed: done, and "the same command may succeed later".
 DONE, RETRY_LATER = 0, 75
-#: Exit codes of an audit that found something, and of what cannot succeed until somebody acts.
+#: Exit codes of an audit that found something, and of a command that cannot succeed until somebody acts.
 AUDIT_FOUND, STOP_AND_CALL = 65, 78
-#: What an audit found when its batch was rolled back after the load: the same run again loads what is missing.
+#: Text of an audit whose batch was rolled back after the load: the same run again loads what is missing.
 _ROLLED_BACK = b"state rolled_back"
 _TRACE = b"Traceback (most recent call last)"
 
@@ -57,11 +57,11 @@ class Attempt:
         self.is_killed = False
 
     def is_running(self) -> bool:
-        """Says whether the command lives."""
+        """Tell whether the command lives."""
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; whether it came in time."""
+        """Wait for its end; return whether it came in time."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return not self.is_running()
@@ -70,7 +70,7 @@ class Attempt:
         """Return the exit code of a command that has ended.
 
         Args:
-            also: Codes that are no failure here, beside those of every run.
+            also: Codes that are no failure here, besides those of every run.
 
         Raises:
             SoakFailure: A code that no fault of a server or process excuses.
@@ -81,7 +81,7 @@ class Attempt:
         raise SoakFailure(f"a run ended with exit code {code}", found=log_tail(self.log, 40))
 
     def was_rolled_back(self) -> bool:
-        """Says whether the run ended because its batch was rolled back between load and audit."""
+        """Tell whether the run ended because its batch was rolled back between load and audit."""
         return self._process.poll() == STOP_AND_CALL and _ROLLED_BACK in self.log.read_bytes()
 
     def document(self) -> Any:
@@ -89,7 +89,7 @@ class Attempt:
         return json.loads(self._output.read_text(encoding="utf-8"))
 
     def require_expected_faults(self) -> None:
-        """Check that whatever went wrong was told as a fault that the package knows.
+        """Check that every fault was reported as one that the package knows.
 
         Raises:
             SoakFailure: There is a stack trace in the log.
@@ -98,13 +98,13 @@ class Attempt:
             raise SoakFailure("a run told an unexpected error", found=log_tail(self.log, 60))
 
     def processes(self) -> list[SeenProcess]:
-        """Return the command and all that it started, as far as they live."""
+        """Return the command and the living processes that it started."""
         everything = all_processes()
         own = [process for process in everything if process.pid == self.pid]
         return own + descendants(self.pid, everything)
 
     def end(self) -> None:
-        """Kills what is left of it, stopped processes too. Idempotent."""
+        """Kill what is left of it, also stopped processes. Idempotent."""
         for process in in_sessions([self.pid], all_processes()):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)

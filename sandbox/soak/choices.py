@@ -1,7 +1,7 @@
 """What a soak does, decided by its seed before anything starts: kinds of run, faults, interventions, their moments.
 
-The choices are replayed exactly by the same options. How far the processes really are at a moment is not: that is the
-machine's.
+The same options repeat the same choices exactly. How far the processes are at a moment depends on the machine and is
+not repeated.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ FAULTS: Mapping[RunKind, Mapping[FaultKind, int]] = {
         FaultKind.FREEZE_DRIVER: 1,
     },
 }
-#: Workers and executors live from the claim to the end of staging only; all other faults fit everywhere.
+#: Workers and executors live only from the claim to the end of staging; all other faults fit everywhere.
 _MOMENTS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.KILL_WORKER: (0.35, 0.70),
     FaultKind.KILL_EXECUTOR: (0.30, 0.70),
 }
 _SECOND_FAULT = 0.35  # two faults in one run are the rarer case, and the slower one
 _LONGEST_OUTAGE_SECONDS = 3.0
-_RELOADS = 0.2  # of the runs themselves, which faults hit as they hit live ones; others run beside
+_RELOADS = 0.2  # share of the runs themselves, which faults hit like live ones; other reloads run beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Fault:
         kind: What is done.
         moment: When, as a share [0, 1) of the run's progress (``progress.py``).
         outage_seconds: How long a killed server stays away.
-        by_rival: Whether the attempt that meets a frozen driver belongs to another run; else to the same one.
+        by_rival: Whether the attempt beside a frozen driver belongs to another run, or else to the same one.
     """
 
     kind: FaultKind
@@ -143,7 +143,7 @@ class SoakOptions:
 
 
 def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:
-    """Chooses all cycles of a soak; the same options always give the same."""
+    """Choose all cycles of a soak; the same options always give the same cycles."""
     # Strings seed the same way in every Python since 3.2 (random.seed, version 2).
     chance = random.Random(f"cycles of soak {options.seed}")  # noqa: S311 (chaos, not cryptography)
     kinds = _run_kinds(options)

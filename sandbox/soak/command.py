@@ -1,8 +1,8 @@
 """``python -m sandbox.soak``: chaos by seed, and at the end a comparison of every record.
 
-A producer keeps writing to a topic: plainly, in transactions that commit or abort, malformed records, records without
-key or value. Each cycle runs the pipeline once, by the command line or through Airflow, while one or two faults hit it:
-drivers, executors, PostgreSQL, Kafka and Airflow's processes are killed, a driver is frozen past its heartbeat,
+A producer keeps writing to a topic: plain records, transactions that commit or abort, malformed records, records
+without key or value. Each cycle runs the pipeline once, by the command line or through Airflow, while one or two faults
+hit it: drivers, executors, PostgreSQL, Kafka and Airflow's processes are killed, a driver is frozen past its heartbeat,
 the same run is started twice. Before the runs and beside them an operator reloads spans, resets positions backwards and
 forwards, skips lag and rolls batches back; half of these commands are killed. Runs and commands are then repeated until
 they succeed.
@@ -37,7 +37,7 @@ or a run failed in a way that no fault excuses (state and logs then stay, and al
 
 
 def run_soak(options: SoakOptions, state: Path) -> SoakResult:
-    """Run one soak in a state folder. All is stopped on return; state and log stay.
+    """Run one soak in a state folder. Everything is stopped on return; state and log stay.
 
     Raises:
         SoakFailure: The system did what it must not do.
@@ -105,7 +105,7 @@ def _parsed(arguments: Sequence[str] | None) -> tuple[SoakOptions, Path]:
 
 
 def _new_folder(seed: int) -> Path:
-    """Return a folder that does not exist yet: what an earlier soak left is evidence."""
+    """Return a folder that does not exist yet: the folder of an earlier soak is evidence."""
     names = itertools.chain([f"soak-{seed}"], (f"soak-{seed}-{number}" for number in itertools.count(2)))
     folders = (CHECKOUT / ".sandbox" / name for name in names)
     return private_folder(next(folder for folder in folders if not folder.exists()))

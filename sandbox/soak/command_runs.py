@@ -21,7 +21,7 @@ from sandbox.soak.world import SoakWorld
 
 _POLL_SECONDS = 0.02
 _PAUSE_SECONDS = 1.0
-#: Holds pass within seconds and locks within a minute, so a run that needs more than this never ends.
+#: Holds end within seconds and locks within a minute, so a run that needs more attempts never ends.
 _MOST_ATTEMPTS = 30
 _ATTEMPT_SECONDS = 600.0  # Spark on a machine that does ten other things took 90 s
 
@@ -35,18 +35,18 @@ class Waiting:
 
     @classmethod
     def of(cls, cycle: Cycle) -> Waiting:
-        """Return all that is to happen beside the run of a cycle."""
+        """Return all faults and interventions beside the run of a cycle."""
         return cls(list(cycle.faults), [one for one in cycle.interventions if one.moment is not None])
 
 
 @dataclass(slots=True)
 class CommandRuns:
-    """Runs cycles of every kind but Airflow's.
+    """Cycles of every kind but Airflow's.
 
     Attributes:
         world: The servers.
-        faults: Injects what the seed chose.
-        journal: Where is written what happens.
+        faults: Injects the faults that the seed chose.
+        journal: Records what happens.
         watcher: Looks into the ledger.
         operator: Intervenes before runs and beside them.
     """
@@ -86,7 +86,7 @@ class CommandRuns:
         raise SoakFailure(f"{run_id} did not succeed in {_MOST_ATTEMPTS} attempts", found=f"logs in {self._logs}")
 
     def start(self, run_id: str, kind: RunKind = RunKind.IN_PROCESS) -> Attempt:
-        """Start one attempt; whoever starts it waits for it."""
+        """Start one attempt; the caller waits for it."""
         runner = "in-process" if kind is RunKind.IN_PROCESS else "spark"
         env = self.world.command_environment(on_cluster=kind is RunKind.SPARK_CLUSTER)
         log = self._logs / f"{run_id}.{next(self._numbers)}.log"
@@ -94,7 +94,7 @@ class CommandRuns:
         return Attempt(arguments, env=env, log=log)
 
     def start_beside(self, run_id: str) -> Attempt:
-        """Start an attempt beside another one; :meth:`end_attempts` waits for it."""
+        """Start an attempt beside another one; :meth:`await_attempts` waits for it."""
         attempt = self.start(run_id)
         self._beside.append(attempt)
         return attempt
@@ -113,7 +113,7 @@ class CommandRuns:
             self.journal.event("attempt beside", log=attempt.log.name, code=attempt.code())
 
     def intervene_before(self, cycle: Cycle) -> None:
-        """Do what the operator does before a run.
+        """Carry out the operator's interventions before a run.
 
         Raises:
             SoakFailure: Something is refused that must not be, or is never done.
@@ -124,7 +124,7 @@ class CommandRuns:
         self.operator.finish()
 
     def finish_interventions(self, waiting: Waiting, run_id: str) -> None:
-        """Do after a run what the operator did not come to beside it, and awaits what is under way.
+        """Carry out, after a run, interventions that did not happen beside it, and await those under way.
 
         Raises:
             SoakFailure: As :meth:`intervene_before`.
@@ -133,7 +133,7 @@ class CommandRuns:
         self.operator.finish()
 
     def end_attempts(self) -> None:
-        """Kills what is left of all commands of a cycle. Idempotent."""
+        """Kill what is left of all commands of a cycle. Idempotent."""
         self.operator.end()
         for attempts in (self._beside, self._left):
             while attempts:
@@ -145,12 +145,12 @@ class CommandRuns:
 
     def _attempt(self, cycle: Cycle, run_id: str, waiting: Waiting) -> int:
         attempt = self.start(run_id, cycle.run)
-        # Ended with the cycle: spark-submit outlives a command that is killed, and goes on beside the next attempt.
+        # It ends with the cycle: spark-submit outlives a killed command, and goes on beside the next attempt.
         self._left.append(attempt)
         hits_before = self.journal.kills.total()
         self._watch(attempt, cycle, run_id, waiting)
         code = attempt.code()
-        # Spark tells the death of a worker or executor with a trace of its own.
+        # Spark reports the death of a worker or executor with a trace of its own.
         if cycle.run is RunKind.IN_PROCESS or self.journal.kills.total() == hits_before:
             attempt.require_expected_faults()
         self.journal.event("attempt", run=run_id, kind=cycle.run, log=attempt.log.name, code=code)

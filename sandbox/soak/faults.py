@@ -1,4 +1,4 @@
-"""Doing to a run what the seed chose for it."""
+"""Faults that the seed chose, injected into a run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sandbox.soak.processes import (
 )
 from sandbox.soak.world import SoakWorld
 
-#: A frozen driver that holds locks makes the other attempt wait for them and give up; then it goes on.
+#: A frozen driver that holds locks makes the other attempt wait for them and give up; then the driver goes on.
 _LONGEST_FREEZE_SECONDS = 45.0
 #: Between two tasks of a DAG run there is no task process for a few seconds.
 _TASK_SECONDS = 20.0
-#: Spark starts its first Python worker so long after the claim, on a busy machine.
+#: Spark starts its first Python worker this long after the claim, on a busy machine.
 _WORKER_SECONDS = 15.0
 _COMES_LATE = (FaultKind.KILL_WORKER, FaultKind.KILL_EXECUTOR)
 _ORPHANS = "scheduler-orphans"
@@ -44,9 +44,9 @@ class Scene:
 
     Attributes:
         run_id: Its name.
-        processes: Gives the processes of the run that live now.
+        processes: Returns the processes of the run that live now.
         command: The command, for a run without Airflow.
-        start: Starts another attempt under a run id, beside this one; it is waited for at the end of the cycle.
+        start: Starts another attempt under a run id, beside this one; the end of the cycle waits for it.
     """
 
     run_id: str
@@ -55,7 +55,7 @@ class Scene:
     start: Callable[[str], Attempt]
 
     def is_running(self) -> bool:
-        """Says whether the run may still have processes; only a command's end is seen at once."""
+        """Tell whether the run may still have processes; only a command's end is seen at once."""
         return self.command is None or self.command.is_running()
 
 
@@ -65,7 +65,7 @@ def _is_worker_of(processes: Sequence[SeenProcess]) -> Test:
 
 
 class Faults:
-    """Injects faults, one after another.
+    """The faults of a soak, injected one after another.
 
     Args:
         world: The servers.
@@ -89,7 +89,7 @@ class Faults:
         }
 
     def inject(self, fault: Fault, scene: Scene, *, progress: float) -> None:
-        """Do it. What cannot be hit, because it is not there yet or any more, is hit one step nearer to the command.
+        """Inject the fault. If its victim does not exist yet or any more, hit a process nearer to the command.
 
         Raises:
             SandboxError: A killed server did not start again.
@@ -102,7 +102,7 @@ class Faults:
             self._journal.hit(victim, fault=str(fault), run=scene.run_id)
 
     def end_orphans(self) -> None:
-        """End what killed schedulers left behind. Idempotent."""
+        """End the processes that killed schedulers left behind. Idempotent."""
         for pid_file in (self._world.state / "airflow").glob(f"{_ORPHANS}-*.pid"):
             ManagedProcess(pid_file.stem, pid_file.parent).kill()
             pid_file.unlink(missing_ok=True)
@@ -215,7 +215,7 @@ class Faults:
         server.start(lambda _: None)
 
 
-#: Where the search for a victim begins; it goes on towards the command.
+#: The process where the search for a victim begins; it goes on towards the command.
 _FIRST_CHOICE: Mapping[FaultKind, str] = {
     FaultKind.KILL_EXECUTOR: "executor",
     FaultKind.KILL_WORKER: "Python worker",

@@ -1,7 +1,7 @@
 """What an operator does in a soak, decided by its seed: reloads, resets backwards and forwards, lag skips, roll-backs.
 
-Like faults they are chosen before anything starts. Where a span lies is chosen as a share of what is there when it is
-asked for, because nobody knows before how much that is.
+Like faults they are chosen before anything starts. The place of a span is chosen as a share of what exists when the
+operator asks for it, because nobody knows that amount before.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from sandbox.soak.traffic import PARTITIONS
 
 
 class InterventionKind(StrEnum):
-    """What is asked for."""
+    """Kinds of intervention."""
 
     RELOAD = "reload"  #: a span by offsets or times, in a run of its own
     RESET_BACKWARDS = "reset_backwards"  #: rows stay, and the next run replaces them
-    RESET_FORWARDS = "reset_forwards"  #: what is passed over is given up
+    RESET_FORWARDS = "reset_forwards"  #: the offsets that are passed over are given up
     SKIP_LAG = "skip_lag"  #: all but the last offsets are given up
     ROLL_BACK = "roll_back"  #: of the last one or two batches
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a reload reads again.
+    """The span that a reload reads again.
 
     Attributes:
         by_times: By times, which is all partitions; else by offsets of ``partition``.
         partition: The partition.
-        begin: Share [0, 1) of the soak's time, or of the offsets below the committed one, where the span begins.
-        end: The same where it ends; 1 is the end of the log.
+        begin: Start of the span, as a share [0, 1) of the soak's time, or of the offsets below the committed one.
+        end: End of the span, as the same share; 1 is the end of the log.
     """
 
     by_times: bool
@@ -45,17 +45,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """One thing that is asked for, again and again until it is done.
+    """One intervention, asked for again and again until it is done.
 
     Attributes:
-        kind: What is asked for.
+        kind: Kind of the intervention.
         span: Of a reload.
         offsets: How far a reset goes, and how many offsets a skip keeps.
-        partition: The one that a reset or skip is about; ``None``: all.
+        partition: The partition of a reset or skip; ``None``: all.
         batches: How many are rolled back.
         moment: When it is asked for, as a share [0, 0.7] of a run's progress; ``None``: before the run.
-        kill_at: How far the first command is when it is killed, as a share of what such a command takes; ``None``: not.
-        supersede: Take an outstanding batch out of the way, instead of waiting until there is none.
+        kill_at: When the first command is killed, as a share of the time that it takes; ``None``: never.
+        supersede: Supersede an open batch instead of waiting until there is none.
     """
 
     kind: InterventionKind
@@ -72,7 +72,7 @@ class Intervention:
         return f"{self.kind}@{when}" + ("" if self.kill_at is None else " killed")
 
 
-#: Kinds come in shuffled rounds, so that a short soak, too, meets each of them.
+#: Kinds come in shuffled rounds, so that even a short soak meets each of them.
 _ROUND = (
     InterventionKind.RELOAD,
     InterventionKind.RELOAD,
@@ -84,16 +84,16 @@ _ROUND = (
 )
 _PER_CYCLE = {0: 2, 1: 5, 2: 2}  # weights
 _BESIDE, _KILLED, _WAITS, _ALL_PARTITIONS = 0.6, 0.5, 0.3, 0.4
-#: A command takes as long to start as a short run takes in all: asked for later, it would meet none but its end.
+#: A command takes as long to start as a short run takes in all: one that starts later would meet only the run's end.
 _LATEST_MOMENT = 0.7
-#: A few runs' worth of offsets of one partition at the default rate, so that resets pass begins of earlier batches.
+#: A few runs' worth of offsets of one partition at the default rate, so that resets go back beyond earlier batches.
 _MOST_BACKWARDS = 3000
 #: Less than waits for a run, so that something is left to read.
 _MOST_FORWARDS, _MOST_KEPT = 300, 200
 
 
 def interventions(chance: random.Random) -> Iterator[tuple[Intervention, ...]]:
-    """Yield those of one cycle after another, without end, in the order of their moments."""
+    """Yield the interventions of one cycle after another, without end, in the order of their moments."""
     kinds = _kinds(chance)
     while True:
         [count] = chance.choices(list(_PER_CYCLE), weights=list(_PER_CYCLE.values()))
@@ -102,7 +102,7 @@ def interventions(chance: random.Random) -> Iterator[tuple[Intervention, ...]]:
 
 
 def choose_span(chance: random.Random) -> Span:
-    """Chooses what a reload reads; a fifth of the spans reach to the end of the log."""
+    """Choose what a reload reads; a fifth of the spans reach to the end of the log."""
     begin = chance.random()
     end = 1.0 if chance.random() < 0.2 else begin + (1 - begin) * chance.random() / 2
     return Span(chance.random() < 0.4, chance.randrange(PARTITIONS), round(begin, 3), round(end, 3))

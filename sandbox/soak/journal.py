@@ -1,6 +1,6 @@
-"""What a soak did, as it did it: lines for the person, and two files for whoever looks into a failure.
+"""The record of a soak: lines for the person, and two files for the search after a failure.
 
-``choices.jsonl`` holds what the seed chose, a line a cycle, written before anything starts. ``events.jsonl`` holds what
+``choices.jsonl`` holds the seed's choices, a line a cycle, written before anything starts. ``events.jsonl`` holds what
 really happened, with times.
 """
 
@@ -18,7 +18,7 @@ from sandbox.soak.choices import Cycle
 
 
 class Journal:
-    """Writes lines and files, and counts.
+    """Lines and files of a soak, and its counts.
 
     Args:
         folder: Where the files are.
@@ -36,7 +36,7 @@ class Journal:
         return time.monotonic() - self._started
 
     def choices(self, cycles: Iterable[Cycle]) -> None:
-        """Write down what the seed chose."""
+        """Write down the seed's choices."""
         lines = "".join(f"{json.dumps(cycle.as_record())}\n" for cycle in cycles)
         (self.folder / "choices.jsonl").write_text(lines, encoding="utf-8")
 
@@ -57,5 +57,5 @@ class Journal:
         self.event("late fault", fault=fault)
 
     def say(self, text: str) -> None:
-        """Tells the person who watches."""
+        """Tell the person who watches."""
         print(text, flush=True)

@@ -1,4 +1,4 @@
-"""Asking for what the seed chose for the operator: again under the same id, until it is done or rightly refused."""
+"""The operator's interventions that the seed chose: asked for under the same id until done or rightly refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from sandbox.soak.processes import send
 from sandbox.soak.progress import Progress, Usual, Watcher
 from sandbox.soak.world import SoakWorld
 
-CLI = "cli"  # what the command line writes into the ledger as DAG id
+CLI = "cli"  # the DAG id that the command line writes into the ledger
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.02
-#: A run that is frozen, killed and retried is outstanding for a minute; with Airflow for some.
+#: The batch of a run that is frozen, killed and retried is open for a minute; with Airflow for several minutes.
 _LONGEST_SECONDS = 600.0
-#: Who does not supersede waits so long for the outstanding batch; then nobody retries the run that it belongs to.
+#: A command that does not supersede waits this long for the open batch; then nobody retries that batch's run.
 _PATIENCE_SECONDS = 20.0
-#: What a change takes from its first connection to its end, as measured on a busy machine: 0.2 to 0.6 s.
+#: Time of a change from its first connection to its end, as measured on a busy machine: 0.2 to 0.6 s.
 _CHANGE_SECONDS = 0.4
 _OUTSTANDING, _REFUSED = "BatchOutstanding", "RollBackRefused"
 
@@ -58,11 +58,11 @@ class _UnderWay:
 
 
 class Operator:
-    """Intervenes between runs and beside them; never blocks but in :meth:`finish`.
+    """The operator, who intervenes between runs and beside them; only :meth:`finish` blocks.
 
     Args:
         world: The servers.
-        journal: Where is written what happens.
+        journal: Records what happens.
         watcher: Looks into the ledger.
     """
 
@@ -75,18 +75,18 @@ class Operator:
         self._under_way: list[_UnderWay] = []
 
     def ask(self, wanted: Intervention, run_id: str) -> None:
-        """Begins to ask for something; :meth:`advance` goes on with it.
+        """Begin to ask for an intervention; :meth:`advance` goes on with it.
 
         Args:
             wanted: What.
-            run_id: The run that it happens before, beside or after; request ids and run ids are made of it.
+            run_id: The run that it happens before, beside or after; part of request ids and run ids.
         """
         name = f"{run_id}-{wanted.kind}-{next(self._numbers)}"
         self._journal.event("asking", intervention=str(wanted), request=name)
         self._begin(wanted, name)
 
     def keep_up(self, waiting: list[Intervention], run_id: str, *, progress: float) -> None:
-        """Asks for those whose moment has come, which leave the list, and goes on with all.
+        """Ask for those whose moment has come, which leave the list, and go on with all.
 
         Raises:
             SoakFailure: As :meth:`advance`.
@@ -96,7 +96,7 @@ class Operator:
         self.advance()
 
     def advance(self) -> None:
-        """Start, kill or look after every command that is under way.
+        """Start, kill or check every command that is under way.
 
         Raises:
             SoakFailure: A command ended in a way that no fault and no rule excuses, or something is never done.
@@ -105,7 +105,7 @@ class Operator:
             self._advance(one)
 
     def finish(self) -> None:
-        """Goes on until nothing is under way.
+        """Go on until nothing is under way.
 
         Raises:
             SoakFailure: As :meth:`advance`.
@@ -115,14 +115,14 @@ class Operator:
             time.sleep(_POLL_SECONDS)
 
     def end(self) -> None:
-        """Kills what is under way. Idempotent."""
+        """Kill what is under way. Idempotent."""
         while self._under_way:
             attempt = self._under_way.pop().attempt
             if attempt is not None:
                 attempt.end()
 
     def form(self, span: Span) -> dict[str, str]:
-        """Return the form of a run that reloads a span, of what there is now.
+        """Return the form of a run that reloads a span, from the current ledger.
 
         Raises:
             SoakFailure: The ledger cannot be read for too long.
@@ -189,7 +189,7 @@ class Operator:
             return  # the same again later
         if _REFUSED not in told or one.wanted.kind is not InterventionKind.ROLL_BACK:
             raise SoakFailure(f"{one.name} was refused", found=log_tail(attempt.log, 40))
-        # Rightly so where a position change lies in between: that is the ledger's to say, and no rows may have moved.
+        # The refusal is right where a position change lies in between: the ledger decides, and no rows may have moved.
         self._under_way.remove(one)
         self.refused[one.wanted.kind] += 1
         if one.wanted.batches > 1:
@@ -197,7 +197,7 @@ class Operator:
 
 
 class _ChangeProgress:
-    """How far a change is: time, from its first connection to the ledger on."""
+    """Progress of a change: the time since its first connection to the ledger."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher

@@ -1,4 +1,4 @@
-"""The soak's own pipeline: orders like those of the example, and time-outs that let a dead holder go within seconds."""
+"""The soak's own pipeline: orders like the example's, and time-outs that end a dead holder's hold in seconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PIPELINE = "soak"
 TOPIC = "soak"
 TABLE = ("shop", "soak")
 DAG_ID = f"kafka_to_postgres__{PIPELINE}"
-#: A silent attempt loses its hold after this; a frozen driver is left frozen for longer.
+#: A silent attempt loses its hold after this time; a frozen driver stays frozen for longer.
 HEARTBEAT_TIMEOUT_SECONDS = 4
-#: From a plan to its claim: other runs of the pipeline wait so long for a run that died in between.
+#: From a plan to its claim: other runs of the pipeline wait this long for a run that died in between.
 START_TIMEOUT_SECONDS = 10
 
 _FILE = f"""\

@@ -58,27 +58,27 @@ def in_sessions(sessions: Iterable[int], processes: Iterable[SeenProcess]) -> li
 
 
 def is_jvm(process: SeenProcess) -> bool:
-    """Whether it is spark-submit's JVM."""
+    """Tell whether it is spark-submit's JVM."""
     return "org.apache.spark.deploy.SparkSubmit" in process.command
 
 
 def is_driver(process: SeenProcess) -> bool:
-    """Whether it is the Python process that runs the job, with Spark or without."""
+    """Tell whether it is the Python process that runs the job, with Spark or without."""
     return _ENTRY in process.command and not is_jvm(process) and "python" in process.command.split(" ", 1)[0]
 
 
 def is_executor(process: SeenProcess) -> bool:
-    """Whether it is the JVM of a cluster's executor."""
+    """Tell whether it is the JVM of a cluster's executor."""
     return "CoarseGrainedExecutorBackend" in process.command and "java" in process.command.split(" ", 1)[0]
 
 
 def is_airflow_task(process: SeenProcess) -> bool:
-    """Whether it is the process of an Airflow task."""
+    """Tell whether it is the process of an Airflow task."""
     return _AIRFLOW_TASK.match(process.command) is not None
 
 
 def is_airflow_supervisor(process: SeenProcess) -> bool:
-    """Whether it is the LocalExecutor's process that watches over a task."""
+    """Tell whether it is the LocalExecutor's process that watches over a task."""
     return _AIRFLOW_SUPERVISOR.match(process.command) is not None
 
 
@@ -89,7 +89,7 @@ def python_workers(processes: Iterable[SeenProcess]) -> list[SeenProcess]:
 
 
 def send(process: SeenProcess, number: signal.Signals) -> bool:
-    """Send a signal; whether the process was still there."""
+    """Send a signal; return whether the process was still there."""
     with suppress(ProcessLookupError):
         os.kill(process.pid, number)
         return True

@@ -1,8 +1,8 @@
 """The soak's producer, a process of its own: ``python -m sandbox.soak.producer`` sends until it is told to end.
 
-TERM lets it finish its portion, flush and end with status 0. What it has done stands in its tally file, which is
-replaced after every portion. What really is in the topic is for a consumer to say: a broker that is killed may answer
-late, or not at all.
+TERM lets it finish its portion, flush and end with status 0. Its tally file says what it has done and is replaced after
+every portion. Only a consumer knows what is really in the topic: a broker that is killed may answer late, or not at
+all.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sandbox.soak.traffic import Portion, PortionKind, portions
 
 _FLUSH_SECONDS = 120.0
 _TRANSACTION_SECONDS = 60.0
-#: An open transaction whose producer is in trouble is ended by the broker after this long; it holds all readers back.
+#: The broker ends an open transaction of a producer in trouble after this time; until then it holds back all readers.
 _TRANSACTION_TIMEOUT_MS = 15_000
 
 
 class SoakProducer:
-    """Sends portions to one topic and counts what came of them.
+    """The sender of portions to one topic; counts what came of them.
 
     Args:
         bootstrap: Kafka's address.
@@ -41,7 +41,7 @@ class SoakProducer:
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 5,
-            "log_level": 0,  # refused connections of a killed broker are what this is about
+            "log_level": 0,  # refused connections of a killed broker are expected here
             "error_cb": lambda _: None,
         }
         self._topic = topic
@@ -58,7 +58,7 @@ class SoakProducer:
         self.tally["portions"] += 1
 
     def flush(self) -> int:
-        """Wait for what is on its way; return how many records are not acknowledged."""
+        """Wait for records on their way; return how many are not acknowledged."""
         return int(self._plain.flush(_FLUSH_SECONDS))
 
     def _produce(self, producer: Producer, portion: Portion) -> None:
@@ -78,7 +78,7 @@ class SoakProducer:
         self.tally["unacknowledged" if error is not None else "acknowledged"] += 1
 
     def _in_transaction(self, portion: Portion) -> None:
-        """Run one transaction; one that broke counts as such, and the broker or the next producer aborts it."""
+        """Run one transaction; a broken one counts as such, and the broker or the next producer aborts it."""
         try:
             producer = self._transactional or self._new_transactional()
             producer.begin_transaction()
@@ -120,7 +120,7 @@ def _retrying(call: Callable[[], None], attempts: int = 5) -> None:
 def produce_until_told(producer: SoakProducer, seed: int, *, rate: int, tally_file: Path, stop: threading.Event) -> int:
     """Send at the rate until told to stop; return how many records were not acknowledged at the end.
 
-    A producer that was held up does not catch up: the rate is a greatest one.
+    A producer that was delayed does not catch up: it never sends faster than the rate.
     """
     due = time.monotonic()
     for portion in portions(seed):

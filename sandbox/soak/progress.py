@@ -1,6 +1,6 @@
-"""How far a run is, as a number in [0, 1): what the moments of faults are measured in.
+"""Progress of a run, as a number in [0, 1): the unit for the moments of faults.
 
-A run passes through pieces of unlike length. Each gets a fixed share of the number, so a random moment falls into the
+A run passes through pieces of unequal length. Each gets a fixed share of the number, so a random moment falls into the
 short ones, where the protocol is, as often as into the long start of a process. Within a piece the number follows the
 staged bytes, or the time that the piece took in earlier runs.
 """
@@ -36,10 +36,10 @@ _BEGINS: Mapping[Piece, float] = {
     Piece.END: 0.90,
 }
 _ENDS: Mapping[Piece, float] = dict(zip(_BEGINS, [*list(_BEGINS.values())[1:], 1.0], strict=True))
-_ALMOST = 0.99  # a piece that takes longer than usual is never over before it is
-_LEARN = 0.3  # weight of the newest run in what is usual
+_ALMOST = 0.99  # a piece that takes longer than usual counts as not yet over
+_LEARN = 0.3  # weight of the newest run in the usual values
 
-# The size of a table grows while COPY runs; its rows are seen only after the task's commit.
+# The size of a table grows while COPY runs; its rows are visible only after the task's commit.
 _SIGHT = """
     SELECT b.batch_id::text, b.state, b.claim,
            (SELECT coalesce(sum(p.range_end - p.range_start), 0)::bigint
@@ -74,17 +74,17 @@ class Sighting:
 
 @dataclass(slots=True)
 class Usual:
-    """What earlier runs of a kind took: seconds by piece, and staged bytes for an offset."""
+    """The usual values from earlier runs of a kind: seconds by piece, and staged bytes for an offset."""
 
     seconds: dict[Piece, float] = field(default_factory=lambda: dict.fromkeys(Piece, 1.0))
     bytes_per_offset: float = 250.0
 
     def learn_seconds(self, piece: Piece, seconds: float) -> None:
-        """Take in how long a piece took."""
+        """Learn how long a piece took."""
         self.seconds[piece] += _LEARN * (max(seconds, 0.02) - self.seconds[piece])
 
     def learn_bytes(self, staged_bytes: int, offsets: int) -> None:
-        """Take in how much a batch had staged in all."""
+        """Learn how much a batch had staged in all."""
         if staged_bytes and offsets:
             self.bytes_per_offset += _LEARN * (staged_bytes / offsets - self.bytes_per_offset)
 
@@ -94,8 +94,8 @@ class Progress:
 
     Args:
         usual: What is usual for runs of this kind; it learns from this one.
-        before: What was seen of the run before this attempt began: an older claim is not this attempt's.
-        clock: Gives seconds.
+        before: The last sighting before this attempt began: an older claim is not this attempt's.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Progress:
         self.value = 0.0
 
     def take_in(self, sighting: Sighting | None) -> float:
-        """Take in what was seen (``None``: nothing, or nobody answered) and return the progress."""
+        """Add a sighting (``None``: nothing, or nobody answered) and return the progress."""
         if sighting is not None:
             self._enter(self._piece_of(sighting))
             self._staged_bytes = max(self._staged_bytes, sighting.staged_bytes)
@@ -144,7 +144,7 @@ class Progress:
 
 
 class Watcher:
-    """Looks into the ledger many times a second; a database that is away is no fault, there is only nothing to see."""
+    """A reader of the ledger, many times a second; while the database is away there is nothing to see, and no fault."""
 
     def __init__(self, warehouse: Callable[[], Mapping[str, Any]]) -> None:
         self._warehouse = warehouse
@@ -166,7 +166,7 @@ class Watcher:
         return {int(partition): offset for partition, offset in (row[0] or {}).items()} if row else None
 
     def sees_change(self) -> bool:
-        """Says whether a position change or a roll-back is connected to the ledger."""
+        """Tell whether a position change or a roll-back is connected to the ledger."""
         row = self._row(_CHANGES, ())
         return row is not None and bool(row[0])
 

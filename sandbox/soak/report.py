@@ -12,10 +12,10 @@ from sandbox.verification import Comparison
 
 @dataclass(frozen=True, slots=True)
 class SoakResult:
-    """What a soak found when nothing was left to load.
+    """The findings of a soak when nothing was left to load.
 
     Attributes:
-        options: What it was asked for.
+        options: The options of the soak.
         runs: Cycles by kind of run.
         attempts: Attempts by the command line, and tries of Airflow's tasks.
         kills: What was hit, and how often.
@@ -25,7 +25,7 @@ class SoakResult:
         sent: The producer's tally.
         comparison: The topic against the database.
         violations: Rows of invariants that did not hold, in all audits.
-        audits: How often the invariants were asked for.
+        audits: How often the invariants were checked.
         seconds: From the first start to the comparison.
     """
 

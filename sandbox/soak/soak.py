@@ -34,12 +34,12 @@ _MOST_LAST_RUNS = 10
 
 
 class Soak:
-    """A soak in a world of its own. Start and stop of the world are the caller's.
+    """A soak in a world of its own. The caller starts and stops the world.
 
     Args:
         options: What decides the choices.
         world: The servers, started.
-        journal: Where is written what happens.
+        journal: Records what happens.
     """
 
     def __init__(self, options: SoakOptions, world: SoakWorld, journal: Journal) -> None:
@@ -54,7 +54,7 @@ class Soak:
         self._audits = self._violations = 0
 
     def run(self) -> SoakResult:
-        """Run all cycles, lets the producer end, load what is left, and compares.
+        """Run all cycles, let the producer end, load what is left, and compare.
 
         Raises:
             SoakFailure: The system did what it must not do.
@@ -107,7 +107,7 @@ class Soak:
         return attempts
 
     def _audit(self) -> None:
-        """Asks every invariant; what does not hold fails the soak at once, while the state is fresh."""
+        """Check every invariant; a violation fails the soak at once, while the state is fresh."""
         found = self._command("audit", [PIPELINE, "--json"])
         self._audits += 1
         self._violations += len(found)

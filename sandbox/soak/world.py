@@ -1,7 +1,6 @@
-"""What a soak runs on: its own PostgreSQL and Kafka, Airflow and a Spark cluster where asked for, all in one folder.
+"""The servers of a soak: its own PostgreSQL and Kafka, Airflow and a Spark cluster where wanted, all in one folder.
 
-Airflow's own tables are in a PostgreSQL server of their own: a kill of the target's server is then a kill of the target
-alone.
+Airflow's own tables are in a PostgreSQL server of their own: a kill of the target's server then hits only the target.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from sandbox.system import LOCAL_SPARK, create_topics
 WAREHOUSE = "warehouse"
 _AIRFLOW_DATABASE = "airflow"
 _LOCAL = spark_connection(LOCAL_SPARK)
-#: Airflow notices a dead task or scheduler within half a minute; a DAG file that never changes is read once. The tasks
-#: of a dead scheduler are watched over again only when the next one has adopted them (every 300 s by default).
+#: Airflow notices a dead task or scheduler within half a minute; a DAG file that never changes is read once. Tasks of a
+#: dead scheduler are watched over again only when the next one has adopted them (every 300 s by default).
 _AIRFLOW_SETTINGS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "5",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
@@ -46,7 +45,7 @@ class SoakWorld:
     """The servers of one soak.
 
     Args:
-        state: Folder for all that they write.
+        state: Folder for all their files.
         with_airflow: Airflow is one of them.
         seed: Seed of the producer's traffic.
         rate: Records per second.
@@ -63,7 +62,7 @@ class SoakWorld:
         self._seed, self._rate = seed, rate
 
     def start(self, report: Report) -> None:
-        """Start the servers, make topic and pipeline file, and lets the producer begin.
+        """Start the servers, make topic and pipeline file, and start the producer.
 
         Raises:
             SandboxError: A part did not start.
@@ -82,7 +81,7 @@ class SoakWorld:
             self.airflow().start(report)
 
     def stop(self) -> None:
-        """Stop everything that was started, by whomever. Data and log stay. Idempotent."""
+        """Stop everything that was started, by anyone. Data and log stay. Idempotent."""
         stop_all_below(self.state)
         for server in filter(None, (self.postgres, self._airflow_postgres)):
             if server.folder.exists():
@@ -97,7 +96,7 @@ class SoakWorld:
 
     def airflow(self) -> AirflowServer:
         """Return the Airflow of this soak."""
-        assert self._airflow_postgres is not None  # noqa: S101 (asked for only where it was wished)
+        assert self._airflow_postgres is not None  # noqa: S101 (only called for a soak with Airflow)
         setup = AirflowSetup(
             self._airflow_postgres.dsn(_AIRFLOW_DATABASE, scheme="postgresql+psycopg2"),
             self._connections(_LOCAL),
@@ -106,7 +105,7 @@ class SoakWorld:
         return AirflowServer(self.state / "airflow", setup)
 
     def command_environment(self, *, on_cluster: bool = False) -> dict[str, str]:
-        """Return the variables of ``python -m kafka_ingest``; the Spark cluster is started when it is asked for."""
+        """Return the variables of ``python -m kafka_ingest``; start the Spark cluster when it is wanted."""
         if on_cluster:
             self.spark.start()
         spark_default = spark_connection(self.spark.master_url, self.spark.secret) if on_cluster else _LOCAL

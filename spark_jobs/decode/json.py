@@ -1,4 +1,4 @@
-"""JSON values: the quick reading, and the exact one that judges what the quick one will not."""
+"""JSON values: the quick reading, and the exact one that decides where the quick one is in doubt."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MAX_NESTING = 512
 SHORTEST_TOO_DEEP_BYTES = 2 * (MAX_NESTING + 1)
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-# Runs over bytes that nothing has called JSON yet, so a string without an end goes to the end of the document: a search
-# that began again at each quote inside it would take hours for 1 MB.
+# Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
+# began again at each quote inside it would take hours for 1 MB.
 _STRING_OR_BRACKET = re.compile(JSON_STRING[:-1] + rb'(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
@@ -54,7 +54,7 @@ _SURROGATE = re.compile(
 
 
 def is_too_deep(document: bytes) -> bool:
-    """Whether a document is nested deeper than ``MAX_NESTING``."""
+    """Tell whether a document is nested deeper than ``MAX_NESTING``."""
     if document.count(b"[") + document.count(b"{") <= MAX_NESTING:
         return False
     depth = 0
@@ -99,7 +99,7 @@ def checked_document(data: bytes) -> bytes:
 
 
 def _without_lone_surrogates(data: bytes) -> bytes:
-    changed = bytearray(data)  # both spellings have one length, and a piece for each match would take 20 x the document
+    changed = bytearray(data)  # the spellings have one length; a piece for each match would take 20 x the document
     for match in _SURROGATE.finditer(data):
         if match["lone"]:
             changed[match.start() : match.end()] = b"\\u0000"
@@ -139,7 +139,7 @@ class PathNode:
     children: dict[str, PathNode] = field(default_factory=dict)
 
     def members(self, raw: bytes) -> Mapping[str, msgspec.Raw]:
-        """Give the members that columns name, and pass over all others: a dict of them takes 20 x the document."""
+        """Return the members that columns name, and skip all others: a dict of them takes 20 x the document."""
         found = self._decoder.decode(raw)
         if isinstance(found, dict):
             return found
@@ -162,7 +162,7 @@ class PathNode:
 
 
 def path_tree(plans: Sequence[ColumnPlan]) -> PathNode:
-    """Build the tree of all columns' paths; columns go by their index."""
+    """Build the tree of all columns' paths; columns are given by their index."""
     root = PathNode()
     for index, plan in enumerate(plans):
         node = root
@@ -173,7 +173,7 @@ def path_tree(plans: Sequence[ColumnPlan]) -> PathNode:
 
 
 class ExactReader:
-    """Reads one record at a time, every value by its rule's exact way. It decides; the quick reader only saves time."""
+    """The exact reading, one record at a time, every value by its rule. It decides; the quick one only saves time."""
 
     def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> None:
         self._columns = list(zip(plans, rules, strict=True))
@@ -225,32 +225,32 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Sheet:
-    """What the quick reading fills in: the decoded values of every column, and the records in doubt."""
+    """The results of the quick reading: the decoded values of every column, and the records in doubt."""
 
     def __init__(self, columns: int) -> None:
         self.columns: list[Sequence[Any]] = [()] * columns
         self.doubtful: set[int] = set()
 
     def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
-        """Decode each text; what cannot be decoded gives ``None`` and is in doubt."""
+        """Decode each text; one that cannot be decoded becomes ``None`` and is in doubt."""
         decoded: list[Any] = []
         left = iter(texts)
         while len(decoded) < len(texts):
             try:
                 decoded.extend(map(decoder.decode, left))
             except _UNREADABLE:
-                # The list holds what came before the fault, so its length is the position of the fault.
+                # The list holds the values before the fault, so its length is the position of the fault.
                 self.doubtful.add(len(decoded))
                 decoded.append(None)
         return decoded
 
 
 class QuickReader:
-    """Reads a batch of JSON documents that are valid UTF-8 and not nested too deeply.
+    """The quick reading of JSON documents that are valid UTF-8 and not nested too deeply.
 
     Raises:
         ValueError: On construction: a key that msgspec's structs cannot name (a quote, a backslash or a control
-            character in it); such pipelines are read in the exact way only.
+            character in it); such pipelines are only read in the exact way.
     """
 
     def __init__(self, root: PathNode, rules: Sequence[ValueRule]) -> None:
@@ -295,7 +295,7 @@ class _ObjectNode:
 
     def fill(self, values: Sequence[Any], sheet: Sheet) -> None:
         structs = [self.empty if value is None else value for value in values]
-        # Flat, so that each tuple dies at once: two thirds of the time that a look for each field takes.
+        # Flat, so that each tuple dies at once: takes two thirds of the time of a look-up for each field.
         cells = list(chain.from_iterable(map(msgspec.structs.astuple, structs)))
         for place, child in enumerate(self._children):
             child.fill(cells[place :: len(self._children)], sheet)
@@ -312,7 +312,7 @@ class _TextNode:
         # A document that nothing else decodes must be decoded as Raw, which checks that it is JSON.
         is_checked = bool(node.path or node.children)
         self._columns = [(column, _decoder(rules[column].quick_type, is_checked)) for column in node.columns]
-        # Only the root must be an object; below it null is as good as missing.
+        # Only the root must be an object; below it null counts as missing.
         object_type = self._object and (self._object.field_type if node.path else self._object.struct)
         self._object_decoder = msgspec.json.Decoder(object_type)
 
@@ -323,7 +323,7 @@ class _TextNode:
             self._object.fill(sheet.decode_each(self._object_decoder, self._present(texts)), sheet)
 
     def _present(self, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return null for what is missing; the root, a whole document, is never missing."""
+        """Return null for missing values; the root, a whole document, is never missing."""
         return [_NULL if text is None else text for text in texts] if self._is_below_root else texts
 
 
@@ -342,12 +342,12 @@ def _child(node: PathNode, rules: Sequence[ValueRule]) -> _ColumnNode | _ObjectN
 # ----------
 # The part of a batch that typed JSON columns give: the quick reading, and the exact reading of what it doubts.
 
-# Stands for a document that the quick reading must not see; its record is read in the exact way anyway.
+# Replaces a document that the quick reading must not see; its record is read in the exact way anyway.
 _NOTHING = b"{}"
 
 
 class JsonColumns:
-    """Decodes JSON values into typed columns by JSON path.
+    """The decoder of JSON values into typed columns, by JSON path.
 
     Args:
         plans: The columns, in their order.
@@ -363,7 +363,7 @@ class JsonColumns:
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a null value gives NULL in every column and no decode error."""
+        """Decode a large_binary array; a null value becomes NULL in every column, without a decode error."""
         if not values.null_count:
             return self._decode_present(values)
         rows = positions(values.is_valid())

@@ -86,11 +86,11 @@ class DecimalText:
         return -(self.exponent + len(self.digits) - len(significant)) if significant else 0
 
     def fits(self, *, integer_digits: int, scale: int) -> bool:
-        """Whether the number has at most so many digits before and, but for zeros, after the point."""
+        """Tell whether the number has at most this many digits before and (except zeros) after the point."""
         return self.integer_digits <= integer_digits and self.needed_scale <= scale
 
     def input_text(self, *, max_scale: int) -> str:
-        """Write the number as :meth:`plain` does, with an exponent where that would add many zeros.
+        """Write the number like :meth:`plain`, with an exponent where that would add many zeros.
 
         ``1e131071`` is eight characters and would become 131,072. PostgreSQL reads either to the same value with the
         same number of digits after the point (``set_var_from_str``, src/backend/utils/adt/numeric.c of 18).
@@ -177,7 +177,7 @@ class BooleanRule:
 class IntegerRule:
     """smallint, integer, bigint: an integral JSON number (also ``1.0`` and ``1e2``) within the type's range.
 
-    A number with a fraction is out of range: a number, but none that the type holds exactly.
+    A number with a fraction is out of range: it is a number, but none that the type holds exactly.
     """
 
     def __init__(self, name: str, *, bits: int) -> None:
@@ -205,7 +205,7 @@ class FloatRule:
     """real and double precision: a JSON number that names its nearest float.
 
     A number names a float when it is exactly the float's value, its shortest decimal, or its decimal with as many
-    digits as the width ever needs (9 or 17). For real, the double that a producer widened a real to counts too.
+    digits as the width ever needs (9 or 17). For real, the double that a producer made from a real counts, too.
     Any other number would be rounded, and is out of range; so are overflow, and underflow to zero.
     """
 

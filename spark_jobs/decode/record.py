@@ -38,15 +38,15 @@ from spark_jobs.records import CREATE_TIME, LOG_APPEND_TIME
 
 _NO_HEADERS = b"[]"
 
-#: Headers that are Python objects at once; each takes 300 bytes.
+#: Headers that are Python objects at the same time; each takes 300 bytes.
 _BLOCK = 1_000
 
 
 class Headers:
-    """Writes headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, repeated names included.
+    """Headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, with repeated names.
 
-    A record without headers gives ``[]``, never NULL. Headers that the client library could not read make the record a
-    dead letter; a pipeline without a headers column does not look at them.
+    A record without headers becomes ``[]``, never NULL. Headers that the client library could not read make the record
+    a dead letter; a pipeline without a headers column does not read them.
     """
 
     def __init__(self, plan: ColumnPlan) -> None:
@@ -111,7 +111,7 @@ _TIME_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "log_append"}
 class Metadata:
     """Topic, generation, partition, offset, record time, time type (where wanted) and batch id, in that order.
 
-    The record time is exact to the millisecond, in UTC; a record without a time gives NULL.
+    The record time is exact to the millisecond, in UTC; a record without a time has NULL.
     """
 
     def __init__(self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str) -> None:
@@ -227,7 +227,7 @@ class WholeJson:
 
 
 def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
-    """Return the decoder of a format that fills one column; ``json_columns`` is none of them."""
+    """Return the decoder of a format that fills one column; ``json_columns`` is not one of them."""
     if value_format in (ValueFormat.RAW, KeyFormat.RAW):
         return WholeBytes()
     if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
@@ -257,11 +257,11 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
 
 
 class RecordDecoder:
-    """Decodes batches of ``RECORD_SCHEMA`` for one pipeline. Built once a task; keeps no state between batches.
+    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; keeps no state between batches.
 
     Strict: a value that is present is stored exactly or its record is a dead letter; nothing is rounded, truncated or
-    turned into NULL. A record with several faults is told with one of them: value before key, headers and record time,
-    and by column order within the value.
+    turned into NULL. Of a record's faults one is reported: value before key, headers and record time, and by column
+    order within the value.
 
     Args:
         settings: The batch's frozen settings.

@@ -47,7 +47,7 @@ _UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-f
 
 
 class TextRule:
-    """text and varchar(n): text as it is. U+0000 is unsupported; more than n characters are too long, spaces or not."""
+    """text and varchar(n): text as it is. U+0000 is unsupported; more than n characters are too many, also spaces."""
 
     quick_type: Any = str | None
 
@@ -61,7 +61,7 @@ class TextRule:
         return text
 
     def check(self, text: str, written: str | bytes) -> None:
-        """Raise ``DecodeError`` when PostgreSQL cannot hold all of a text; ``written`` is what stands in the record."""
+        """Raise ``DecodeError`` when PostgreSQL cannot hold all of a text; ``written`` is its form in the record."""
         if "\x00" in text:
             raise unsupported_text(f"{excerpt(written)} (one is character {text.index(chr(0)) + 1})")
         if self._length is not None and len(text) > self._length:
@@ -113,7 +113,7 @@ class ByteaRule:
         return data
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Decode each value; what is no base64 is in doubt."""
+        """Decode each value; one that is not base64 is in doubt."""
         cells = [None if value is None else _base64(value) for value in values]
         pairs = zip(values, cells, strict=True)
         doubtful = [position for position, (value, cell) in enumerate(pairs) if cell is None and value is not None]
@@ -132,15 +132,15 @@ def _base64(text: str) -> bytes | None:
 # Rules for date, time, timestamp and timestamptz: ISO 8601 strings in the extended format, exact to the microsecond.
 #
 # Years 1 to 9999. The fraction may have more than six digits only where the rest are zeros. 24:00 and leap seconds are
-# out of range: PostgreSQL would move them to another instant. ``timestamptz`` needs ``Z`` or an offset, the others must
-# have none.
+# out of range: PostgreSQL would move them to another instant. ``timestamptz`` needs ``Z`` or an offset; the others must
+# not have one.
 
 _DATE = "(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
 _TIME = "(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
 _ZONE = "(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
 
 # Text that PostgreSQL reads to the same value, whatever its settings: dates that exist (29 February is left to the
-# exact way), years 1000 to 2999, offsets that PostgreSQL takes (it refuses 16 hours and more).
+# exact way), years 1000 to 2999, offsets that PostgreSQL accepts (it refuses 16 hours and more).
 _PLAIN_DATE = (
     "[12][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
     "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
@@ -150,11 +150,11 @@ _PLAIN_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
 
 
 class TimeRule:
-    """One of the four types.
+    """The rule of one of these types.
 
     Args:
         expected: What a string must be, for a detail.
-        plain: Pattern of the texts that are handed to PostgreSQL as they are.
+        plain: Pattern of texts that PostgreSQL gets as they are.
         shape: Pattern of every text that is accepted.
         rewrite: Checks the parts of a text and writes it anew for PostgreSQL; ``ValueError`` for what does not exist,
             ``OverflowError`` for what the type cannot hold.
@@ -270,7 +270,7 @@ _QUOTE = ord('"')
 
 
 class JsonbRule:
-    r"""jsonb: any JSON value, as its own text (white space, key order and number spelling are PostgreSQL's to drop).
+    r"""jsonb: any JSON value, as its own text (PostgreSQL drops white space, key order and spellings of numbers).
 
     Of a repeated key the last one counts, as in PostgreSQL. A ``\u0000`` escape is unsupported text; an escaped
     backslash before ``u0000`` is legal. Numbers must be within numeric's limits, which jsonb numbers have.
@@ -279,7 +279,7 @@ class JsonbRule:
     quick_type: Any = msgspec.Raw
 
     def exact(self, raw: bytes) -> bytes:
-        """Return the text back when jsonb can hold it."""
+        """Return the text unchanged when jsonb can hold it."""
         if b"\\u0000" in raw and any(escape[0] == b"\\u0000" for escape in _ESCAPE.finditer(raw)):
             raise unsupported_text(f"{excerpt(raw)} (one is in the JSON value)")
         for token in _STRING_OR_LONG_NUMBER.finditer(raw):
@@ -288,7 +288,7 @@ class JsonbRule:
         return raw
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
-        """Take texts without anything that looks like a fault; missing and JSON null become null."""
+        """Take texts without any sign of a fault; missing and JSON null become null."""
         texts = raw_texts(values)
         return QuickColumn(texts, self.doubtful(texts))
 
@@ -312,7 +312,7 @@ def _is_numeric(token: str) -> bool:
 _TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
-#: A long array is read in pieces of about so many bytes: as Python objects, small elements take 80 x their bytes.
+#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
 _PIECE_BYTES = 4_096
 
 #: Rules whose texts mean nothing else in an array literal, so that they need no quotes.
@@ -410,6 +410,6 @@ _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
 
 
 def rule_for(column_type: ColumnType) -> ValueRule:
-    """Return the rule of a column type; of an array, the array rule over its element's rule."""
+    """Return the rule of a column type; for an array, the array rule over its element's rule."""
     rule = _RULES[column_type.name](column_type.element)
     return ArrayRule(rule) if column_type.is_array else rule

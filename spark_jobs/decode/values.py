@@ -17,7 +17,7 @@ from kafka_ingest.settings import BatchSettings, json_path_text
 # ----------
 # Why a value does not fit: a reason of the closed list and words for a person.
 
-# Enough to recognise a value by; a detail never quotes more than 100 characters of payload.
+# Enough to recognise a value; a detail never quotes more than 100 characters of payload.
 _EXCERPT_CHARACTERS = 60
 
 
@@ -50,13 +50,13 @@ def out_of_range(expected: str, found: str) -> DecodeError:
 
 
 def unsupported_text(found: str) -> DecodeError:
-    """Text that PostgreSQL cannot hold."""
+    """Report text that PostgreSQL cannot hold."""
     expected = "text without U+0000 and without lone surrogates"
     return DecodeError(DeadLetterReason.UNSUPPORTED_TEXT, f"expected {expected}, found {found}")
 
 
 def excerpt(payload: str | bytes) -> str:
-    """Quotes the beginning of a payload as it stands in the record; only what is not printable is escaped."""
+    """Quote the beginning of a payload as it is in the record; only characters that do not print are escaped."""
     beginning = payload[: 4 * (_EXCERPT_CHARACTERS + 1)]  # UTF-8 takes four bytes a character at most
     text = beginning if isinstance(beginning, str) else beginning.decode("utf-8", "backslashreplace")
     more = "…" if len(text) > _EXCERPT_CHARACTERS else ""
@@ -64,7 +64,7 @@ def excerpt(payload: str | bytes) -> str:
 
 
 def printable(text: str) -> str:
-    """Escapes each character that is not printable, such as a line break or one that turns the writing direction."""
+    """Escape each character that is not printable, such as a line break or one that turns the writing direction."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -77,7 +77,7 @@ class DecodedPart:
     """Columns of one place.
 
     Attributes:
-        arrays: One array a column, each as long as the input batch; what stands at a decode error's row means nothing.
+        arrays: One array a column, each as long as the input batch; the value at a decode error's row means nothing.
         decode_errors: Why a row does not fit, by input row.
     """
 
@@ -88,7 +88,7 @@ class DecodedPart:
 def invalid_utf8_rows(values: pa.Array) -> list[int]:
     """Return the rows of a large_binary array whose bytes are not UTF-8; null is fine.
 
-    The whole array is checked in one pass; rows are looked at one by one only when that pass found a fault.
+    The whole array is checked in one pass; single rows are checked only when that pass found a fault.
     """
     try:
         values.cast(pa.large_string())
@@ -178,7 +178,7 @@ class DecodedBatch:
 
 
 def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> DecodedBatch:
-    """Make rows that the target refuses dead ones; what was no row anyway stays what it is.
+    """Turn rows that the target refuses into dead letters; dead letters and tombstones stay what they are.
 
     Args:
         decoded: One input batch.
@@ -201,8 +201,8 @@ def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> Decod
 #: JSON's own white space (RFC 8259, section 2).
 WHITE_SPACE = b" \t\r\n"
 
-#: Pattern of a JSON string. Possessive and unrolled: one pass, and no state for what is passed (``re`` keeps 118 bytes
-#: for each repetition that it may have to take back).
+#: Pattern of a JSON string. Possessive and unrolled: one pass, and no state for matched text (``re`` keeps 118 bytes
+#: for each repetition that it may have to undo).
 JSON_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 _KINDS = {b"{": "an object", b"[": "an array", b'"': "the string", b"t": "the boolean", b"f": "the boolean", b"n": ""}
@@ -212,7 +212,7 @@ _NO_UTF8 = b"\xff"
 
 
 def described(raw: bytes) -> str:
-    """Names the kind of a JSON value and quotes its beginning, for the ``found`` of a detail."""
+    """Name the kind of a JSON value and quote its beginning, for the ``found`` of a detail."""
     return f"{_KINDS.get(raw[:1], 'the number')} {excerpt(raw)}".lstrip()
 
 
@@ -243,7 +243,7 @@ def raw_texts(values: Sequence[msgspec.Raw | bytes | None]) -> pa.Array:
     if not values:
         return pa.array([], pa.string())
     joined = _NO_UTF8.join([b"null" if value is None else value for value in values])
-    # Taken apart by Arrow, which is quicker than one Python string a value.
+    # Arrow splits them, which is quicker than one Python string a value.
     texts = pc.split_pattern(pa.array([joined], pa.large_binary()), _NO_UTF8).flatten().cast(pa.string())
     return pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
 
@@ -254,14 +254,14 @@ def positions_containing(texts: pa.Array, part: str, *, sign: bytes) -> list[int
     Args:
         texts: A string array.
         part: What to look for.
-        sign: One byte of ``part`` that is rare. The texts are looked through for it as one piece first, which is 20
-            times faster than text by text.
+        sign: One byte of ``part`` that is rare. All texts as one piece are searched for it first, which is 20 times
+            faster than text by text.
     """
     return positions(pc.match_substring(texts, part)) if has_character(texts, sign) else []
 
 
 def has_character(texts: pa.Array, character: bytes) -> bool:
-    """Whether an ASCII character may stand in one of a string array's texts. One look at all of them as one piece."""
+    """Tell whether an ASCII character may be in one of a string array's texts; searches all of them as one piece."""
     characters = texts.buffers()[2]
     return characters is not None and character in characters.to_pybytes()
 
@@ -275,7 +275,7 @@ def positions(mask: pa.Array) -> list[int]:
 # ----------
 # What every type's rule looks like: one exact way to read a value, and a quick way for whole columns.
 #
-# The exact way decides. The quick way may only take what it can prove to be the same; every value that it doubts is
+# The exact way decides. The quick way may take only what it can prove to be the same; every value that it doubts is
 # read again in the exact way, together with its record. So both accept and refuse the same records, with the same
 # values.
 
@@ -349,7 +349,7 @@ class ColumnPlan:
         return self.required or self.not_null
 
     def null_error(self, found: str) -> DecodeError:
-        """Why NULL does not fit; only for a column that refuses it."""
+        """Return why NULL does not fit; only for a column that refuses it."""
         if self.required:
             return DecodeError(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
         expected = "a value, as the column is NOT NULL in the target"
@@ -357,7 +357,7 @@ class ColumnPlan:
 
 
 def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan, ...]:
-    """Plans the columns that the value fills, in their order."""
+    """Plan the columns that the value fills, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
         ColumnPlan(c.name, parse_column_type(c.type), c.path, "the value", c.required, c.name in not_null)
@@ -366,7 +366,7 @@ def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan
 
 
 def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
-    """Plans the column that the key fills, if there is one."""
+    """Plan the column that the key fills, if there is one."""
     key = settings.key
     if key is None:
         return None
@@ -376,7 +376,7 @@ def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
 
 
 def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) -> ColumnPlan:
-    """Plans a column that neither value nor key fills."""
+    """Plan a column that neither value nor key fills."""
     return ColumnPlan(name, parse_column_type(type_name), (), source, False, name in _not_null_names(shape))
 
 

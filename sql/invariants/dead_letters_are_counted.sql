@@ -1,5 +1,5 @@
 -- The newest committed batch has as many dead letters in each of its ranges as it counted. Only the newest: an older
--- range may have been written again by a reload; and of the newest not where something of a later batch was rolled back.
+-- range may have been written again by a reload. Not in ranges of the newest where a later batch was rolled back.
 -- Parameters: pipeline. Locks: none. Returns the ranges that differ.
 WITH newest AS (
     SELECT batch_id, ordinal

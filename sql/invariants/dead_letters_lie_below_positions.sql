@@ -1,4 +1,4 @@
--- No dead letter lies at or above what its partition was ever loaded to.
+-- Every dead letter lies below loaded_to of its partition.
 -- Parameters: pipeline. Locks: none. Returns the dead letters above.
 SELECT d.batch_id, d.topic, d.generation, d.partition, d."offset", c.loaded_to
 FROM kafka_ingest.committed_offset AS c

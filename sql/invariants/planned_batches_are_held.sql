@@ -1,5 +1,5 @@
--- A batch has a hold, of its own claim, just while it is planned.
--- Parameters: pipeline, newest_batches (how far back to look). Locks: none. Returns the batches for which it is not so.
+-- A batch has a hold, of its own claim, exactly while it is planned.
+-- Parameters: pipeline, newest_batches (how far back to look). Locks: none. Returns the batches that break this.
 WITH newest AS (
     SELECT batch_id, state, claim
     FROM kafka_ingest.batch

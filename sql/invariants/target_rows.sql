@@ -1,6 +1,6 @@
 -- The target has exactly the rows that the newest committed batch counted in each of its ranges, each identity once.
--- Only the newest batch: it is the latest writer of its ranges, except where something of a later batch was rolled back,
--- and the check stays quick. Rows that a resolved dead letter was turned into afterwards do not count.
+-- Only the newest batch: it is the latest writer of its ranges, except where a later batch was rolled back, and the
+-- check stays quick. Rows that a resolved dead letter was turned into afterwards do not count.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, batch_id (the newest committed batch). Locks: none. Returns the ranges that differ.
 SELECT

@@ -1,11 +1,11 @@
--- Compare-and-set: moves the positions of a batch, each only where it still stands as planned. The caller compares the
+-- Compare-and-set: move the positions of a batch, each only if it is still as planned. The caller compares the
 -- number of rows with the number of ranges.
--- A range that moves nothing (a reload) leaves offset and epoch, also where it ends at the position: a newer epoch would
--- hide that the log was truncated below what was read again. The epoch belongs to the offset, so a new offset never keeps
--- an old epoch: Kafka would take the log for truncated.
+-- A range that moves nothing (a reload) leaves offset and epoch, even if it ends at the position: a newer epoch would
+-- hide a truncation of the log below the offsets that were read again. The epoch belongs to the offset, so a new offset
+-- never keeps an old epoch: Kafka would take the log for truncated.
 -- Parameters: pipeline, batch_id, and one array for each column of the ranges and their outcome.
 -- Locks: the position rows, locked in order before.
--- Safe to run twice: the second time no moved position stands as planned.
+-- Safe to run twice: the second time no moved position is as planned.
 UPDATE kafka_ingest.committed_offset AS c
 SET committed_offset = p.committed_after,
     loaded_to = greatest(c.loaded_to, p.committed_after),

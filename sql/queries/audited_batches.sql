@@ -1,4 +1,4 @@
--- Says what an audit looks at: the newest committed batches, the ranges of the newest one, and how many other ranges a
+-- Read what an audit checks: the newest committed batches, the ranges of the newest one, and how many other ranges a
 -- pipeline has published.
 -- Parameters: pipeline, newest_batches (how many). Locks: none. Safe to run twice: reads only.
 WITH newest AS (

@@ -1,5 +1,5 @@
--- Changes what binds a pipeline: name, target, cluster, isolation level, identity columns. A new name reaches every row of
--- the pipeline by ON UPDATE CASCADE.
+-- Change what binds a pipeline: name, target, cluster, isolation level, identity columns. A new name reaches every row
+-- of the pipeline by ON UPDATE CASCADE.
 -- Parameters: known_name, pipeline, target_schema, target_table, cluster_id, isolation_level, topic_column,
 -- generation_column, partition_column, offset_column.
 -- Locks: the pipeline row, locked before; with a new name every row of the pipeline.

@@ -1,4 +1,5 @@
--- Finds for each partition the newest line of its generation that a position change other than a roll-back belongs to.
+-- Find, for each partition, the newest line of its generation in which a position was changed other than by a
+-- roll-back.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT c.topic, c.partition, max(change.to_line) AS line
 FROM kafka_ingest.committed_offset AS c

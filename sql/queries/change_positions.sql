@@ -1,9 +1,9 @@
--- Compare-and-set: puts positions where a position change wants them, each only where it still stands as it was seen.
--- The caller compares the number of rows with the number of positions. The batch that last published a position is no
--- longer what put it there.
+-- Compare-and-set: put positions where a position change wants them, each only if it is still as it was seen. The
+-- caller compares the number of rows with the number of positions. The batch that last published a position is
+-- forgotten: it no longer explains the position.
 -- Parameters: pipeline, one array for each column of the new positions, and from_offset, from_generation, from_line and
 -- from_topic_id as arrays.
--- Locks: the position rows, locked in order before. Safe to run twice: the second time no position stands as seen.
+-- Locks: the position rows, locked in order before. Safe to run twice: the second time no position is as seen.
 UPDATE kafka_ingest.committed_offset AS c
 SET generation = p.generation,
     topic_id = p.topic_id,

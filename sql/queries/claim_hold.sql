@@ -1,4 +1,4 @@
--- Gives the hold of a batch to its newest claim, with no progress yet.
+-- Give the hold of a batch to its newest claim, with no progress yet.
 -- Parameters: batch_id, claim, hold_seconds. Locks: the hold row (the batch row is locked before).
 -- Safe to run twice: sets the same values.
 UPDATE kafka_ingest.batch_hold

@@ -1,5 +1,5 @@
--- Makes a batch committed, with its counts: a published one, or one that was planned without ranges (claim 0). No row
--- unless it is planned and the claim is the newest.
+-- Make a batch committed, with its counts: a published one, or one that was planned without ranges (claim 0). Returns
+-- no row unless the batch is planned and the claim is the newest.
 -- Parameters: batch_id, claim, rows, dead_letters, tombstones, filtered, invisible, record_time_min, record_time_max,
 -- valid_through. Locks: the batch row, locked before. Safe to run twice: the second time finds no planned batch.
 UPDATE kafka_ingest.batch

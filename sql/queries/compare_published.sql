@@ -1,5 +1,5 @@
--- Purpose: whether the staged rows of the winners stand in the target, each once, under its identity and batch id; for
---   tables with triggers or rules, which can drop, move, double or alter rows after INSERT has counted them.
+-- Purpose: tell whether the staged rows of the winners are in the target, each once, under its identity and batch id.
+--   For tables with triggers or rules, which can drop, move, double or alter rows after INSERT has counted them.
 -- Identifiers: staging, target, and the metadata columns topic, generation, partition, offset_column,
 --   batch_column. Parameters: batch_id, first_offsets (how many to name), task and attempt as arrays; the
 --   batch's ranges topic, generation, partition, range_start, range_end (half-open) as arrays.

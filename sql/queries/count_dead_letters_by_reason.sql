@@ -1,4 +1,4 @@
--- Purpose: how many dead letters of a batch have which reason, and where the first of each is; the most frequent first.
+-- Purpose: count the dead letters of a batch by reason, with the first offset of each; the most frequent reason first.
 -- Parameters: batch_id (uuid).
 -- Locks: none. Safe to run twice: it only reads.
 SELECT first.reason, first.records, first.topic, first.partition, first."offset"

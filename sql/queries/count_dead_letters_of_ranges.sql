@@ -1,4 +1,4 @@
--- Counts the dead letters in ranges of offsets, by identity.
+-- Count the dead letters in ranges of offsets, by identity.
 -- Parameters: pipeline, and topic, generation, partition, range_start, range_end as arrays.
 -- Locks: none. Safe to run twice: reads only. Returns a row for each range, in their order.
 SELECT count(d."offset") AS found

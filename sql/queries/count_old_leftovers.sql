@@ -1,4 +1,4 @@
--- Purpose: how many staging tables are left over of batches that were planned so many days ago and are planned no more.
+-- Purpose: count staging tables of batches that were planned N days ago or earlier and are no longer planned.
 -- Parameters: days (integer).
 -- Locks: none. Safe to run twice: it only reads.
 SELECT count(*) AS tables

@@ -1,4 +1,4 @@
--- Counts resolved dead letters in ranges that are read again.
+-- Count resolved dead letters in ranges that are read again.
 -- Parameters: pipeline, and topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: none. Safe to run twice: reads only.
 SELECT count(*) AS resolved

@@ -1,5 +1,5 @@
--- Purpose: rows that a DELETE of ranges should have deleted and that still stand; for tables with triggers or rules, which
---   can keep or put back rows. Rows of resolved dead letters stay, unless with_resolved.
+-- Purpose: count rows that are still there although a DELETE of ranges should have deleted them. For tables with
+--   triggers or rules, which can keep rows or put them back. Rows of resolved dead letters stay, unless with_resolved.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, with_resolved; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: none. Safe to run twice: it only reads.

@@ -1,4 +1,4 @@
--- Counts the rows of the target in ranges of offsets, by identity. Rows that a resolved dead letter was turned into do
+-- Count the rows of the target in ranges of offsets, by identity. Rows that a resolved dead letter was turned into do
 -- not count: no batch counted them.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, and topic, generation, partition, range_start, range_end as arrays.

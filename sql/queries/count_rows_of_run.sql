@@ -1,4 +1,4 @@
--- Counts the rows of the target in pieces of offsets that follow each other, and the offsets that have one. Rows that a
+-- Count the rows of the target in pieces of offsets that follow each other, and the offsets that have one. Rows that a
 -- resolved dead letter was turned into do not count: no batch counted them.
 -- One run a statement, with its bounds as constants: joined with a list of runs, the planner reads the whole table.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.

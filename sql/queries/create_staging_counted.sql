@@ -1,6 +1,6 @@
--- Makes the staging table of offsets whose record is only counted: a tombstone, by the rule `count`.
+-- Make the staging table of offsets whose record is only counted: a tombstone, by the rule `count`.
 -- Identifier: counted. Parameters: none. Locks: new objects only. Safe to run twice: a table that exists stays.
--- Only for batches that replace rows: what was a row before and is counted now is not lost.
+-- Only for batches that replace rows: a record that was a row before and is only counted now is not lost.
 CREATE UNLOGGED TABLE IF NOT EXISTS {counted} (
     topic text NOT NULL,
     generation integer NOT NULL,

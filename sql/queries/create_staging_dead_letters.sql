@@ -1,4 +1,4 @@
--- Purpose: where the tasks of one attempt put records that do not fit, with their original bytes.
+-- Purpose: create the table where the tasks of one attempt put records that do not fit, with their original bytes.
 -- Identifiers: dead_letters (the staging table).
 -- Locks: a new object only. Safe to run twice: an existing table stays as it is.
 CREATE UNLOGGED TABLE IF NOT EXISTS {dead_letters} (

@@ -1,4 +1,4 @@
--- Purpose: how far each running task of one attempt is; every task writes its own row.
+-- Purpose: create the table of the progress of one attempt; every running task writes its own row.
 -- Identifiers: progress (the staging table).
 -- Locks: a new object only. Safe to run twice: an existing table stays as it is.
 CREATE UNLOGGED TABLE IF NOT EXISTS {progress} (

@@ -1,4 +1,4 @@
--- Deletes the dead letters in ranges of offsets, by identity, resolved ones, too: their records are loaded again.
+-- Delete the dead letters in ranges of offsets, by identity, resolved ones, too: their records are loaded again.
 -- Parameters: pipeline, and topic, generation, partition, range_start, range_end as arrays: one range a partition.
 -- Locks: the rows (after pipeline, batches and positions). Safe to run twice: the second time finds none.
 -- Returns the number of deleted dead letters of each partition that had some.

@@ -1,5 +1,5 @@
--- Takes away positions of partitions that the accepted log does not have, each only where it still stands as it was
--- seen. The caller compares the number of rows with the number of positions.
+-- Delete positions of partitions that the accepted log does not have, each only if it is still as it was seen. The
+-- caller compares the number of rows with the number of positions.
 -- Parameters: pipeline, and topic, partition, from_offset, from_generation and from_line as arrays.
 -- Locks: the position rows, locked in order before. Safe to run twice: the second time finds no position.
 DELETE FROM kafka_ingest.committed_offset AS c

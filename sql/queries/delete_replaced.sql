@@ -1,11 +1,11 @@
--- Deletes what was loaded before from the ranges that are read again: rows of the target and dead letters, by identity.
--- A resolved dead letter and the row that it was turned into stay, unless with_resolved.
+-- Delete the rows of the target and the dead letters of the ranges that are read again, by identity. A resolved dead
+-- letter stays with the row that it was turned into, unless with_resolved.
 -- Identifiers: target, its metadata columns topic_column, generation_column, partition_column, offset_column, and the
 -- staging tables staged_rows, staged_dead_letters, staged_counted.
 -- Parameters: pipeline, with_resolved, first_offsets (how many to name), task and attempt of the winners as arrays, and
 -- topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: the deleted rows (after batch and positions). Safe to run twice: finds nothing the second time.
--- Returns by topic and partition what was deleted, and which of it is neither staged again nor counted.
+-- Returns, by topic and partition, what was deleted, and the part of it that is neither staged again nor counted.
 WITH span AS MATERIALIZED (
     SELECT topic, generation, partition, replaced_from, replaced_to
     FROM unnest(

@@ -1,4 +1,4 @@
--- Deletes the rows of the target in ranges of offsets, by identity, whatever batch wrote them.
+-- Delete the rows of the target in ranges of offsets, by identity, whatever batch wrote them.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: topic, generation, partition, range_start, range_end as arrays: one range a partition.
 -- Locks: the rows (after pipeline, batches and positions). Safe to run twice: the second time finds none.

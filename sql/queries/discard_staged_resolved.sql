@@ -1,5 +1,5 @@
--- Takes out of staging what must not be published, because a resolved dead letter of the record stays; says what the
--- records of all resolved dead letters in the ranges are now.
+-- Delete staged records whose resolved dead letter stays: they must not be published. Return what the records of all
+-- resolved dead letters in the ranges are now.
 -- Identifiers: the staging tables staged_rows with its metadata columns topic_column, generation_column,
 -- partition_column, offset_column, staged_dead_letters, staged_counted.
 -- Parameters: pipeline, task and attempt of the winners as arrays, and topic, generation, partition, replaced_from,

@@ -1,5 +1,5 @@
--- A heartbeat: extends the hold and stores progress while the claim is the newest. It never waits: the row is locked
--- only by a claim, a supersede or a publish, and each of them makes this heartbeat meaningless.
+-- A heartbeat: extend the hold and store progress while the claim is the newest. It never waits: only a claim, a
+-- supersede or a publish locks the row, and each of them makes this heartbeat meaningless.
 -- Parameters: batch_id, claim, hold_seconds, step, staged_records, staged_offsets. Locks: the hold row.
 -- Safe to run twice: sets the same values.
 UPDATE kafka_ingest.batch_hold

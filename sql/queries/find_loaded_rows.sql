@@ -1,5 +1,6 @@
--- Purpose: what the ledger says stands in a table: of each pipeline the newest batch that committed rows into it, since
---   they were given up (queries/given_up_at.sql). No row: nothing was loaded, so a missing table may be created.
+-- Purpose: read what a table holds according to the ledger: for each pipeline the newest batch that committed rows into
+--   it, after the last time that they were given up (queries/given_up_at.sql). No row: nothing was loaded, so a missing
+--   table may be created.
 -- Parameters: schema, table (names without quotes), and pipeline, given_up_at as arrays.
 -- Locks: none. Safe to run twice: it only reads.
 SELECT p.pipeline, newest.batch_id, newest.rows, newest.committed_at

@@ -1,4 +1,4 @@
--- Finds the newest batch of a run, whatever its number and state.
+-- Find the newest batch of a run, with any number and state.
 -- Parameters: pipeline, dag_id, run_id, task_group, map_index. Locks: none.
 -- Safe to run twice: reads only.
 SELECT batch_id

@@ -1,4 +1,4 @@
--- Finds the committed batches of a pipeline that nobody has announced, those that this request has announced before,
+-- Find the committed batches of a pipeline that nobody has announced, those that this request has announced before,
 -- and the request's own.
 -- Parameters: pipeline, announced_by, request (dag_id, run_id, task_group, map_index, request_number). Locks: none.
 -- Safe to run twice: reads only. One branch for each index.

@@ -1,4 +1,4 @@
--- Finds the batches that published, back to the oldest of the newest so many committed ones that moved a position.
+-- Find the batches that published, back to the oldest of the newest N committed ones that moved a position.
 -- Parameters: pipeline, batches (how many). Locks: none. Safe to run twice: reads only.
 WITH moved AS (
     SELECT b.ordinal

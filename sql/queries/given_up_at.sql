@@ -1,6 +1,6 @@
--- Purpose: of every pipeline that is bound to a table, when the rows that it had loaded were given up; NULL for never.
+-- Purpose: read when each pipeline that is bound to a table gave up the rows that it had loaded; NULL for never.
 --   That is the newest change-target, or the newest reset of all positions to the log start: with both the operator
---   says that what is to stand in the table is loaded from then on. Batches and position changes are recorded under the
+--   says that the content of the table is loaded from then on. Batches and position changes are recorded under the
 --   pipeline's lock, so their times tell their order.
 -- Parameters: schema, table (names without quotes).
 -- Locks: none. Safe to run twice: it only reads.

@@ -1,7 +1,7 @@
--- Records a planned batch.
--- Parameters: batch_id, pipeline, request (dag_id, run_id, task_group, map_index, request_number, clear_number, parameters), kind,
--- settings, settings_hash, protocol_version, target_schema, target_table, cluster_id, planned_at, left_out,
--- warnings.
+-- Record a planned batch.
+-- Parameters: batch_id, pipeline, request (dag_id, run_id, task_group, map_index, request_number, clear_number,
+-- parameters), kind, settings, settings_hash, protocol_version, target_schema, target_table, cluster_id, planned_at,
+-- left_out, warnings.
 -- Locks: the new row (the pipeline row is locked before).
 -- Safe to run twice: a second standing batch of the request or pipeline is refused (one_standing_batch_per_request,
 -- one_outstanding_batch_per_pipeline).

@@ -1,4 +1,4 @@
--- Records where partitions begin: every line of a position begins with a position change.
+-- Record where partitions begin: every line of a position begins with a position change.
 -- Parameters: request_id, pipeline, who, why, and one array for each column of the positions.
 -- Locks: the new rows. Safe to run twice: refused (one_change_per_request_and_partition).
 INSERT INTO kafka_ingest.position_change (

@@ -1,4 +1,4 @@
--- Records what binds a pipeline from its first plan on; inserts no row when another plan was first.
+-- Record what binds a pipeline from its first plan on; inserts no row when another plan was first.
 -- Parameters: pipeline, target_schema, target_table, cluster_id, isolation_level, first_run,
 -- topic_column, generation_column, partition_column, offset_column.
 -- Locks: the pipeline row; waits for a first plan under way.

@@ -1,6 +1,6 @@
--- Records changes of positions: who, why, from, to.
--- Parameters: request_id, kind, pipeline, who, why, and one array for each other column (details as JSON texts; topic and
--- partition are NULL for a change of the whole pipeline, from_* where there was no position).
+-- Record changes of positions: who, why, from, to.
+-- Parameters: request_id, kind, pipeline, who, why, and one array for each other column (details as JSON texts; topic
+-- and partition are NULL for a change of the whole pipeline, from_* where there was no position).
 -- Locks: the new rows. Safe to run twice: refused (one_change_per_request_and_partition).
 INSERT INTO kafka_ingest.position_change (
     request_id, kind, pipeline, who, why, topic, partition, from_offset, from_generation, from_line, from_topic_id,

@@ -1,4 +1,4 @@
--- Records the positions of partitions that had none.
+-- Record the positions of partitions that had none.
 -- Parameters: pipeline, and one array for each column.
 -- Locks: the new rows (the pipeline row is locked before). Safe to run twice: refused (one_position_per_partition).
 INSERT INTO kafka_ingest.committed_offset (

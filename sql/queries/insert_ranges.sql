@@ -1,4 +1,4 @@
--- Freezes the ranges of a batch.
+-- Freeze the ranges of a batch.
 -- Parameters: batch_id, pipeline, and one array for each column.
 -- Locks: the new rows. Safe to run twice: refused (one_range_per_batch_and_partition).
 INSERT INTO kafka_ingest.batch_partition (

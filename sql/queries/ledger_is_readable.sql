@@ -1,4 +1,4 @@
--- Tells whether the connected role may read what the ledger says of a table: queries/given_up_at.sql, find_loaded_rows.
+-- Tell whether the connected role may read what the ledger says of a table (given_up_at.sql, find_loaded_rows.sql).
 -- Parameters: none. Locks: none. Safe to run twice: it only reads the catalog.
 SELECT count(*) = 3 AS is_readable
 FROM pg_catalog.pg_class AS c

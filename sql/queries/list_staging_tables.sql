@@ -1,4 +1,4 @@
--- Purpose: every staging table whose name tells a batch and a claim, with what the ledger says of the batch. One
+-- Purpose: list every staging table whose name holds a batch and a claim, with what the ledger says of the batch. One
 --   statement, so that a table is never seen without the claim that was taken before it was made.
 -- Parameters: none.
 -- Locks: none. Safe to run twice: it only reads.

@@ -1,4 +1,4 @@
--- Finds, by partition, the lowest offset of any committed range of its generation with records at or after a time.
+-- Find, by partition, the lowest offset of any committed range of its generation with records at or after a time.
 -- Parameters: pipeline, since_ms (milliseconds since 1970 UTC). Locks: none. Safe to run twice: reads only.
 SELECT r.topic, r.partition, min(r.range_start) AS range_start
 FROM kafka_ingest.batch_partition AS r

@@ -1,4 +1,4 @@
--- Locks a batch and reads its standing, waiting up to lock_timeout: a COMMIT under way is waited for, so the answer is
+-- Lock a batch and read its state and claim. This waits up to lock_timeout for a COMMIT under way, so the answer is
 -- final.
 -- Parameters: batch_id. Locks: the batch row. Safe to run twice: changes nothing.
 SELECT state, claim

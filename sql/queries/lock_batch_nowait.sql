@@ -1,4 +1,4 @@
--- Locks a batch for publishing and reads its standing; fails at once (55P03) while another session has it locked.
+-- Lock a batch for publishing and read its state and claim; fail at once (55P03) while another session has it locked.
 -- Parameters: batch_id. Locks: the batch row. Safe to run twice: changes nothing.
 SELECT state, claim
 FROM kafka_ingest.batch

@@ -1,4 +1,4 @@
--- Locks positions in the order (topic, partition), before they are changed.
+-- Lock positions in the order (topic, partition), before they are changed.
 -- Parameters: pipeline, topic and partition as arrays. Locks: the position rows (after pipeline and batch).
 -- Safe to run twice: changes nothing.
 SELECT c.topic, c.partition

@@ -1,4 +1,4 @@
--- Records who announces committed batches; the first announcer stays.
+-- Record who announces committed batches; the first announcer is kept.
 -- Parameters: batch_ids, announced_by. Locks: the batch rows, in the order of their recording.
 -- Safe to run twice: a batch that is announced stays as it is.
 UPDATE kafka_ingest.batch AS b

@@ -1,5 +1,6 @@
--- Purpose: rights that the connected role lacks on ledger, staging, database and, to create a table, on its schema; one
---   row for each right and thing, the tables of the ledger together. Rights on an existing target are read with it.
+-- Purpose: read the rights that the connected role lacks on ledger, staging, database and, to create a table, on its
+--   schema; one row for each right and thing, the tables of the ledger together. Rights on an existing target are read
+--   with it.
 -- Parameters: schema (the target's, without quotes), creates_table (boolean: the table is still to be created).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 WITH wanted AS (

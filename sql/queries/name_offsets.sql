@@ -1,4 +1,4 @@
--- Names offsets of a piece: the first that stand twice, and the first that have neither a row nor a dead letter.
+-- Name offsets of a piece: the first that have two rows, and the first that have neither a row nor a dead letter.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, topic, generation, partition, range_start, range_end, first_offsets (how many).
 -- Locks: none. Safe to run twice: reads only. Returns one row with two arrays, empty where there is none.

@@ -1,4 +1,4 @@
--- Finds the newest committed batch of a pipeline.
+-- Find the newest committed batch of a pipeline.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT batch_id
 FROM kafka_ingest.batch

@@ -1,4 +1,4 @@
--- Gives the time up to which a pipeline is complete: the minimum over its partitions, NULL when one is unknown.
+-- Return the time up to which a pipeline is complete: the minimum over its partitions, NULL when one is unknown.
 -- Partitions of topics that are retired in the table and on the cluster of the pipeline do not count.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT CASE WHEN count(c.valid_through) = count(*) THEN min(c.valid_through) END

@@ -1,4 +1,4 @@
--- Moves staged dead letters into the ledger: only those of the winning attempt of each task.
+-- Move staged dead letters into the ledger: only those of the winning attempt of each task.
 -- Identifiers: staging. Parameters: pipeline, batch_id, and task and attempt as arrays.
 -- Locks: the new rows. Safe to run twice: refused (one_dead_letter_per_record).
 INSERT INTO kafka_ingest.dead_letter (

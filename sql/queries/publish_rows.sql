@@ -1,4 +1,4 @@
--- Moves staged rows into the target: only those of the winning attempt of each task.
+-- Move staged rows into the target: only those of the winning attempt of each task.
 -- Identifiers: target, staging, columns. Parameters: task and attempt as arrays.
 -- Locks: the target as INSERT does. Safe to run twice: no; batch row and positions, locked before, keep it to once.
 INSERT INTO {target} ({columns})

@@ -1,6 +1,7 @@
--- Takes back that a topic of a pipeline is retired in a table and on a cluster: plans read it again, from its positions.
+-- End the retirement of a pipeline's topic in a table and on a cluster: plans read it again, from its positions.
 -- Parameters: pipeline, target_schema, target_table, cluster_id, topic.
--- Locks: the row of the topic (the pipeline row is locked before). Safe to run twice: the second time no row is retired.
+-- Locks: the row of the topic (the pipeline row is locked before). Safe to run twice: the second time no row is
+-- retired.
 UPDATE kafka_ingest.served_topic
 SET retired_at = NULL
 WHERE pipeline = %(pipeline)s

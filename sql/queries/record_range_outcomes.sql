@@ -1,4 +1,4 @@
--- Records what became of the offsets of each range.
+-- Record what became of the offsets of each range.
 -- Parameters: batch_id, and one array for each column.
 -- Locks: the range rows (the batch row is locked before). Safe to run twice: a published range is not touched again.
 UPDATE kafka_ingest.batch_partition AS r

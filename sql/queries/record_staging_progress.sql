@@ -1,4 +1,4 @@
--- Purpose: say how far a task is, and at which records it is at work: what is known of it when its process is killed.
+-- Purpose: store the progress of a task and the records that it works on: known even if its process is killed.
 -- Identifiers: progress (the staging table). Parameters: stage_task, stage_attempt, records, offsets; topic, partition,
 -- first_offset, end_offset (NULL when the task has ended).
 -- Locks: the task's own row. Safe to run twice: the second run writes the same values.

@@ -1,4 +1,4 @@
--- Purpose: one row for each of the given pipelines: where it stands. A pipeline without a plan has a row of NULLs.
+-- Purpose: read the status of the given pipelines, one row each. A pipeline without a plan has a row of NULLs.
 -- Parameters: pipelines (text[]).
 -- Locks: none. Safe to run twice: it only reads.
 SELECT named.pipeline,

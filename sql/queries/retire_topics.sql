@@ -1,4 +1,4 @@
--- Retires topics of a pipeline in a table and on a cluster. The rows stay: nobody may load these topics there again.
+-- Retire topics of a pipeline in a table and on a cluster. The rows stay: nobody may load these topics there again.
 -- Parameters: pipeline, target_schema, target_table, cluster_id, topics (NULL for all).
 -- Locks: the rows of the topics. Safe to run twice: a topic that is retired keeps its time.
 UPDATE kafka_ingest.served_topic

@@ -1,3 +1,3 @@
--- Purpose: let deferred triggers of the target act now and not at COMMIT, so that what they do can be looked at.
+-- Purpose: run deferred triggers of the target now and not at COMMIT, so that their effect can be checked.
 -- Parameters: none. Locks: what the triggers take. Safe to run twice: the second time nothing is deferred.
 SET CONSTRAINTS ALL IMMEDIATE

@@ -1,4 +1,4 @@
--- Reads batches, in the order in which they were recorded.
+-- Read batches, in the order in which they were recorded.
 -- Parameters: batch_ids. Locks: none. Safe to run twice: reads only.
 SELECT
     batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number, clear_number, parameters, kind, state,

@@ -1,4 +1,4 @@
--- Reads the spans of offsets that roll-backs have emptied since the rows were given up, the newest first.
+-- Read the spans of offsets that roll-backs have emptied since the rows were given up, newest first.
 -- Parameters: pipeline, given_up_at (queries/given_up_at.sql). Locks: none. Safe to run twice: reads only.
 -- newest_before: ordinal of the newest batch that was recorded before the roll-back; looked up once for all its spans.
 WITH roll_back AS MATERIALIZED (

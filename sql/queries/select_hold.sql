@@ -1,4 +1,4 @@
--- Reads the hold of a batch and whose it is; no row once the batch is no longer planned.
+-- Read the hold of a batch and its owner; no row once the batch is no longer planned.
 -- Parameters: batch_id. Locks: none. Safe to run twice: reads only.
 SELECT
     h.batch_id, b.dag_id, b.run_id, b.task_group, b.map_index, b.request_number, b.clear_number,

@@ -1,4 +1,4 @@
--- Reads what the newest plans of a pipeline saw of its logs.
+-- Read what the newest plans of a pipeline saw of its logs.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT
     topic, partition, topic_id, seen_at, log_start_offset, end_offset, high_watermark, rate_from_at, rate_from_offset,

@@ -1,4 +1,4 @@
--- Reads what binds a pipeline since its first plan; no row before it.
+-- Read what binds a pipeline since its first plan; no row before it.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT
     pipeline, target_schema, target_table, cluster_id, isolation_level, first_run::text AS first_run, topic_column,

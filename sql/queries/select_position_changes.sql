@@ -1,4 +1,4 @@
--- Reads what was recorded for a request to change positions.
+-- Read what was recorded for a request to change positions.
 -- Parameters: request_id, pipeline. Locks: none. Safe to run twice: reads only.
 SELECT
     kind, topic, partition, who, at, why, from_offset, from_generation, from_line, from_topic_id, from_cluster_id,

@@ -1,4 +1,4 @@
--- Reads the positions of a pipeline, in the order in which positions are locked everywhere.
+-- Read the positions of a pipeline, in the order in which positions are locked everywhere.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT
     topic, partition, generation, topic_id, cluster_id, committed_offset, loaded_to, line, leader_epoch, valid_through,

@@ -1,4 +1,4 @@
--- Reads some batches that have published into a table, the newest first, with their ranges.
+-- Read some batches that have published into a table, the newest first, with their ranges.
 -- Parameters: pipeline, schema, table, before (ordinal), batches (how many), given_up_at (queries/given_up_at.sql).
 -- Locks: none. Safe to run twice: reads only.
 WITH newest AS (

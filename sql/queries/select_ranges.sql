@@ -1,4 +1,4 @@
--- Reads the frozen ranges of batches.
+-- Read the frozen ranges of batches.
 -- Parameters: batch_ids. Locks: none. Safe to run twice: reads only.
 SELECT
     batch_id, topic, partition, generation, topic_id, line, range_start, range_end, committed_before, loaded_to,

@@ -1,4 +1,4 @@
--- Reads the topics that are served into a table, by whichever pipeline.
+-- Read the topics that are served into a table, by whichever pipeline.
 -- Parameters: target_schema, target_table. Locks: none. Safe to run twice: reads only.
 SELECT pipeline, cluster_id, topic, retired_at IS NOT NULL AS is_retired
 FROM kafka_ingest.served_topic

@@ -1,4 +1,4 @@
--- Reads state and claim of a batch.
+-- Read state and claim of a batch.
 -- Parameters: batch_id. Locks: none. Safe to run twice: reads only.
 SELECT state, claim
 FROM kafka_ingest.batch

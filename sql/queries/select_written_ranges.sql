@@ -1,4 +1,4 @@
--- Reads what batches wrote: their published ranges with the counts of rows and dead letters.
+-- Read what batches wrote: their published ranges with the counts of rows and dead letters.
 -- Parameters: batch_ids. Locks: none. Safe to run twice: reads only.
 SELECT
     batch_id, topic, partition, generation, topic_id, line, range_start, range_end, committed_before, loaded_to,

@@ -1,5 +1,5 @@
--- Reads the offsets that were written, or emptied by a roll-back, since an audit of the whole table began.
--- Parameters: pipeline, newest (ordinal of the newest batch of then), newest_change (number of the newest change).
+-- Read the offsets that were written, or emptied by a roll-back, since an audit of the whole table began.
+-- Parameters: pipeline, newest (ordinal of the newest batch at that time), newest_change (number of the newest change).
 -- Locks: none. Safe to run twice: reads only.
 SELECT r.topic, r.generation, r.partition, r.range_start, r.range_end
 FROM kafka_ingest.batch AS b

@@ -1,8 +1,8 @@
--- Has a pipeline serve its topics into another table, or from another cluster; retired ones stay retired. Gives the
+-- Let a pipeline serve its topics into another table, or from another cluster; retired ones stay retired. Return the
 -- topics, without those that another pipeline serves there.
--- Parameters: pipeline, and target_schema, target_table, cluster_id of before (from_*) and after (to_*).
+-- Parameters: pipeline, and target_schema, target_table, cluster_id before (from_*) and after (to_*).
 -- Locks: the new rows, in the order of the topics; waits for a plan that records the same topic.
--- Safe to run twice: a row of this pipeline that is there becomes retired or not as the former one.
+-- Safe to run twice: an existing row of this pipeline becomes retired, or not, like the former one.
 INSERT INTO kafka_ingest.served_topic AS s (
     target_schema, target_table, cluster_id, topic, pipeline, joined_by, retired_at
 )

@@ -1,4 +1,4 @@
--- Purpose: the server's version, the database's encoding, and where the connection has led.
+-- Purpose: read the server's version, the database's encoding, and the address that the connection has reached.
 -- Parameters: none.
 -- Locks: none. Safe to run twice: it only reads.
 SELECT current_setting('server_version') AS version,

@@ -1,7 +1,7 @@
--- Sets what the statements of a transaction depend on, whatever role, database or server say.
--- Parameters: names, values and replaced as arrays; replaced is the one value that is replaced, NULL means any.
+-- Set what the statements of a transaction depend on, whatever the settings of role, database or server.
+-- Parameters: names, values and replaced as arrays; replaced is the only value that is replaced, NULL means any.
 -- Locks: none. Safe to run twice: it sets the same values again.
--- Only what differs is touched: some settings are for superusers, and a server does not know those of newer ones.
+-- Only settings with another value are touched: some are for superusers, and an older server does not know newer ones.
 SELECT set_config(setting.name, setting.value, true)
 FROM unnest(%(names)s::text[], %(values)s::text[], %(replaced)s::text[]) AS setting (name, value, replaced)
 WHERE current_setting(setting.name, true) <> setting.value

@@ -1,4 +1,4 @@
--- Records that partitions with nothing to read are complete up to a time.
+-- Record that partitions with nothing to read are complete up to a time.
 -- Parameters: pipeline, and topic, partition, valid_through as arrays.
 -- Locks: the position rows, locked in order before. Safe to run twice: sets the same values.
 UPDATE kafka_ingest.committed_offset AS c

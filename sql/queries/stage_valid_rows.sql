@@ -1,4 +1,4 @@
--- Purpose: move the rows of the chunk table that violate nothing into the staging table.
+-- Purpose: move the rows of the chunk table without a violation into the staging table.
 -- Identifiers: rows (the staging table), columns, offset (metadata column); refused (array of offsets, a literal: the
 --   names may hold a percent sign, which parameters would need doubled).
 -- Locks: ROW EXCLUSIVE on the staging table. Not to run twice within a task attempt: it would add the rows again.

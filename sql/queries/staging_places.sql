@@ -1,4 +1,4 @@
--- Purpose: the records at which tasks were at work of which no attempt has ended.
+-- Purpose: read the records that tasks work on, for tasks without an attempt that has ended.
 -- Identifiers: progress (the staging table).
 -- Locks: none. Safe to run twice: it only reads.
 SELECT DISTINCT topic, partition, first_offset, end_offset

@@ -1,4 +1,4 @@
--- Purpose: how far an attempt is. A task that Spark runs again or twice counts once, by the attempt that is furthest.
+-- Purpose: read the progress of an attempt. A task that Spark runs again or twice counts once, by its furthest attempt.
 -- Identifiers: progress (the staging table).
 -- Locks: none. Safe to run twice: it only reads.
 SELECT coalesce(sum(records), 0)::bigint, coalesce(sum(offsets), 0)::bigint

@@ -1,4 +1,4 @@
--- Stores what a plan saw of the logs, in the place of what the plan before it saw.
+-- Store what a plan saw of the logs; this replaces what the plan before it saw.
 -- Parameters: pipeline, and one array for each column.
 -- Locks: the rows of these partitions (the pipeline row is locked before). Safe to run twice: sets the same values.
 INSERT INTO kafka_ingest.log_observation (

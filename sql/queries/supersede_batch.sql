@@ -1,5 +1,5 @@
--- Takes a planned batch out of the way of a new plan. No row when it was committed meanwhile: a publish under way is
--- waited for, and wins.
+-- Supersede a planned batch. Returns no row when the batch was committed meanwhile: this waits for a publish under way,
+-- which wins.
 -- Parameters: batch_id, pipeline. Locks: the batch row (the pipeline row is locked before).
 -- Safe to run twice: the second time finds no planned batch.
 UPDATE kafka_ingest.batch

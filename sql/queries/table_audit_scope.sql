@@ -1,4 +1,4 @@
--- Says what an audit of the whole table begins with: how far the ledger goes, and how much was published.
+-- Read what an audit of the whole table begins with: how far the ledger goes, and how much was published.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT
     coalesce(sum(r.ranges) FILTER (WHERE r.is_here), 0)::bigint AS ranges,

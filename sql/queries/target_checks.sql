@@ -1,5 +1,5 @@
--- Purpose: the CHECK constraints of the target that are enforced (PostgreSQL 18 has some that are not: the column
---   conenforced, which older servers lack and which is therefore read through jsonb), with the columns they look at.
+-- Purpose: read the enforced CHECK constraints of the target, with the columns that they read. PostgreSQL 18 has some
+--   that are not enforced: older servers lack the column conenforced, so it is read through jsonb.
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 SELECT k.conname::text,

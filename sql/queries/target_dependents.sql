@@ -1,4 +1,4 @@
--- Purpose: foreign keys of other tables whose rows go, or lose their reference, when a row of the target is deleted.
+-- Purpose: read foreign keys that delete rows of other tables, or their reference, with a row of the target.
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 SELECT k.conname::text,

@@ -1,6 +1,6 @@
--- Purpose: what else acts when rows of the target are inserted or deleted: its enabled triggers, those of its partitions
---   and inheritance children, and its rules. A trigger that partitions have from their parent comes once. Triggers of
---   foreign keys and of replicas (session_replication_role) are left out.
+-- Purpose: read what else acts when rows of the target are inserted or deleted: its enabled triggers, those of its
+--   partitions and inheritance children, and its rules. A trigger that partitions inherit from their parent is listed
+--   once. Triggers of foreign keys and of replicas (session_replication_role) are left out.
 -- Parameters: schema, table (names without quotes).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 -- Bits of pg_trigger.tgtype: 1 row, 2 before, 4 insert, 8 delete (catalog/pg_trigger.h, PostgreSQL 18).

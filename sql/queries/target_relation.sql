@@ -1,4 +1,4 @@
--- Purpose: the relation that a pipeline writes to, and what the connected role may do with it. No row: no such relation.
+-- Purpose: read the relation that a pipeline writes to, and the rights of the connected role. No row: no such relation.
 --   Row security hides nothing where, for each command, a permissive policy for the role says `true` and no restrictive
 --   one says anything else; a policy without an expression lets nothing through (rowsecurity.c, PostgreSQL 18).
 -- Parameters: schema, table (names without quotes).

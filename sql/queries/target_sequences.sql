@@ -1,5 +1,5 @@
--- Purpose: the sequences that defaults of the target's columns draw numbers from and that the connected role may not use.
---   Identity columns are not among them: they need no right on their sequence (GRANT, PostgreSQL 18).
+-- Purpose: read sequences that the connected role may not use although defaults of the target's columns need them.
+--   Identity columns are left out: they need no right on their sequence (GRANT, PostgreSQL 18).
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 SELECT a.attname::text, format('%%I.%%I', n.nspname, s.relname)

@@ -1,4 +1,4 @@
--- Purpose: the target, or those of its partitions and inheritance children, from which nothing can be deleted, because a
+-- Purpose: read the target, partitions and inheritance children from which nothing can be deleted, because a
 --   publication publishes deletes and they have no replica identity (CheckCmdReplicaIdentity in execReplication.c,
 --   PostgreSQL 18).
 -- Parameters: relation (oid).

@@ -1,5 +1,5 @@
--- Purpose: the unlogged partitions and inheritance children of the target, at any depth. Its own persistence says nothing
---   of theirs.
+-- Purpose: read the unlogged partitions and inheritance children of the target, at any depth. Its own persistence says
+--   nothing about theirs.
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 WITH RECURSIVE family AS (

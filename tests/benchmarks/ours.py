@@ -32,7 +32,7 @@ def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Comm
     Args:
         load: What to load; its table is made by the plan.
         params: Parameters of the database.
-        sections: Sections of the pipeline file that differ from :func:`pipeline_file`.
+        sections: Sections of the pipeline file that differ from :func:`written_pipeline`.
     """
     folder = Path(load.folder)
     settings = written_pipeline(load, folder, **sections)

@@ -1,7 +1,7 @@
 """A run of a pipeline that kills or stops itself at a named moment.
 
 Started as ``python -m tests.crash.killed_driver INSTRUCTIONS``, it plans, loads and audits as the command line does,
-with the product's own adapters and the job's own ``main``. The ports are wrapped, so that the process can be ended
+with the product's own ports and the job's own ``main``. The ports are wrapped, so that the process can be ended
 between any two calls. ``INSTRUCTIONS`` is the JSON of :class:`tests.crash.instructions.Instructions`. The exit code is
 that of the job, or of the step that failed.
 """

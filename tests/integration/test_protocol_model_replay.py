@@ -1,4 +1,4 @@
-"""A sample of the protocol model's schedules against a real PostgreSQL: the adapters that production uses, the same
+"""A sample of the protocol model's schedules against a real PostgreSQL: the ports that production uses, the same
 rules, the same promise, and the invariants of ``sql/invariants``. A crash is a connection that ends without COMMIT.
 """
 

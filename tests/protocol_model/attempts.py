@@ -171,7 +171,7 @@ class Attempt:
 
 
 def lost_connection(call: str) -> IngestError:
-    """The error of an adapter whose peer is gone."""
+    """Return the error of a port whose peer is gone."""
     if call in (COMMIT, "roll_back.commit"):
         return CommitStateUnknown("the connection broke during COMMIT")
     kind = BrokerUnavailable if call.startswith(("log.", "task.read")) else DatabaseUnavailable

@@ -1,4 +1,4 @@
-"""The database of the model as a real PostgreSQL: the same rules, the adapters that production uses."""
+"""The database of the model as a real PostgreSQL: the same rules, the ports that production uses."""
 
 from __future__ import annotations
 

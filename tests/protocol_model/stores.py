@@ -37,7 +37,7 @@ class BatchLine:
 
 
 class Store(Protocol):
-    """A database with its adapters, and what can happen to it.
+    """A database with its ports, and what can happen to it.
 
     Attributes:
         incarnation: Grows whenever all connections were ended.

@@ -1,10 +1,10 @@
-"""Column types: every spelling ends in PostgreSQL's own, everything else is refused in plain words."""
+"""Column types: every spelling ends in PostgreSQL's own, all else is refused; and which types hold which."""
 
 from __future__ import annotations
 
 import pytest
 
-from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.column_types import ColumnType, can_hold, parse_column_type
 
 
 # The right-hand sides are what PostgreSQL 18 answers to SELECT format_type(atttypid, atttypmod) for such a column.
@@ -25,10 +25,12 @@ from kafka_ingest.column_types import ColumnType, parse_column_type
         ("decimal", "numeric"),
         ("numeric(10)", "numeric(10,0)"),
         ("decimal(10,2)", "numeric(10,2)"),
+        ("dec(10,2)", "numeric(10,2)"),
         ("numeric ( 10 , 2 )", "numeric(10,2)"),
         ("text", "text"),
         ("varchar", "character varying"),
         ("varchar(20)", "character varying(20)"),
+        ("char varying(20)", "character varying(20)"),
         ("character varying(20)", "character varying(20)"),
         ("date", "date"),
         ("time", "time without time zone"),
@@ -83,3 +85,46 @@ def test_an_unsupported_type_is_told_what_is_supported(text: str) -> None:
 def test_a_modifier_that_postgresql_would_refuse_or_that_would_round_is_refused(text: str, expectation: str) -> None:
     with pytest.raises(ValueError, match=expectation):
         parse_column_type(text)
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ("integer", "integer"),
+        ("integer", "smallint"),
+        ("bigint", "smallint"),
+        ("bigint", "integer"),
+        ("text", "character varying(10)"),
+        ("character varying", "text"),
+        ("character varying(10)", "character varying(10)"),
+        ("character varying(11)", "character varying(10)"),
+        ("numeric", "numeric(10,2)"),
+        ("numeric(12,2)", "numeric(10,2)"),
+        ("numeric(12,4)", "numeric(10,2)"),
+        ("text[]", "character varying(3)[]"),
+    ],
+)
+def test_a_wider_type_keeps_every_value(found: str, written: str) -> None:
+    assert can_hold(found, written)
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ("smallint", "integer"),
+        ("character varying(10)", "text"),
+        ("character varying(9)", "character varying(10)"),
+        ("character(10)", "character varying(10)"),
+        ("numeric(10,2)", "numeric"),
+        ("numeric(10,3)", "numeric(10,2)"),
+        ("numeric(12,1)", "numeric(10,2)"),
+        ("double precision", "real"),
+        ("real", "double precision"),
+        ("json", "jsonb"),
+        ("text", "uuid"),
+        ("bigint[]", "bigint"),
+        ("timestamp(3) with time zone", "timestamp with time zone"),
+    ],
+)
+def test_a_type_that_could_change_a_value_does_not_fit(found: str, written: str) -> None:
+    assert not can_hold(found, written)

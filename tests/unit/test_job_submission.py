@@ -17,6 +17,7 @@ from kafka_ingest.spark.submission import (
     JobSubmission,
     in_process_command,
     in_process_environment,
+    likely_cause,
     spark_submit_command,
     take_environment,
     take_spark_secret,
@@ -252,3 +253,26 @@ def test_without_spark_the_code_comes_from_the_same_zip(outcome: Path) -> None:
     submitted = submission(outcome)
     assert in_process_command(submitted)[0] == sys.executable
     assert in_process_environment(submitted)["PYTHONPATH"] == submitted.py_files
+
+
+def test_the_cause_of_a_failed_job_is_the_error_of_its_last_task() -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        "py4j.protocol.Py4JJavaError: An error occurred while calling collect.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 failed 4 times, "
+        "most recent failure: Lost task 1.3 in stage 0.0 (TID 7) (w executor 0): "
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "/opt/spark/worker.py", line 9, in main\n'
+        "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10\n"
+        "\tat org.apache.spark.SomeError: not this\n"
+        "Caused by: java.io.IOException: nor this\n"
+    )
+    assert likely_cause(log) == (
+        "; pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10"
+    )
+
+
+def test_the_cause_of_a_job_that_ran_no_task_is_the_first_error_of_its_log() -> None:
+    log = "WARN: slow\n: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext\nKeyError: 7\n"
+    assert likely_cause(log) == "; java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext"
+    assert likely_cause("all is well\n") == ""

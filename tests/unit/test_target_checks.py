@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_ingest.postgres.catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
-from kafka_ingest.postgres.target import can_hold, has_index_for_replacing, mismatches, weaknesses
+from kafka_ingest.postgres.target import has_index_for_replacing, mismatches, weaknesses
 from kafka_ingest.protocol.staging import written_columns
 from kafka_ingest.settings import ColumnSettings, TargetSettings
 from tests.builders import batch_settings
@@ -174,47 +174,6 @@ def test_an_index_with_partition_and_offset_serves_replacing() -> None:
     assert not has_index_for_replacing(SETTINGS, FITTING)
     index = CatalogIndex(False, ("kafka_offset", "kafka_partition"), 2)
     assert has_index_for_replacing(SETTINGS, replace(FITTING, indexes=(index,)))
-
-
-@pytest.mark.parametrize(
-    ("found", "written"),
-    [
-        ("integer", "integer"),
-        ("bigint", "smallint"),
-        ("text", "character varying(10)"),
-        ("character varying", "text"),
-        ("character varying(10)", "character varying(10)"),
-        ("character varying(11)", "character varying(10)"),
-        ("numeric", "numeric(10,2)"),
-        ("numeric(12,2)", "numeric(10,2)"),
-        ("numeric(12,4)", "numeric(10,2)"),
-        ("text[]", "character varying(3)[]"),
-    ],
-)
-def test_a_wider_type_keeps_every_value(found: str, written: str) -> None:
-    assert can_hold(found, written)
-
-
-@pytest.mark.parametrize(
-    ("found", "written"),
-    [
-        ("smallint", "integer"),
-        ("character varying(10)", "text"),
-        ("character varying(9)", "character varying(10)"),
-        ("character(10)", "character varying(10)"),
-        ("numeric(10,2)", "numeric"),
-        ("numeric(10,3)", "numeric(10,2)"),
-        ("numeric(12,1)", "numeric(10,2)"),
-        ("double precision", "real"),
-        ("real", "double precision"),
-        ("json", "jsonb"),
-        ("text", "uuid"),
-        ("bigint[]", "bigint"),
-        ("timestamp(3) with time zone", "timestamp with time zone"),
-    ],
-)
-def test_a_type_that_could_change_a_value_does_not_fit(found: str, written: str) -> None:
-    assert not can_hold(found, written)
 
 
 TEXT_SETTINGS = json_settings(ColumnSettings("state", "text"), ColumnSettings("n", "integer"))

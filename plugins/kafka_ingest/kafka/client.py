@@ -12,28 +12,28 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, libversion
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
 from kafka_ingest.secrets import scrubbed, secret_values
 from kafka_ingest.settings import IsolationLevel
 
 # ----------
-# What a listener speaks, and why its certificate is refused: asked of it directly, after librdkafka has failed.
+# What a listener speaks, and why its certificate is refused: asked directly, after librdkafka has failed.
 #
 # librdkafka (2.16) says "certificate verify failed" for a foreign authority, an expired certificate and another host
-# name alike, and nothing at all where a client without TLS or login meets a listener that wants them.
+# name alike. It says nothing at all where a client without TLS or login meets a listener that wants them.
 
 _SECONDS = 3.0
-# SaslHandshake, version 1, of a client without a name, for a mechanism that nobody has: no login is tried. A listener
-# with logins answers UNSUPPORTED_SASL_MECHANISM, one without ILLEGAL_SASL_STATE (Kafka 4.2, protocol guide).
+# A SaslHandshake, version 1, for a mechanism that nobody has: no login is tried. A listener with logins answers
+# UNSUPPORTED_SASL_MECHANISM, one without ILLEGAL_SASL_STATE (Kafka 4.2, protocol guide).
 _MECHANISM = b"NONE"
 _REQUEST = struct.pack(">hhihh", 17, 1, 1, -1, len(_MECHANISM)) + _MECHANISM
 _WITH_LOGIN, _WITHOUT_LOGIN = 33, 34
 
 
 def listener_protocols(address: str) -> frozenset[str]:
-    """Return the values of ``security.protocol`` that fit a listener (``host:port``); none where it does not tell."""
+    """Return the values of ``security.protocol`` that fit a listener (``host:port``); none where that stays unknown."""
     for tls in (True, False):
         try:
             with _connect(address) as plain, _wrapped(plain, address, tls=tls) as connection:
@@ -70,13 +70,13 @@ def _wrapped(plain: socket.socket, address: str, *, tls: bool) -> socket.socket:
     if not tls:
         return plain
     context = ssl.create_default_context()
-    context.check_hostname = False  # nothing is trusted or told: the question is only whether it speaks TLS
+    context.check_hostname = False  # nothing is trusted or sent: the question is only whether it speaks TLS
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain, server_hostname=_host(address))
 
 
 def _login_answer(connection: socket.socket) -> int | None:
-    """Return the error code of a SaslHandshake; ``None`` where the peer speaks otherwise or not at all."""
+    """Return the error code of a SaslHandshake; ``None`` where the peer does not speak Kafka."""
     try:
         connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
         answer = b""
@@ -93,18 +93,18 @@ def _protocols(answer: int | None, *, tls: bool) -> frozenset[str]:
         return frozenset({with_login})
     if answer == _WITHOUT_LOGIN:
         return frozenset({without})
-    # A listener that wants a client certificate ends the connection here; one that only accepts it may be anything.
+    # A listener that requires a client certificate ends the connection here; one that only accepts it may be anything.
     return frozenset({with_login, without}) if tls else frozenset()
 
 
 # ----------
-# What librdkafka's errors mean for us, in one place.
+# What librdkafka's errors mean.
 #
 # librdkafka reports a refused login or a broken certificate only as an event while the client is polled; the call that
-# needed the broker just times out. :class:`ClientEvents` collects those events, so that the error that is raised in the
-# end can say what the broker said.
+# needed the broker just times out. :class:`ClientEvents` collects these events, so that the error says in the end what
+# the broker said.
 
-#: Key of the Airflow connection's id among a client's settings, which travel to the job with it; not librdkafka's.
+#: Key of the Airflow connection's id among a client's settings. Not librdkafka's; it travels to the job with them.
 CONNECTION = "kafka_ingest.connection"
 
 #: The broker refuses this client, whatever the network does.
@@ -121,15 +121,15 @@ REFUSALS = frozenset(
     }
 )
 
-#: So many refusals are taken as final before the time-out. A single one can be a broker that is starting.
+#: This many refusals are final before the time-out. A single one can come from a broker that is starting.
 FINAL_REFUSALS = 3
 #: A load balancer before a starting broker, or a broker that has not loaded its certificates yet, refuses for some
 #: seconds: half of a plan's time-out (30 s). A refusal that is an answer to a login needs no such patience.
 PATIENCE_SECONDS = 15.0
-#: After so long without an answer the listener itself is asked what it speaks; an election takes less.
+#: After this time without an answer the listener itself is asked what it speaks; an election takes less.
 SILENCE_SECONDS = 5.0
 
-#: An answer by Kafka itself, which was up and understood the login.
+#: Kafka's own answer: the broker was up and understood the login.
 _ANSWER = re.compile(r"SASL authentication error|Unsupported SASL mechanism|not valid in current SASL state")
 _BROKER_CERTIFICATE = re.compile(r"certificate verify failed")
 #: TLS alerts about the client's certificate (RFC 8446, 6.2), which librdkafka reports as a lost connection.
@@ -138,7 +138,7 @@ _ADDRESS = re.compile(r"(?:^|//)((?:\[[^]]+\]|[^/:\s]+):\d+)/")
 
 
 class OncePerMinute(logging.Filter):
-    """Lets a line pass once a minute: librdkafka repeats a failed connection several times a second."""
+    """A filter that passes a line once a minute: librdkafka repeats a failed connection several times a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,10 +160,10 @@ LIBRDKAFKA_LOG.addFilter(OncePerMinute())
 
 
 class ClientEvents:
-    """Collects what ``error_cb`` tells of one client, until something succeeds.
+    """What ``error_cb`` tells of one client, collected until something succeeds.
 
     Args:
-        config: The client's settings, as ``kafka_config.client_config`` gives them.
+        config: The client's settings, as :func:`client_config` returns them.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -178,7 +178,7 @@ class ClientEvents:
     def __call__(self, error: KafkaError) -> None:
         """Take one event; used as ``error_cb``."""
         self._since = self._since or time.monotonic()
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # says less than what led to it
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # says less than the errors before it
             return
         words = error.str()
         self._is_refused_now = error.code() in REFUSALS or error.fatal() or _is_about_certificates(words)
@@ -197,7 +197,7 @@ class ClientEvents:
         return seconds > PATIENCE_SECONDS or _ANSWER.search(self.refusals[-1]) is not None
 
     def forget(self) -> None:
-        """Forgets what was collected: a broker has answered."""
+        """Forget what was collected: a broker has answered."""
         self.refusals.clear()
         self.output_tail = ""
         self._since = None
@@ -213,7 +213,7 @@ class ClientEvents:
                 found=f"security.protocol: {self._protocol}",
                 next_command=f"correct security.protocol, or the port in bootstrap.servers: {look_at(self._config)}",
             )
-        # What came last counts: a broker that refused while it went down is down.
+        # The last event counts: a broker that refused while it went down is down.
         if self._is_refused_now or self.refused_for_good:
             found, remedy = _explained(self.refusals[-1], self._config)
             return ConfigError(
@@ -235,7 +235,7 @@ class ClientEvents:
         return self._config.get("security.protocol", "plaintext").upper()
 
     def _has_other_protocol(self) -> bool:
-        """Whether a bootstrap listener says that it speaks another protocol; asked once."""
+        """Tell whether a bootstrap listener says that it speaks another protocol; asked once."""
         if not self._has_asked and not self.refusals:
             self._has_asked = True
             first = self._config.get("bootstrap.servers", "").split(",")[0].strip().rpartition("://")[2]
@@ -245,17 +245,17 @@ class ClientEvents:
 
 
 def connection_of(config: Mapping[str, str]) -> str:
-    """Return the name of the connection that the settings are from, for a message."""
+    """Return the name of the settings' connection, for a message."""
     return f"the Airflow connection {config.get(CONNECTION) or 'of type kafka'}"
 
 
 def look_at(config: Mapping[str, str]) -> str:
-    """Return what to edit, and the command that then looks at the connection."""
+    """Return what to edit, and the command that checks the connection afterwards."""
     return f'edit the extra of {connection_of(config)}, then run "python -m kafka_ingest preflight PIPELINE"'
 
 
 def client_fault(error: KafkaException, config: Mapping[str, str]) -> ConfigError:
-    """Return the error for settings of which librdkafka makes no client on this machine, as without a file."""
+    """Return the error for settings from which librdkafka makes no client here, such as a file that is missing."""
     return ConfigError(
         f"The settings of {connection_of(config)} make no Kafka client on {socket.gethostname()}",
         expected="settings that librdkafka takes, and their files on every machine that reads",
@@ -305,11 +305,16 @@ def _broker_certificate(words: str, config: Mapping[str, str]) -> tuple[str, str
     return found, "set ssl.ca.location (or ssl.ca.pem) to the authority that signed the broker's certificate"
 
 
-def is_truncation(error: KafkaError) -> bool:
-    """Tells a truncated log from an expired offset: librdkafka gives both as ``_AUTO_OFFSET_RESET``.
+def library_version() -> str:
+    """Return the version of librdkafka."""
+    return str(libversion()[0])
 
-    The reason is only in the text, which ends with the text of the inner code (``rd_kafka_offset_reset`` in
-    rdkafka_offset.c, 2.16); that text is asked of the library instead of being written here.
+
+def is_truncation(error: KafkaError) -> bool:
+    """Tell a truncated log from an expired offset: librdkafka reports both as ``_AUTO_OFFSET_RESET``.
+
+    Only the text shows the reason. It ends with the text of the inner code (``rd_kafka_offset_reset`` in
+    rdkafka_offset.c, 2.16), which is read from the library instead of being written here.
     """
     inner = KafkaError(KafkaError._LOG_TRUNCATION).str()
     return error.code() == KafkaError._LOG_TRUNCATION or inner in error.str()
@@ -318,15 +323,15 @@ def is_truncation(error: KafkaError) -> bool:
 # ----------
 # The librdkafka settings of a pipeline: what its Airflow connection says, plus what the protocol fixes.
 #
-# Planner and reader get the same settings, so that both mean the same records by "readable". Settings on which
-# exactly-once rests are not the connection's. One that other consumers share may hold them: they are left out with a
-# note. Another isolation level is refused: its owner means other records. Every fault is told at once.
+# Planner and reader get the same settings, so that both mean the same records by "readable". A connection cannot change
+# settings that exactly-once needs: they are left out with a note, because other consumers may share the connection.
+# Another isolation level is refused: its owner means other records. All faults are reported at once.
 # Reference of all keys: CONFIGURATION.md of librdkafka (2.16).
 
 #: What the protocol fixes, beside the isolation level. The prefetch limit bounds a task's memory: 16 MB is about half a
 #: second of reading at full speed, and one more fetch response of at most 50 MB can be under way.
 FIXED: Mapping[str, str] = {
-    "enable.auto.commit": "false",  # the position lives in the ledger, in the transaction of the rows
+    "enable.auto.commit": "false",  # the position is in the ledger, in the transaction of the rows
     "enable.auto.offset.store": "false",
     "auto.offset.reset": "error",  # an offset that is gone is a loss to report, never a jump
     "enable.partition.eof": "true",  # ends a range whose tail holds no readable record
@@ -338,8 +343,8 @@ FIXED: Mapping[str, str] = {
 #: Better defaults than librdkafka's for reading what is already there; a connection may set others.
 DEFAULTS: Mapping[str, str] = {
     "check.crcs": "true",  # a damaged batch is an error instead of wrong rows; no slowdown was measurable
-    # All that is read is there already: only the fetch after a partition's last record waits, and with it the event
-    # that ends the range. 80 partitions of 1,000 records took 110 ms each with 50, 10 with 1 (librdkafka's own is 500).
+    # All records are there already: only the fetch after a partition's last record waits, and with it the event that
+    # ends the range. 80 partitions of 1,000 records took 110 ms each with 50, 10 with 1 (librdkafka's own is 500).
     "fetch.wait.max.ms": "1",
     "fetch.queue.backoff.ms": "20",  # after the prefetch limit; 1000 (librdkafka's) read 79 k records/s, 20: 375 k
     "group.id": "kafka-ingest-unused",  # librdkafka wants one; no group is joined and nothing is committed to it
@@ -351,7 +356,7 @@ CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "oauth_c
 #: Keys above that an admin client does not know; it would log a warning about each.
 CONSUMER_ONLY = frozenset({*FIXED, *DEFAULTS, "isolation.level"} - {"statistics.interval.ms"})
 
-#: Settings of a consumer in a group, which no client here is: some of them exclude each other, or ours.
+#: Settings of a consumer in a group, which no client here is: some exclude each other, or the fixed ones.
 GROUP_ONLY = frozenset(
     {
         "session.timeout.ms",
@@ -418,7 +423,7 @@ def client_config(
 
 
 def librdkafka_settings(config: Mapping[str, str]) -> dict[str, str]:
-    """Return what librdkafka is to know of :func:`client_config`'s settings."""
+    """Return those of :func:`client_config`'s settings that librdkafka gets."""
     return {key: value for key, value in config.items() if key != CONNECTION}
 
 
@@ -458,12 +463,12 @@ def _missing_login(config: Mapping[str, str]) -> list[str]:
 
 
 def _with_login(config: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in a missing login, which is told already: librdkafka's words blame the half that is there."""
+    """Fill in a missing login, which is a reported fault already: librdkafka would blame the half that is there."""
     return {**config, **dict.fromkeys(_missing_login(config), "?")}
 
 
 def _librdkafka_faults(config: Mapping[str, str]) -> list[str]:
-    """Lets librdkafka judge: it names one fault at a time, so the key it names is taken out and it is asked again."""
+    """Return librdkafka's faults: it names one key at a time, so each one is taken out and the rest tried again."""
     left = {key: value for key, value in config.items() if key != "bootstrap.servers"}  # without it no connection opens
     faults: list[str] = []
     while True:

@@ -38,7 +38,7 @@ from kafka_ingest.settings import IsolationLevel, TopicSelection
 from kafka_ingest.topic_patterns import matching_topics
 
 # ----------
-# Questions to Kafka's admin API with one deadline, and answers per topic and partition instead of exceptions.
+# Questions to Kafka's admin API with one deadline; answers per topic and partition instead of exceptions.
 
 #: A new topic is unknown to some brokers for a moment: 0.2 s were seen on one broker, so ask for ten times as long.
 NEW_TOPIC_GRACE_SECONDS = 2.0
@@ -91,7 +91,7 @@ class KafkaAdmin:
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics that this client may see, sorted."""
-        self.cluster_id()  # a refused login shows as an event here, and not at all in list_topics
+        self.cluster_id()  # here a refused login shows as an event; in list_topics it does not show at all
         try:
             return sorted(self._open().list_topics(timeout=self._timeout_seconds).topics)
         except KafkaException as error:
@@ -130,7 +130,7 @@ class KafkaAdmin:
         return answers
 
     def offsets(self, partitions: Iterable[TopicPartition], *kinds: OffsetKind) -> list[list[OffsetAnswer]]:
-        """Asks for offsets of every partition: one request a kind to each leader, all of them under way together.
+        """Ask for offsets of every partition: one request to each leader for each kind, all of them at the same time.
 
         A leader answers them in the order of ``kinds``: they go over one connection, and it handles the requests of a
         connection one after another (Kafka protocol guide, section Network).
@@ -152,7 +152,7 @@ class KafkaAdmin:
         return [[_offset_answer(answers[key]) for key in asked] for answers in found]
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, ConfigAnswer]:
-        """Asks for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
+        """Ask for the settings of topics, such as ``cleanup.policy``: values as they apply, as text.
 
         The answer is a mapping of settings, or the broker's words for that topic: one that does not exist, or whose
         settings this client may not read (``DESCRIBE_CONFIGS``).
@@ -167,7 +167,7 @@ class KafkaAdmin:
     def _answers(self, futures: Mapping[Any, Future[Any]], tried: str) -> dict[Any, Any]:
         """Wait for all futures while serving events; an answer is a result or a ``KafkaError``."""
         deadline = time.monotonic() + self._timeout_seconds + _ADMIN_POLL_SECONDS
-        # One after another: the futures of a request are answered together, and to watch each of thousands costs more.
+        # One after another: the futures of a request are answered together, and watching thousands at once costs more.
         answers = {key: self._answer(future, deadline, tried) for key, future in futures.items()}
         if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
             self._open().poll(0)
@@ -244,27 +244,27 @@ def _refuse_forbidden(answers: Mapping[str, Any]) -> None:
 
 
 def _require_absence(answers: Mapping[str, Any], unavailable: Callable[[str, KafkaError], Exception]) -> None:
-    """Lets pass only topics that Kafka says do not exist; any other error is not a missing topic."""
+    """Require that each error says that the topic does not exist; any other error is not a missing topic."""
     for topic, answer in answers.items():
         if answer.code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
             raise unavailable(f"describing topic {topic}", answer)
 
 
 # ----------
-# Copies positions to a Kafka consumer group: port ``GroupMirror`` on a real cluster.
+# Copies of positions in a Kafka consumer group: port ``GroupMirror`` on a real cluster.
 #
-# A consumer commits them, one that never subscribes and so joins no group. The admin client has a request of its own
+# A consumer commits them; it never subscribes and so joins no group. The admin client has a request of its own
 # for this (``alter_consumer_group_offsets``), but its process may die of a segmentation fault when the request fails or
 # times out: confluent-kafka-python issues 1982 and 1640, librdkafka issue 4605; seen here with 2.15 and a broker just
 # started.
 
-#: So many refused partitions are named; one cause usually refuses all.
+#: A message names this many refused partitions; one cause usually refuses all.
 _NAMED = 5
 
-#: Longest wait for the group's coordinator. A cluster's first group takes some seconds to make.
+#: Longest wait for the group's coordinator. The first group of a cluster takes some seconds to create.
 _TIMEOUT_SECONDS = 15.0
 
-#: The group's coordinator did not answer, or no broker is it at the moment.
+#: The group's coordinator did not answer, or no broker is the coordinator at the moment.
 _NO_COORDINATOR = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -281,10 +281,10 @@ _NO_COORDINATOR = frozenset(
 
 
 class KafkaGroupMirror:
-    """Sets a group's offsets from outside the group.
+    """The port ``GroupMirror``: sets a group's offsets from outside the group.
 
     Args:
-        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         timeout_seconds: Longest wait for the group's coordinator. Short: a run waits for it after its work is done.
     """
 
@@ -293,7 +293,7 @@ class KafkaGroupMirror:
         self._timeout_seconds = timeout_seconds
 
     def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the group's offsets; see the port. One request to the group's coordinator, whatever the partitions."""
+        """Set the group's offsets; see the port. One request to the coordinator for any number of partitions."""
         if not offsets:
             return
         refused = self._refused(group, offsets)
@@ -307,7 +307,7 @@ class KafkaGroupMirror:
             )
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Store; return the broker's words for each partition that it refused."""
+        """Store offsets; return the broker's words for each partition that it refused."""
         events = ClientEvents(self._config)
         wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
         settings = {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events}
@@ -327,7 +327,7 @@ class KafkaGroupMirror:
 
     def _own_settings(self, group: str) -> Mapping[str, object]:
         session_ms = max(3, round(1000 * self._timeout_seconds))
-        # librdkafka waits as long as a session for a coordinator (rd_kafka_cgrp_defer_offset_commit, 2.16).
+        # librdkafka waits for a coordinator as long as a session lasts (rd_kafka_cgrp_defer_offset_commit, 2.16).
         return {
             "group.id": group,
             "session.timeout.ms": session_ms,
@@ -341,12 +341,12 @@ class KafkaGroupMirror:
 
 
 # ----------
-# Kafka as the planner and the publisher see it: ids, partitions, leaders and offsets.
+# Kafka as planning and publishing see it: ids, partitions, leaders and offsets.
 
-#: What a broker without topic ids answers (before Kafka 2.8, KIP-516): sixteen zero bytes in base64.
+#: The topic id from a broker without topic ids (before Kafka 2.8, KIP-516): sixteen zero bytes in base64.
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
-#: An election takes milliseconds to a few seconds; a partition is called faulty only when it lasts longer.
+#: An election takes milliseconds to a few seconds; a partition without a leader for longer is faulty.
 ELECTION_GRACE_SECONDS = 5.0
 
 _POLL_SECONDS = 0.2
@@ -359,11 +359,11 @@ _HIGH_WATERMARK: OffsetKind = (OffsetSpec.latest(), KafkaIsolation.READ_UNCOMMIT
 class KafkaLog:
     """The port ``Log`` on a real cluster.
 
-    The number of requests does not grow with the number of partitions: offsets are asked for in one request to each
-    leader and each kind of offset, all at once. It opens no consumer and joins no group. Not safe for several threads.
+    The number of requests does not grow with the number of partitions: each leader gets one request for each kind of
+    offset, all at the same time. It opens no consumer and joins no group. Not safe for several threads.
 
     Args:
-        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
+        config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         timeout_seconds: Longest wait for one answer.
     """
 
@@ -379,7 +379,7 @@ class KafkaLog:
         self.close()
 
     def close(self) -> None:
-        """Leaves Kafka and ends the client's threads; idempotent."""
+        """Leave Kafka and end the client's threads; idempotent."""
         self._admin.close()
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
@@ -405,13 +405,13 @@ class KafkaLog:
         return {**found, **self._known_offsets(too_late, _HIGH_WATERMARK)}
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
-        """Asks again for cluster id and topic ids; see the port."""
+        """Read cluster id and topic ids again; see the port."""
         cluster_id = self._admin.cluster_id()
         described = self._admin.describe(topics)
         return LogIdentity(cluster_id, {topic: _topic_id(found) for topic, found in described.items()})
 
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Return ``cleanup.policy`` of topics as they apply; one whose settings cannot be read is missing."""
+        """Return ``cleanup.policy`` of topics as it applies; a topic whose settings cannot be read is missing."""
         answers = self._admin.describe_configs(topics)
         return {topic: found["cleanup.policy"] for topic, found in answers.items() if not isinstance(found, str)}
 

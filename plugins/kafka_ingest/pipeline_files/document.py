@@ -319,7 +319,7 @@ class Fault:
 
 
 def may_be_secret(text: str) -> bool:
-    """Tells whether a text looks like a secret or the name of one."""
+    """Return whether a text looks like a secret or the name of one."""
     return _SECRET.search(text) is not None
 
 
@@ -337,7 +337,7 @@ def key_text(location: Location) -> str:
 
 
 def describe(value: object) -> str:
-    """Says what a value is, shortened, and without the text where it could be a secret."""
+    """Say what a value is, shortened, and without the text where it could be a secret."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import Discriminator, Field
 from pydantic import Tag as Branch
@@ -36,12 +40,12 @@ from kafka_ingest.pipeline_files.sections import (
     TimezoneName,
     ValueSection,
 )
-from kafka_ingest.settings import JobSettings, LagAction, LagPolicy, RunEnd, ScheduleSettings, WatchSettings
+from kafka_ingest.settings import JobSettings, ScheduleSettings, WatchSettings
 
 # ----------
 # The model of a pipeline file: its top-level keys, and the sections about how and when it runs.
 #
-# Each key is checked by itself; what keys say about each other is in ``pipeline_rules.py``. The reference page
+# Each key is checked by itself; what keys say about each other is in ``rules.py``. The reference page
 # ``docs/configuration.md`` and the schema for editors are generated from here, so the descriptions are their prose.
 
 # The defaults have one home, the settings that the steps use.
@@ -189,38 +193,70 @@ class PipelineFile(Section):
 
 # ----------
 # From the model of a pipeline file to the settings that the steps use.
+#
+# A key reaches the field of its name. What has another name or form is said in ``_batch``, ``_plan`` and below.
+
+_Settings = TypeVar("_Settings")
 
 
 def to_settings(file: PipelineFile) -> core.PipelineSettings:
     """Return the settings of a file that has no faults."""
+    conf = tuple(sorted(file.spark.conf.items()))
     return core.PipelineSettings(
         pipeline=file.pipeline,
         batch=_batch(file),
         plan=_plan(file),
-        job=_job(file),
-        schedule=_schedule_settings(file),
-        watch=core.WatchSettings(**file.alerts.model_dump(), mirror_group=file.mirror_group),
+        job=_settings_of(JobSettings, file.spark, spark_connection=file.spark.connection, conf=conf),
+        schedule=_settings_of(ScheduleSettings, file, file.airflow),
+        watch=_settings_of(WatchSettings, file, file.alerts),
     )
+
+
+def _settings_of(kind: Callable[..., _Settings], *sections: Section, **others: object) -> _Settings:
+    """Return settings whose fields are the keys of these sections, but for ``others``, whose name or form differs.
+
+    A field that no section has, or that two have, is a fault of this module: it is found with the first file.
+    """
+    values: dict[str, Any] = {}
+    for name, wanted in _fields(kind).items():
+        if name not in others:
+            (value,) = (vars(section)[name] for section in sections if name in vars(section))
+            values[name] = _value_of(wanted, value)
+    return kind(**values, **others)
+
+
+@cache
+def _fields(kind: Callable[..., object]) -> Mapping[str, Any]:
+    """Return the type of each field; of one that may be ``None``, the type of its other values."""
+    hints = get_type_hints(kind)
+    return {
+        name: next(part for part in (*get_args(hint), hint) if part is not NoneType) for name, hint in hints.items()
+    }
+
+
+def _value_of(wanted: Any, value: object) -> object:
+    """Return a key's value as its field holds it: a word as its enum, a list as a tuple, a section as settings."""
+    if isinstance(value, Section):
+        return _settings_of(wanted, value)
+    if isinstance(value, list):
+        return tuple(value)
+    return wanted(value) if isinstance(value, str) and issubclass(wanted, StrEnum) else value
 
 
 def _batch(file: PipelineFile) -> core.BatchSettings:
-    return core.BatchSettings(
+    schema, _, table = file.target.table.partition(".")
+    return _settings_of(
+        core.BatchSettings,
+        file,
+        file.kafka,
         kafka_connection=file.kafka.connection,
         target_connection=file.target.connection,
-        isolation_level=core.IsolationLevel(file.kafka.isolation_level),
-        topic_identity=core.TopicIdentity(file.kafka.topic_identity),
         value=_value(file.value),
-        key=_key(file.key),
         headers_column=file.headers.column if file.headers else None,
         tombstones=core.Tombstones(file.tombstones or "row"),
-        metadata=core.MetadataColumns(**file.metadata_columns.model_dump()),
-        target=_target(file.target),
-        dead_letters=core.DeadLetterLimits(**file.dead_letters.model_dump()),
+        metadata=_settings_of(core.MetadataColumns, file.metadata_columns),
+        target=_settings_of(core.TargetSettings, file.target, schema=schema, table=table),
     )
-
-
-def _key(key: KeySection | None) -> core.KeySettings | None:
-    return core.KeySettings(core.KeyFormat(key.format), key.column, key.required) if key else None
 
 
 _SINGLE_COLUMN_TYPES = {"json": "jsonb", "raw": "bytea", "text": "text"}
@@ -230,32 +266,20 @@ def _value(value: ValueSection) -> core.ValueSettings:
     if value.columns is None:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
-    columns = tuple(
-        core.ColumnSettings(c.name, c.type, (c.name,) if c.path is None else c.path, c.required) for c in value.columns
-    )
+    paths = ((column, (column.name,) if column.path is None else column.path) for column in value.columns)
+    columns = tuple(_settings_of(core.ColumnSettings, column, path=path) for column, path in paths)
     return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, columns)
 
 
-def _target(target: TargetSection) -> core.TargetSettings:
-    schema, _, table = target.table.partition(".")
-    return core.TargetSettings(schema, table, create_table=target.create_table, unique_key=target.unique_key)
-
-
 def _plan(file: PipelineFile) -> core.PlanSettings:
-    return core.PlanSettings(
+    return _settings_of(
+        core.PlanSettings,
+        file,
+        file.kafka,
         topics=core.TopicSelection(names=tuple(file.kafka.topics or ()), pattern=file.kafka.pattern),
         first_run=_first_run(file.first_run),
         limit=core.OffsetLimit(file.limit.offsets_per_run, file.limit.offsets_per_partition),
-        on_partition_fault=core.PartitionFaultPolicy(file.on_partition_fault),
-        hold=core.HoldSettings(**file.hold.model_dump()),
-        lag_policy=_lag_policy(file.lag_policy),
     )
-
-
-def _lag_policy(policy: LagPolicySection | None) -> LagPolicy | None:
-    if policy is None:
-        return None
-    return LagPolicy(**{**policy.model_dump(), "action": LagAction(policy.action)})
 
 
 def _first_run(place: str | FirstRunSection) -> core.FirstRun:
@@ -269,25 +293,3 @@ def _first_run(place: str | FirstRunSection) -> core.FirstRun:
         for partition, offset in sorted(partitions.items())
     )
     return core.FirstRun(core.FirstRunKind.OFFSETS, offsets=offsets)
-
-
-def _job(file: PipelineFile) -> core.JobSettings:
-    spark = file.spark.model_dump(exclude={"connection", "conf"})
-    return core.JobSettings(
-        spark_connection=file.spark.connection, conf=tuple(sorted(file.spark.conf.items())), **spark
-    )
-
-
-def _schedule_settings(file: PipelineFile) -> ScheduleSettings:
-    airflow = file.airflow.model_dump(exclude={"tags"})
-    return ScheduleSettings(
-        schedule=file.schedule,
-        timezone=file.timezone,
-        start_date=file.start_date,
-        end=RunEnd(file.end),
-        catchup=file.catchup,
-        follow_up=file.follow_up,
-        tags=tuple(file.airflow.tags),
-        description=file.description,
-        **airflow,
-    )

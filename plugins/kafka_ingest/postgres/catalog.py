@@ -1,4 +1,4 @@
-"""Reads the target table from PostgreSQL's catalog, as values that can be compared with the settings."""
+"""The target table in PostgreSQL's catalog, as values that can be compared with the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_ingest.postgres.database import sql_text
 from kafka_ingest.protocol.staging import CheckConstraint
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
-#: Kinds of relation that rows can be loaded into (``pg_class.relkind``), and the names of the others.
+#: Kinds of relation that can be loaded into (``pg_class.relkind``), and the names of the others.
 TABLE_KINDS = frozenset({"r", "p"})
 KIND_NAMES = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
@@ -29,7 +29,7 @@ class CatalogColumn:
         identity: ``""``, ``"a"`` (always) or ``"d"`` (by default).
         domain_over: Type under a domain, and under the domains below it; ``None`` where the type is no domain.
         text_like: ``"enum"`` or ``"citext"``, for a type (or one under a domain) that is written as text.
-        can_insert: Whether the role may INSERT into the column, where it may not into all of the table.
+        can_insert: Whether the role may INSERT into the column, where it may not INSERT into the whole table.
         reads: Columns that the expression of a generated column reads.
     """
 
@@ -75,7 +75,7 @@ class TargetHook:
         on_insert: Whether INSERT sets it off.
         on_delete: Whether DELETE does.
         changes_rows: Whether it is a BEFORE INSERT trigger for each row, which can change or drop the row.
-        is_instead: Whether it is a rule that takes the statement's place.
+        is_instead: Whether it is a rule that replaces the statement.
     """
 
     kind: str
@@ -132,7 +132,7 @@ class CatalogTable:
         unlogged_parts: Partitions and inheritance children that a crash empties, quoted where needed.
         forbidden_sequences: Column, and the sequence of its default that the role may not use, quoted where needed.
         undeletable_parts: Table or partition without replica identity, and the publication that asks for one.
-        dependents: Foreign keys whose rows a reload takes along.
+        dependents: Foreign keys with rows that a reload deletes or changes, too.
     """
 
     kind: str
@@ -149,11 +149,11 @@ class CatalogTable:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether a trigger may fill or change any column before the table's constraints look at it."""
+        """Whether a trigger may fill or change any column before the table's constraints are checked."""
         return any(hook.changes_rows for hook in self.hooks)
 
     def columns_without_value(self, written: Collection[str]) -> frozenset[str]:
-        """Return the columns whose value only the table itself knows: staging can neither fill nor judge them.
+        """Return the columns whose value only the table itself knows: staging can neither fill nor check them.
 
         Args:
             written: Columns that the pipeline fills.
@@ -172,7 +172,7 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRows:
-    """The newest batch of a pipeline that committed rows into the table, as the ledger has it."""
+    """The newest batch of a pipeline that committed rows into the table, according to the ledger."""
 
     pipeline: str
     batch_id: str
@@ -185,7 +185,7 @@ class LoadedRows:
 
 
 def read_loaded_rows(cursor: Any, settings: BatchSettings, table: CatalogTable | None) -> tuple[LoadedRows, ...]:
-    """Read who has loaded rows that can no longer be found: the table, or a column that identifies them, is gone.
+    """Read who has loaded rows that can no longer be found because the table, or an identity column of it, is gone.
 
     Empty where nothing is gone, and where nothing was loaded.
     """

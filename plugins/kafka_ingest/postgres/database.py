@@ -53,9 +53,9 @@ __all__ = [
 
 
 # ----------
-# Finds the project's SQL: one statement a file, called by name.
+# The project's SQL: one statement a file, called by name.
 #
-# A wheel or the job's zip carries the files inside the package (``kafka_ingest/sql``); in a checkout they stand in
+# A wheel or the job's zip carries the files inside the package (``kafka_ingest/sql``); in a checkout they are in
 # ``sql/`` at the top.
 
 
@@ -87,7 +87,7 @@ def sql_names(folder: str) -> list[str]:
 
 
 # ----------
-# Connections and transactions: the same settings everywhere, and only such as a transaction-mode pooler keeps.
+# Connections and transactions: the same settings everywhere, and only those that a transaction-mode pooler keeps.
 #
 # No session ``SET`` and no ``options``: a pooler ignores the second and lets the first leak into other clients
 # (PgBouncer, ``pool_mode=transaction``). Every setting is ``SET LOCAL`` in its transaction.
@@ -110,7 +110,7 @@ class TransactionLimits:
 
     Attributes:
         lock_timeout_seconds: For each lock. 10 s outlasts every short transaction of the ledger.
-        idle_timeout_seconds: Between two statements: a dead client's locks are free after this.
+        idle_timeout_seconds: Between two statements: locks of a dead client are free after this time.
         is_snapshot: ``REPEATABLE READ READ ONLY``: all statements see the database at one moment.
     """
 
@@ -124,12 +124,12 @@ SNAPSHOT = TransactionLimits(is_snapshot=True)
 
 
 def connect(params: Mapping[str, object], *, application_name: str, read_only: bool = False) -> Connection:
-    """Open a connection; :func:`transaction` begins and end what runs on it.
+    """Open a connection; :func:`transaction` begins and ends what runs on it.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; they win over the defaults of this module.
         application_name: Shown in ``pg_stat_activity``.
-        read_only: A standby will do; otherwise only a read-write server is accepted.
+        read_only: A standby is enough; otherwise only a read-write server is accepted.
 
     Raises:
         DatabaseUnavailable: No server answers, or none that is read-write.
@@ -160,10 +160,10 @@ class SessionSetting:
     """A setting of role, database or server that our statements depend on.
 
     Attributes:
-        name: Name of the setting; a server that does not know it is left alone.
+        name: Name of the setting; a server that does not know it keeps its own behaviour.
         value: What every transaction sets.
         why: What would happen with another value.
-        replaces: The one value that is replaced; ``None`` replaces any other.
+        replaces: The only value that is replaced; ``None`` replaces any other.
     """
 
     name: str
@@ -192,11 +192,11 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
     SessionSetting("client_min_messages", "warning", "debug levels send lines for every statement"),
     SessionSetting("statement_timeout", "0", "a large batch takes its time; lock_timeout bounds the waiting"),
     SessionSetting("transaction_timeout", "0", "the same; PostgreSQL 17+"),
-    # A server notices so soon that the client of a long statement is gone: PostgreSQL 14+.
+    # A server notices within this time that the client of a long statement is gone: PostgreSQL 14+.
     SessionSetting("client_connection_check_interval", "5s", "a dead client's statement would go on"),
 )
 
-#: Left as they are, and why: for whoever misses one above.
+#: Settings that are left as they are, and why: for readers who miss one above.
 SETTINGS_LEFT_ALONE: Mapping[str, str] = {
     "standard_conforming_strings": "psycopg2 chooses its quoting when it connects and would quote wrongly after a "
     "change (src/connection_int.c, conn_setup, 2.9); no statement of ours has a backslash in a literal",
@@ -213,8 +213,8 @@ SETTINGS_LEFT_ALONE: Mapping[str, str] = {
     "lc_messages": "for superusers only; SQLSTATE decides wherever the server gives one",
 }
 
-#: Only where the platform can tell that a client is gone (docs: "currently available only on systems that support
-#: POLLRDHUP"; elsewhere setting it is an error) does set_for_transaction.sql set client_connection_check_interval.
+#: set_for_transaction.sql sets client_connection_check_interval only where the platform can tell that a client is gone
+#: (docs: "currently available only on systems that support POLLRDHUP"; elsewhere setting it is an error).
 _BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"
 
 
@@ -254,9 +254,9 @@ def commit(cursor: Cursor) -> None:
     Raises:
         CommitRefused: The server did not commit.
         CommitAnswerLost: The answer did not come: the server may have committed or not.
-        psycopg2.Error: The server refused COMMIT, as by a deferred constraint; it did not commit.
+        psycopg2.Error: The server refused COMMIT, for example by a deferred constraint; it did not commit.
     """
-    # Outside of a transaction PostgreSQL answers COMMIT, with a warning only.
+    # Outside a transaction PostgreSQL answers COMMIT, with only a warning.
     if cursor.connection.info.transaction_status not in (TRANSACTION_STATUS_INTRANS, TRANSACTION_STATUS_INERROR):
         raise CommitRefused("there is no transaction, or no connection, any more")
     try:
@@ -274,7 +274,7 @@ _UNKNOWN_OUTCOME = (None, errorcodes.STATEMENT_COMPLETION_UNKNOWN, errorcodes.TR
 
 
 def _is_outcome_unknown(connection: Connection, error: psycopg2.Error) -> bool:
-    """Tell whether a failed COMMIT may have committed: not after an ERROR on a connection that lives."""
+    """Tell whether a failed COMMIT may have committed: not after an ERROR on a connection that is still alive."""
     if error.pgcode in _UNKNOWN_OUTCOME:
         return True
     return bool(connection.closed) or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
@@ -287,9 +287,9 @@ def _roll_back(cursor: Cursor) -> None:
 
 @contextmanager
 def transaction(connection: Connection, limits: TransactionLimits = SHORT_TRANSACTION) -> Iterator[Cursor]:
-    """Run one transaction: commit when the block ends, rolls back when it raises.
+    """Run one transaction: commit when the block ends, roll back when it raises.
 
-    Durable on return. psycopg2's errors pass through, those of :func:`commit` too: wrap with :func:`database_faults`.
+    Durable on return. psycopg2's errors pass through, also those of :func:`commit`: wrap with :func:`database_faults`.
     """
     with connection.cursor() as cursor:
         try:
@@ -302,20 +302,20 @@ def transaction(connection: Connection, limits: TransactionLimits = SHORT_TRANSA
 
 
 # ----------
-# Where adapters get their connections from: a new one for each use, or one that is kept for the next use.
+# Connections for one use each, or one that is kept for the next use.
 #
-# Opening a connection takes longer than most of what the ledger does with it, and the first statements in it as well:
-# the server reads its catalog anew. A plan has three uses one after another, so it keeps one.
+# Opening a connection takes longer than most of what the ledger does with it. So do its first statements: the server
+# reads its catalog anew. A plan has three uses one after another, so it keeps one.
 
-#: After this long without a use it is opened anew: firewalls and poolers drop idle connections without a word.
+#: After this time without a use the connection is opened anew: firewalls and poolers silently drop idle ones.
 _LONGEST_IDLE_SECONDS = 10.0
 
 
 class Sessions(Protocol):
-    """Gives connections, each to one user at a time."""
+    """A source of connections, each for one user at a time."""
 
     def use(self, application_name: str) -> AbstractContextManager[Connection]:
-        """Return a connection without an open transaction; the user leaves it like that.
+        """Return a connection without an open transaction; the user must leave it without one.
 
         Raises:
             DatabaseUnavailable: No read-write server answers.
@@ -324,7 +324,7 @@ class Sessions(Protocol):
 
 
 class NewSessions:
-    """Opens a connection for each use: safe to use from several threads.
+    """A new connection for each use: safe to use from several threads.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
@@ -341,7 +341,7 @@ class NewSessions:
 
 
 class KeptSession:
-    """Keeps one connection between uses that follow each other closely; for one thread.
+    """One connection, kept between uses that follow each other closely; for one thread.
 
     The connection keeps the application name of the first use. It is closed when a use fails, and with this object.
 
@@ -356,7 +356,7 @@ class KeptSession:
 
     @contextmanager
     def use(self, application_name: str) -> Iterator[Connection]:
-        """Give the kept connection while it is fresh, otherwise a new one."""
+        """Yield the kept connection while it is fresh, otherwise a new one."""
         connection = self._fresh() or connect(self._params, application_name=application_name)
         try:
             yield connection
@@ -376,6 +376,6 @@ class KeptSession:
 
 
 def _has_ended(connection: Connection) -> bool:
-    """Whether the server has said something to an idle connection: that it closes it, whatever the reason."""
+    """Tell whether the server has sent something to an idle connection: that it closes it, for whatever reason."""
     readable, _, _ = select.select([connection.fileno()], [], [], 0)
     return bool(readable)

@@ -1,4 +1,4 @@
-"""Turns what PostgreSQL says into the errors of this package: the family decides about retry.
+"""PostgreSQL's errors as errors of this package: the family decides about retry.
 
 SQLSTATE classes: https://www.postgresql.org/docs/18/errcodes-appendix.html. Messages carry the server's primary
 message, never its detail: a detail can quote a whole row.
@@ -41,9 +41,9 @@ _UNAVAILABLE = {
     errorcodes.READ_ONLY_SQL_TRANSACTION,  # a standby, or a primary that lost its role
 }
 #: A file-size limit (EFBIG) or a disk quota (EDQUOT) comes as an internal error, unlike a full disk (53100):
-#: errcode_for_file_access in elog.c, PostgreSQL 18; told by md.c and fd.c.
+#: errcode_for_file_access in elog.c, PostgreSQL 18; raised in md.c and fd.c.
 _NO_ROOM = re.compile(r"could not (extend|write( to)?) file")
-#: What other transactions did (40), or a fault before that was swallowed (25); and what passes of classes that do not:
+#: Passing faults: other transactions (40), an earlier fault that was swallowed (25). Other classes stay, except for
 #: an object in use, an internal error such as "tuple concurrently updated". Damaged data (XX001, XX002) does not pass.
 _PASSING_CLASSES = {"25", "40"}
 _PASSING = {errorcodes.OBJECT_IN_USE, errorcodes.INTERNAL_ERROR}
@@ -52,13 +52,13 @@ _LOCK_TIMEOUTS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED}
 _MISSING = {errorcodes.UNDEFINED_TABLE, errorcodes.INVALID_SCHEMA_NAME, errorcodes.UNDEFINED_FUNCTION}
 
 #: libpq gives no SQLSTATE when connecting fails, only the server's words (in English unless lc_messages differs).
-#: What passes by itself: a server that starts, stops or is restarted, also while TLS or the login is negotiated.
+#: These pass by themselves: a server that starts, stops or is restarted, also while TLS or the login is negotiated.
 _PASSES = re.compile(
     r"(?i)the database system is (starting up|shutting down|in recovery mode|not (yet )?accepting)"
     r"|connection reset|closed the connection unexpectedly|SSL SYSCALL error|too many (clients|connections)"
 )
-#: What stays until somebody changes the connection, by its parameter (libpq: fe-connect.c, fe-secure-openssl.c,
-#: fe-auth.c; server: auth.c, postinit.c; PostgreSQL 18), and what to do.
+#: These stay until somebody changes the connection; by its parameter (libpq: fe-connect.c, fe-secure-openssl.c,
+#: fe-auth.c; server: auth.c, postinit.c; PostgreSQL 18), with what to do.
 _REFUSED: Mapping[str, str] = {
     r"does not match host name|host name must be specified for a verified SSL": (
         "set host to a name that the server's certificate holds, or add the name to the certificate"
@@ -108,9 +108,9 @@ _LEDGER_TABLES = {
     "schema_migration",
 }
 
-#: Class 22 quotes the value that is wrong in its primary message ('invalid input syntax for type integer: "…"').
+#: Class 22 quotes the wrong value in its primary message ('invalid input syntax for type integer: "…"').
 _QUOTED_VALUE = re.compile(r"\".*\"", re.DOTALL)
-#: Of a character that an encoding does not have it quotes the bytes, and the encodings' names.
+#: For a character that an encoding does not have it quotes the bytes, and the encodings' names.
 _QUOTED_BYTES = re.compile(r"0x[0-9a-f]{2}( 0x[0-9a-f]{2})*")
 _ENCODING_FAULTS = {errorcodes.UNTRANSLATABLE_CHARACTER, errorcodes.CHARACTER_NOT_IN_REPERTOIRE}
 
@@ -120,7 +120,7 @@ class CommitRefused(psycopg2.DatabaseError):
 
 
 class CommitAnswerLost(psycopg2.OperationalError):
-    """COMMIT was sent and its answer did not come: the server may have committed or not."""
+    """COMMIT was sent, but its answer was lost: the server may have committed or not."""
 
 
 def whole_message(error: psycopg2.Error) -> str:
@@ -131,7 +131,7 @@ def whole_message(error: psycopg2.Error) -> str:
 def server_message(error: psycopg2.Error) -> str:
     """Return the server's primary message, or libpq's text, on one line: neither details nor values of records.
 
-    What a function of the target raises (P0001) is shown as its author wrote it.
+    A message that a function of the target raises (P0001) is shown as its author wrote it.
     """
     message, code = whole_message(error), error.pgcode or ""
     if code in _ENCODING_FAULTS:
@@ -140,7 +140,7 @@ def server_message(error: psycopg2.Error) -> str:
 
 
 def trace_without_payload(error: BaseException) -> str:
-    """Format a trace with its causes; of a database's error only :func:`server_message` is shown.
+    """Format a trace with its causes; for a database error it shows only :func:`server_message`.
 
     The text of psycopg2's errors ends in DETAIL and CONTEXT, which can quote a whole row.
     """
@@ -155,7 +155,7 @@ def trace_without_payload(error: BaseException) -> str:
 
 
 def is_connection_trouble(error: psycopg2.Error) -> bool:
-    """Whether the connection or the server is the fault, not the statement."""
+    """Tell whether the connection or the server is the fault, not the statement."""
     code = error.pgcode
     if code:
         is_out_of_room = code == errorcodes.INTERNAL_ERROR and bool(_NO_ROOM.match(server_message(error)))
@@ -170,7 +170,7 @@ def ingest_error(
     """Return the error of this package that ``error`` means; ``None`` when it is no expected fault.
 
     Args:
-        error: What psycopg2 raised.
+        error: The error from psycopg2.
         doing: What was being done, as in "could not <doing>".
         pipeline: Pipeline, where known.
         batch_id: Batch, where known.
@@ -188,7 +188,7 @@ def refused(
     """Return the error of this package for any error of psycopg2: an expected fault, else ``DatabaseRefused``.
 
     Args:
-        error: What psycopg2 raised.
+        error: The error from psycopg2.
         doing: What was being done, as in "could not <doing>".
         pipeline: Pipeline, where known.
         batch_id: Batch, where known.
@@ -228,7 +228,7 @@ def _statement_fault(code: str, found: str) -> tuple[type[IngestError], str] | N
 
 
 def connection_fault(found: str) -> tuple[type[IngestError], str]:
-    """Return class and advice for what libpq says: what can pass by itself is never a fault of the connection."""
+    """Return class and advice for libpq's text: what can pass by itself is never a fault of the connection."""
     if not _PASSES.search(found):
         for pattern, advice in _REFUSED.items():
             if re.search(pattern, found):
@@ -241,7 +241,7 @@ def connection_fault(found: str) -> tuple[type[IngestError], str]:
 
 
 def _grant(found: str) -> str:
-    """Return the least that helps; PostgreSQL names the thing, not the right."""
+    """Return the smallest GRANT that helps; PostgreSQL names the object, not the right."""
     to = "TO the role of the connection"
     if match := re.search(r'set parameter "(\S+)"', found):
         return f"ALTER ROLE … RESET {match[1]}, or ALTER DATABASE … RESET {match[1]}: a superuser set it"
@@ -262,12 +262,12 @@ def _grant(found: str) -> str:
 
 @contextmanager
 def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | None = None) -> Iterator[None]:
-    """Raise whatever psycopg2 raises inside as the error of this package that it means.
+    """Raise each error from psycopg2 as the error of this package that it means.
 
     Connection trouble, shutdown, a full disk and a read-only server are ``DatabaseUnavailable``; a lock that is not
     granted is ``LockTimeout``; a missing ledger is ``LedgerOutdated``; a missing privilege is ``ConfigError`` with the
-    GRANT; what another transaction or an internal error did is ``RetryLater``. Everything else would be refused in the
-    same way again: ``DatabaseRefused``.
+    GRANT; what another transaction or an internal error caused is ``RetryLater``. Everything else would be refused
+    again in the same way: ``DatabaseRefused``.
 
     Args:
         doing: What is being done, as in "could not <doing>".
@@ -281,6 +281,6 @@ def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | 
 
 
 def without_secrets(text: str, params: Mapping[str, object]) -> str:
-    """Blanks the secret values of connection parameters in a text."""
+    """Blank the secret values of connection parameters in a text."""
     whole = [str(params[name]) for name in ("dsn", "passfile") if params.get(name)]
     return scrubbed(text, [*whole, *secret_values(params)])

@@ -1,4 +1,4 @@
-"""Brings the ledger's schema to the version of this package, and checks that it is there."""
+"""The ledger's schema: bring it to the version of this package, and check that it is there."""
 
 from __future__ import annotations
 

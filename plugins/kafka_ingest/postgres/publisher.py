@@ -54,14 +54,14 @@ from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_c
 
 
 def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
-    """Delete rows and dead letters in the replaced part of every range; nothing is asked where no range has one.
+    """Delete rows and dead letters in the replaced part of every range; without such a part nothing is queried.
 
     psycopg2's errors pass through.
 
     Args:
         cursor: The publish transaction, with batch and positions locked.
         batch: The claimed batch.
-        outcome: Whose staged records take the place.
+        outcome: Names the winners, whose staged records take the place.
         with_resolved: Whether resolved dead letters and their rows are deleted, too.
 
     Raises:
@@ -86,7 +86,7 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
 
 
 def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any]) -> None:
-    """Stop where a trigger or rule kept rows, or put them back: they would stand twice."""
+    """Stop where a trigger or rule kept rows, or put them back: these rows would then be there twice."""
     hooks = [hook for hook in read_hooks(cursor, batch.settings.target) if hook.on_delete]
     if not hooks:
         return
@@ -156,14 +156,14 @@ def _names(batch: Batch) -> dict[str, sql.Composable]:
 # Inserts staged rows into the target, within the publish transaction.
 #
 # Two things can go wrong that staging cannot know. INSERT refuses a record (no partition takes it, an index entry would
-# be too large, a CHECK over a column that only the target fills): the records are looked for and named, so that they
-# can become dead letters. Or a trigger or rule drops, moves, doubles or alters rows without a word: tables that have
-# one are compared with staging before COMMIT.
+# be too large, a CHECK reads a column that only the target fills): such records are found and named, so that they
+# can become dead letters. Or a trigger or rule silently drops, moves, doubles or alters rows: tables that have one are
+# compared with staging before COMMIT.
 
-#: Each refused record costs some twenty small INSERTs. As many are more than a few bad records: a person must look.
+#: Each refused record costs some twenty small INSERTs. More than this are not a few bad records: a person must look.
 MOST_REFUSED = 1_000
 
-#: Places that a block of the staging table can have at most: a block of 32 KB, the largest, takes 1,168 rows
+#: Most places in a block of the staging table: a block of 32 KB, the largest, takes 1,168 rows
 #: (MaxHeapTuplesPerPage in htup_details.h, PostgreSQL 18).
 _PLACES_IN_BLOCK = 2_048
 
@@ -191,11 +191,11 @@ class StagedRows:
         }
 
     def insert(self) -> int:
-        """Insert the rows; return the number that stands in the target.
+        """Insert the rows; return the number of rows in the target.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
-            TargetMismatch: A constraint, trigger or rule of the target stands in the way.
+            TargetMismatch: A constraint, trigger or rule of the target prevents it.
             StagingLost: The staging table is gone.
         """
         try:
@@ -204,7 +204,7 @@ class StagedRows:
                 raise self._refused(inserted) from None
             return self._standing(inserted)
         except psycopg2.Error as error:
-            # The server's detail can quote a row: it must not follow as the cause.
+            # The server's detail can quote a row: it must not appear as the cause.
             raise target_fault(error, self._batch) from None
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
@@ -224,7 +224,7 @@ class StagedRows:
         return inserted
 
     def _refused(self, error: psycopg2.Error) -> Exception:
-        """Look for every refused record; nothing that this inserts is committed."""
+        """Find every refused record; nothing that this inserts is committed."""
         found: list[RefusedRecord] = []
         for place, fault in self._refused_places():
             record = self._record_at(place)
@@ -236,7 +236,7 @@ class StagedRows:
             found.append(RefusedRecord(topic, partition, offset, *refusal(fault, may_quote=False)))
             if len(found) > MOST_REFUSED:
                 return target_fault(error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
-        if not found:  # it passes now: something else than the records decides
+        if not found:  # it passes now: something other than the records decides
             return target_fault(error, self._batch)
         batch = self._batch
         return RecordsRefused.naming(
@@ -244,7 +244,7 @@ class StagedRows:
         )
 
     def _refused_places(self) -> Iterator[tuple[int, psycopg2.Error]]:
-        """Halves the staging table's file down to single rows; stretches that are taken stay inserted."""
+        """Halve the staging table's file down to single rows; stretches without an error stay inserted."""
         row = fetch_row(self._cursor, "staging_blocks", staging=self._staging.as_string(self._cursor.connection))
         stretches = [(0, (row or {"blocks": 0})["blocks"] * _PLACES_IN_BLOCK)]
         while stretches:
@@ -264,9 +264,9 @@ class StagedRows:
         return next(iter(self._cursor.fetchall()), None)
 
     def _standing(self, inserted: int) -> int:
-        """Return the number of rows in the target; compare them with staging where something can have altered them.
+        """Return the number of rows in the target; compare them with staging where something may have altered them.
 
-        INSERT holds the target's lock by now: nobody adds a trigger or rule any more.
+        INSERT holds the target's lock by now: nobody can add a trigger or rule any more.
         """
         hooks = [hook for hook in read_hooks(self._cursor, self._batch.settings.target) if hook.on_insert]
         if not hooks:
@@ -292,14 +292,14 @@ def _ctid(place: int) -> str:
 # Publishes a batch in PostgreSQL: port ``Publisher``. One connection, one transaction, READ COMMITTED.
 #
 # Locks: batch row, then positions by (topic, partition), then what INSERT takes. The pipeline row is not locked: a plan
-# that holds it must also take the batch row to supersede, and that is what decides between the two.
+# that holds it must also lock the batch row to supersede the batch, and that decides between the two.
 
-#: Positions are locked for moments only; the target may be locked by a VACUUM FULL or ALTER TABLE for longer.
+#: Positions are locked only for moments; a VACUUM FULL or ALTER TABLE may lock the target for longer.
 _PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
 
 
 class PostgresPublisher:
-    """Opens publications into one database.
+    """The port ``Publisher``, for one database.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
@@ -330,11 +330,11 @@ class PostgresPublication:
         self._place = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
 
     def lock_batch(self) -> BatchStanding:
-        """Locks the batch row without waiting.
+        """Lock the batch row without waiting.
 
         Raises:
             Busy: Another session has it locked.
-            Fenced: The ledger has no such batch, as after a restore of the database.
+            Fenced: The ledger has no such batch, for example after a restore of the database.
         """
         with database_faults("lock the batch", **self._place):
             try:
@@ -352,7 +352,7 @@ class PostgresPublication:
         return standing_of(row)
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
-        """Compare-and-set of all positions; gives the number of rows that still stood as planned."""
+        """Compare and set all positions; return the number of rows that were still as planned."""
         ranges = range_arrays([p.range for p in outcome.partitions])
         del ranges["leader_epoch"]
         with database_faults("advance the positions", **self._place):
@@ -379,7 +379,7 @@ class PostgresPublication:
             raise target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Move the winners' staged rows into the target; return their number, as they stand there.
+        """Move the winners' staged rows into the target; return the number of rows that are there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -432,7 +432,7 @@ class PostgresPublication:
 
         Raises:
             CommitStateUnknown: The connection broke before the answer; ``Ledger.settle`` decides.
-            CommitDidNotHappen: The server answered something else than COMMIT: nothing was committed.
+            CommitDidNotHappen: The server gave another answer than COMMIT: nothing was committed.
             TargetMismatch: A deferred constraint of the target refused the batch; nothing was committed.
         """
         try:

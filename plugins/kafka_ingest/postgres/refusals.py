@@ -24,7 +24,7 @@ from kafka_ingest.protocol.staging import CheckConstraint, DeadLetterReason, quo
 #: that is too large).
 _CLASSES_OF_BAD_DATA = ("22", "23", "54")
 _NEVER_BAD_DATA = {
-    # Only a wrong encoding of COPY itself says these, never a record.
+    # These come only from a wrong encoding of COPY itself, never from a record.
     errorcodes.BAD_COPY_FILE_FORMAT,
     errorcodes.INVALID_BINARY_REPRESENTATION,
     # Other rows decide these: the record may be right, and a person must choose.
@@ -40,18 +40,18 @@ _FUNCTION = re.compile(r"PL/pgSQL (function \S+\([^)]*\))")
 
 
 def is_bad_data(error: psycopg2.Error) -> bool:
-    """Whether the row's own values are the fault: the record becomes a dead letter."""
+    """Tell whether the row's own values are the fault: the record becomes a dead letter."""
     code = error.pgcode or ""
     return code.startswith(_CLASSES_OF_BAD_DATA) and code not in _NEVER_BAD_DATA
 
 
 def was_raised(error: psycopg2.Error) -> bool:
-    """Whether a function of a CHECK, a generated column or a trigger raised it: some record did, nobody knows why."""
+    """Tell whether a function of a CHECK, a generated column or a trigger raised it, for an unknown reason."""
     return (error.pgcode or "").startswith(_CLASSES_OF_FUNCTIONS)
 
 
 def concerns_one_row(error: psycopg2.Error) -> bool:
-    """Whether looking for the row that causes it makes sense: a constraint, a limit, a value, or a raising function."""
+    """Tell whether one row can be the cause: it is a constraint, a limit, a value, or a function that raises."""
     return was_raised(error) or (error.pgcode or "").startswith(_CLASSES_OF_BAD_DATA)
 
 
@@ -61,9 +61,9 @@ def refusal(
     """Return the reason and the detail of a row that PostgreSQL refused on its own.
 
     Args:
-        error: What it said.
-        checks: CHECKs whose expressions are known; of others only the name is told.
-        may_quote: Whether the detail may quote a value of the record, as a dead letter's does; a message's must not.
+        error: The error from PostgreSQL.
+        checks: CHECKs whose expressions are known; of others only the name is shown.
+        may_quote: Whether the detail may quote a value of the record: in a dead letter yes, in a message never.
     """
     if error.pgcode == errorcodes.NOT_NULL_VIOLATION and error.diag.column_name:
         return DeadLetterReason.NOT_NULL_VIOLATION, not_null_detail(error.diag.column_name)
@@ -76,17 +76,17 @@ def refusal(
 
 
 def not_null_detail(column: str) -> str:
-    """Says that a column must not be NULL."""
+    """Return the text that a column must not be NULL."""
     return f"column {column} of the target is NOT NULL"
 
 
 def check_detail(check: CheckConstraint) -> str:
-    """Says that a CHECK is false."""
+    """Return the text that a CHECK is false."""
     return f"CHECK {check.name} of the target is false" + (f": {check.expression}" if check.expression else "")
 
 
 def raised_by(error: psycopg2.Error) -> str:
-    """Names the function that raised an error, as far as the server tells, without its message: that can quote rows."""
+    """Name the function that raised an error, as far as the server tells, without its message: that can quote rows."""
     found = _FUNCTION.search(error.diag.context or "")
     return f"{found[1] if found else 'a function'} raised SQLSTATE {error.pgcode}"
 
@@ -115,13 +115,13 @@ def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
 def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> IngestError:
     """Return the error for a statement that writes the target, or for a COMMIT that it refused.
 
-    What is neither missing staging nor a sick database was said by the target: a constraint (class 23), a trigger
-    (any class), or a table that was altered since the batch was planned (class 42).
+    Every error that is neither missing staging nor a sick database comes from the target: a constraint (class 23), a
+    trigger (any class), or a table that was altered since the batch was planned (class 42).
 
     Args:
         error: What psycopg2 raised.
         batch: The claimed batch.
-        place: The record that it is about, where known.
+        place: The record concerned, where known.
     """
     found = _refusal(error)
     return staging_fault(error, batch) or TargetMismatch(
@@ -135,7 +135,7 @@ def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> Ing
 
 
 def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, found: str) -> TargetMismatch:
-    """Return the error for rows that a trigger or rule kept from being what was written."""
+    """Return the error for rows that a trigger or rule dropped or altered."""
     return TargetMismatch(
         f"triggers or rules of {batch.settings.target} drop, keep, move or alter rows; nothing was published",
         expected=f"{expected}, found by topic, generation, partition, offset and batch id",

@@ -1,4 +1,4 @@
-"""What the commands show of ledger and target."""
+"""Ledger and target as the commands show them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ReportRow = dict[str, Any]
 
 
 class PostgresReports:
-    """Lists what the ledger holds. Every method is one read-only transaction.
+    """Lists from the ledger. Every method is one read-only transaction.
 
     Each raises ``DatabaseUnavailable`` when no server answers, and ``LedgerOutdated`` when the schema is not the one
     of this package.
@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
 # ----------
 # Ledger and target for an audit of the whole table: port ``WrittenTable``, one short snapshot a method.
 
-#: Batches a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
+#: Batches in a step. Their ranges are in memory: with 1,000 partitions that is 100,000.
 _BATCHES = 100
 
 
@@ -110,7 +110,7 @@ class PostgresWrittenTable:
             return AuditScope(**found, roll_backs=roll_backs)
 
     def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Return some batches below an ordinal that have published into the table, the newest first."""
+        """Return some batches below an ordinal that have published into the table, newest first."""
         with self._snapshot() as cursor:
             bound = self._bound(cursor)
             rows = fetch_rows(
@@ -147,7 +147,7 @@ class PostgresWrittenTable:
         return Count(counted, [_piece(row) for row in since])
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that have two rows, and the first that have neither row nor dead letter."""
         with self._snapshot() as cursor:
             [row] = self._in_target(
                 cursor,
@@ -214,7 +214,7 @@ def _piece(row: Row) -> Piece:
 
 
 def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return pieces that follow each other together: an index is searched once for them."""
+    """Join pieces that follow each other: an index is searched once for each group."""
     runs: list[list[Piece]] = []
     for piece in pieces:
         if runs and (runs[-1][-1].place, runs[-1][-1].end) == (piece.place, piece.start):

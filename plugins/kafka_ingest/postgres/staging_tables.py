@@ -1,4 +1,4 @@
-"""Staging tables: make, fill, drop; find and delete those that killed attempts left behind."""
+"""Staging tables: create, fill, drop; find and delete those that killed attempts left behind."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 STAGING_SCHEMA = "kafka_ingest_staging"
 
-#: A running or hanging attempt still uses its tables: housekeeping drops them later. 2 s outlast a COPY's start.
+#: A running or hanging attempt still uses its tables: housekeeping drops them later. A COPY starts within 2 s.
 DROP_LIMITS = TransactionLimits(lock_timeout_seconds=2)
-#: In use, or the property of another role: it stays.
+#: In use, or owned by another role: it stays.
 STAYS = {errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED, errorcodes.INSUFFICIENT_PRIVILEGE}
 
 
@@ -45,7 +45,7 @@ def staging_table(stem: str, part: str) -> sql.Identifier:
     """Names a staging table.
 
     Args:
-        stem: As :func:`kafka_ingest.protocol.staging.staging_name` gives it.
+        stem: From :func:`kafka_ingest.protocol.staging.staging_name`.
         part: ``rows``, ``dead_letters``, ``counted`` or ``progress``.
     """
     return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
@@ -62,9 +62,9 @@ class PostgresStaging:
         self._params = params
 
     def create(self, batch: Batch) -> None:
-        """Create the tables of the batch's claim, after dropping those of older claims as far as nobody uses them.
+        """Create the tables of the batch's claim, after dropping unused ones of older claims.
 
-        Tables that exist keep what is in them. Durable on return, until the server crashes: they are unlogged.
+        Tables that exist keep their rows. Durable on return, until the server crashes: they are unlogged.
 
         Raises:
             TargetMismatch: The target is gone.
@@ -93,7 +93,7 @@ class PostgresStaging:
                 return StageProgress()
 
     def places(self, batch: Batch) -> Sequence[str]:
-        """Names the records at which tasks of the batch's claim were when they last said so, and have not ended."""
+        """Return the records that running tasks of the batch's claim last reported as their place."""
         stem = staging_name(batch.batch_id, batch.claim)
         faults = _faults("read where staging is", batch)
         with closing(self._connect()) as connection, faults, transaction(connection) as cursor:
@@ -102,7 +102,7 @@ class PostgresStaging:
         return [f"{topic}[{partition}] offsets [{first}, {end})" for topic, partition, first, end in rows]
 
     def drop(self, batch: Batch) -> None:
-        """Drop the tables of the batch's claim and of older ones; those in use stay and are named in the log."""
+        """Drop the tables of the batch's claim and of older ones; those in use stay, and the log names them."""
         with closing(self._connect()) as connection, _faults("drop staging tables", batch):
             _drop_tables(connection, batch, up_to_claim=batch.claim)
 
@@ -115,7 +115,7 @@ def _faults(doing: str, batch: Batch) -> Any:
 
 
 def _counted(batch: Batch) -> Sequence[str]:
-    """Names the table of counted offsets where it is needed: to tell them from lost ones when rows are replaced."""
+    """Return the table of counted offsets where rows are replaced: it tells these offsets from lost ones."""
     return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
 
 
@@ -171,7 +171,7 @@ def drop_staging_table(connection: Connection, name: str, limits: TransactionLim
     """Drop one staging table in a transaction of its own; a missing one is no fault.
 
     Returns:
-        Why it stays: it is in use, or another role's. Empty when it is gone.
+        Why it stays: it is in use, or owned by another role. Empty when it is gone.
     """
     try:
         with transaction(connection, limits) as cursor:
@@ -192,7 +192,7 @@ class PostgresHousekeeper:
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
-        drop_limits: How long a table that is in use, or an index that is being vacuumed, is waited for.
+        drop_limits: How long to wait for a table that is in use, or an index that is being vacuumed.
     """
 
     def __init__(self, params: Mapping[str, object], drop_limits: TransactionLimits = DROP_LIMITS) -> None:
@@ -220,7 +220,7 @@ class PostgresHousekeeper:
             return drop_staging_table(connection, name, self._drop_limits)
 
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
-        """Delete ranges, or in a dry run take the deletion back; return their number."""
+        """Delete ranges and return their number; a dry run rolls the deletion back."""
         with self._connection("delete ranges of superseded batches") as connection:
             with transaction(connection) as cursor:
                 cursor.execute("SAVEPOINT nothing_deleted")

@@ -1,4 +1,4 @@
-"""The target table: what it must be like, and how it is made."""
+"""The target table: what it must be like, and how it is created."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.column_types import can_hold, parse_column_type
 from kafka_ingest.errors import TargetMismatch, change_command
 from kafka_ingest.postgres.catalog import (
     KIND_NAMES,
@@ -34,13 +34,10 @@ from kafka_ingest.protocol.staging import (
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 # ----------
-# Compares an existing target table with what the pipeline writes. Pure: every difference is a value.
+# An existing target table against what the pipeline writes. Pure: every difference is a value.
 
 #: Columns that staging adds to the target's own.
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
-
-_INTEGERS = ("smallint", "integer", "bigint")
-_TEXTS = ("text", "character varying")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[Lo
 def table_mismatches(
     settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()
 ) -> tuple[Mismatch, ...]:
-    """Return the reasons that lie in the table and the role's rights on it, not in those on staging and database.
+    """Return the reasons in the table and the role's rights on it, without those in staging and database.
 
     Args:
         settings: What the pipeline writes.
@@ -86,7 +83,7 @@ def table_mismatches(
 
 
 def missing_table(settings: BatchSettings, loaded: Sequence[LoadedRows] = ()) -> Mismatch:
-    """Return the mismatch of a table that is not there, with the statement that creates it where nothing is lost.
+    """Return the mismatch of a missing table, with the statement that creates it if that loses nothing.
 
     Args:
         settings: What the pipeline writes.
@@ -113,7 +110,7 @@ def _lost_table(target: TargetSettings, loaded: Sequence[LoadedRows]) -> Mismatc
 
 
 def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
-    """Yield what does not keep the pipeline from loading, but make reloads slow, fail, or change other tables."""
+    """Yield what does not prevent loading, but makes reloads slow, lets them fail, or changes other tables."""
     metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
     if not has_index_for_replacing(settings, table):
         fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
@@ -135,54 +132,20 @@ def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatc
 
 
 def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
-    """Whether some index finds the rows of an offset range: its key holds partition and offset."""
+    """Tell whether some index finds the rows of an offset range: its key holds partition and offset."""
     wanted = {settings.metadata.partition, settings.metadata.offset}
     return any(wanted <= set(index.columns) for index in table.indexes)
 
 
-def can_hold(found: str, written: str) -> bool:
-    """Whether a column of type ``found`` keeps every value of type ``written`` exactly.
-
-    Equal types do. So do a wider integer, a numeric with at least as many digits on both sides of the point, and a
-    longer or unlimited text. ``varchar(n)`` for ``text`` does not: PostgreSQL cuts spaces at the end without a word.
-    """
-    if found == written:
-        return True
-    try:
-        column, value = parse_column_type(found), parse_column_type(written)
-    except ValueError:
-        return False
-    return column.is_array == value.is_array and _element_can_hold(column.element, value.element)
-
-
 def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadata: bool) -> bool:
-    """Whether the column keeps every value that it does not refuse; what it refuses becomes a dead letter.
+    """Tell whether the column keeps every value that it does not refuse; a refused one becomes a dead letter.
 
-    A domain holds what its type holds. An enum and citext hold text as it is. Not for the columns that rows are found
-    by: citext takes two topics for one, an enum cannot be compared with text.
+    A domain holds what its type holds. An enum and citext hold text as it is, except in columns that identify rows:
+    citext takes two topics for one, and an enum cannot be compared with text.
     """
     if column.text_like and not is_metadata:
-        value = parse_column_type(written.type)
-        return value.name in _TEXTS and not value.is_array
+        return can_hold("text", written.type)
     return can_hold(column.domain_over or column.type, written.type)
-
-
-def _element_can_hold(column: ColumnType, value: ColumnType) -> bool:
-    if column.name in _INTEGERS and value.name in _INTEGERS:
-        return _INTEGERS.index(column.name) >= _INTEGERS.index(value.name)
-    if column.name == value.name == "numeric":
-        return _numeric_can_hold(column, value)
-    if column.name in _TEXTS and value.name in _TEXTS:
-        return column.length is None or (value.length is not None and column.length >= value.length)
-    return column == value
-
-
-def _numeric_can_hold(column: ColumnType, value: ColumnType) -> bool:
-    if column.precision is None or column.scale is None:
-        return True
-    if value.precision is None or value.scale is None:
-        return False
-    return column.scale >= value.scale and column.precision - column.scale >= value.precision - value.scale
 
 
 def _table_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
@@ -304,11 +267,11 @@ def _not_granted(rights: Rights, *wanted: tuple[bool, str, str]) -> Iterator[Mis
 
 
 # ----------
-# The target table: created where the pipeline says so, and checked against the settings before anything is loaded.
+# The target table: created if the pipeline says so, and checked against the settings before anything is loaded.
 
 _LOG = logging.getLogger(__name__)
 
-#: What a concurrent CREATE can end in; the table is then there, and is checked like any other.
+#: Ends of a concurrent CREATE; the table is then there, and is checked like any other.
 _CREATED_BY_ANOTHER = {
     errorcodes.DUPLICATE_SCHEMA,
     errorcodes.DUPLICATE_TABLE,
@@ -322,7 +285,7 @@ class PostgresTarget:
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
-        sessions: Gives its connections; by default a new one for every call.
+        sessions: Source of its connections; by default a new one for every call.
     """
 
     def __init__(self, params: Mapping[str, object], *, sessions: Sessions | None = None) -> None:
@@ -332,8 +295,8 @@ class PostgresTarget:
         """Create the table where the settings say so and nothing was loaded into it yet, and check it.
 
         Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
-        identity with ``unique_key``. Running it twice, or two at once, gives the same table. An existing table is
-        never altered.
+        identity with ``unique_key``. Two calls, one after the other or at once, give the same table. An existing table
+        is never altered.
 
         Raises:
             TargetMismatch: Every mismatch at once, each with the statement that removes it.
@@ -352,7 +315,7 @@ class PostgresTarget:
         _warn(settings, _require_match(settings, table, loaded))
 
     def shape(self, settings: BatchSettings) -> TargetShape:
-        """Describe the target as staging must know it.
+        """Describe the target as staging needs it.
 
         Columns carry the types that the pipeline writes, which the table's types can hold, and the table's own NOT
         NULLs. CHECKs name everything outside ``pg_catalog`` with its schema.
@@ -446,7 +409,7 @@ def _warn(settings: BatchSettings, table: CatalogTable) -> None:
 
 
 def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
-    """Leaves out what staging must not judge: what only the target fills, and everything that a trigger may change."""
+    """Leave out what staging must not judge: what only the target fills, and everything that a trigger may change."""
     written = written_columns(settings)
     not_null = {column.name for column in table.columns if column.is_not_null and not table.changes_rows}
     unknown = table.columns_without_value({column.name for column in written})

@@ -3,34 +3,160 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import confluent_kafka
-
+from kafka_ingest.kafka.client import library_version
 from kafka_ingest.kafka.log import ConfigAnswer, KafkaAdmin, KafkaLog
-from kafka_ingest.preflight.facts import CheckResult, ClusterFacts, FetchLimits, TopicFacts, Verdict
+from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
 from kafka_ingest.protocol.log import TopicState
 from kafka_ingest.protocol.log_faults import grant_read
 from kafka_ingest.settings import PipelineSettings, ScheduleSettings, TopicIdentity
-
-# ----------
-# Judges cluster and topics: what could lose records before they are read, or keep them from being read.
-#
-# Settings: https://kafka.apache.org/42/configuration/topic-configs/. Retention deletes whole segments, so a record
-# lives at least ``retention.ms``.
 
 #: One interval until the next run, one for a run that fails, one for a person to act.
 RETENTION_INTERVALS = 3
 #: Protocol overhead of an answer beside its records (CONFIGURATION.md of librdkafka 2.16, receive.message.max.bytes).
 RESPONSE_OVERHEAD_BYTES = 512
 
+#: librdkafka's own defaults (CONFIGURATION.md, 2.16); the second follows the first where only the first is set higher.
+_FETCH_BYTES = 52_428_800
+_RESPONSE_BYTES = 100_000_000
+
 _HOUR, _DAY = 3600, 86_400
+
+# ----------
+# Facts: what Kafka and the pipeline's connection say.
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """A Kafka cluster that has answered.
+
+    Attributes:
+        cluster_id: Its id.
+        bootstrap: Where it was asked.
+        brokers: Number of brokers that it lists.
+        client_version: Version of librdkafka.
+    """
+
+    cluster_id: str
+    bootstrap: str
+    brokers: int
+    client_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What the pipeline's client takes in one answer.
+
+    Attributes:
+        fetch_bytes: ``fetch.max.bytes``: what it asks for. A single larger record batch comes whole all the same.
+        response_bytes: ``receive.message.max.bytes``: a larger answer is refused, for ever.
+    """
+
+    fetch_bytes: int
+    response_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic of the pipeline.
+
+    Attributes:
+        state: Its id, its partitions and the right to read it, as a plan sees them.
+        replication_factor: Number of replicas of the partition that has the fewest.
+        config: Its settings as they apply, as text by name, or the broker's words when they may not be read.
+    """
+
+    state: TopicState
+    replication_factor: int
+    config: ConfigAnswer
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings that may be read."""
+        return {} if isinstance(self.config, str) else self.config
+
+    def number(self, name: str) -> int | None:
+        """Return a numeric setting; ``None`` where this broker does not know it."""
+        return int(self.settings[name]) if name in self.settings else None
+
+    def concern(self, about: str, verdict: Verdict, found: str, fix: str) -> CheckResult:
+        """Return the line of one concern."""
+        return CheckResult(f"topic {self.state.topic}: {about}", verdict, found, fix)
+
+
+# ----------
+# The probe asks: about the cluster, and the pipeline's topics with their replicas and settings.
+
+
+class KafkaPreflight:
+    """A real cluster, as the pipeline's connection reaches it.
+
+    Every question raises ``BrokerUnavailable`` without an answer, ``ConfigError`` where this client is refused.
+
+    Args:
+        config: librdkafka configuration, as ``client_config`` returns it.
+        admin: Asks for cluster, replicas and settings.
+        log: Asks for topic ids, leaders and offsets, as a plan does.
+    """
+
+    def __init__(self, config: Mapping[str, str], admin: KafkaAdmin, log: KafkaLog) -> None:
+        self._config = config
+        self._admin = admin
+        self._log = log
+
+    def cluster(self) -> ClusterFacts:
+        """Describe the cluster."""
+        found = self._admin.cluster()
+        bootstrap = self._config["bootstrap.servers"]
+        return ClusterFacts(str(found.cluster_id), bootstrap, len(found.nodes), library_version())
+
+    def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
+        """Describe the pipeline's topics that exist, by name."""
+        states = self._log.snapshot(settings.plan.topics, settings.batch.isolation_level).topics
+        described = self._admin.describe(states)
+        configs = self._admin.describe_configs(described)
+        return [
+            TopicFacts(states[name], min(len(info.replicas) for info in described[name].partitions), configs[name])
+            for name in sorted(described)
+        ]
+
+    def limits(self) -> FetchLimits:
+        """Return what the pipeline's connection lets its clients take in one answer."""
+        fetch = int(self._config.get("fetch.max.bytes", _FETCH_BYTES))
+        least = max(_RESPONSE_BYTES, fetch + RESPONSE_OVERHEAD_BYTES)
+        return FetchLimits(fetch, int(self._config.get("receive.message.max.bytes", least)))
+
+
+@contextmanager
+def kafka_preflight(config: Mapping[str, str], *, timeout_seconds: float) -> Iterator[KafkaPreflight]:
+    """Open the probe, and close its clients at the end."""
+    with (
+        closing(KafkaAdmin(config, timeout_seconds=timeout_seconds)) as admin,
+        KafkaLog(config, timeout_seconds=timeout_seconds) as log,
+    ):
+        yield KafkaPreflight(config, admin, log)
+
+
+# ----------
+# The judge says what could lose records before they are read, or keep them from being read.
+#
+# Settings: https://kafka.apache.org/42/configuration/topic-configs/. Retention deletes whole segments, so a record
+# lives at least ``retention.ms``.
+
+
+def kafka_results(settings: PipelineSettings, probe: KafkaPreflight) -> Iterator[CheckResult]:
+    """Ask and judge: the cluster, and then the topics."""
+    yield cluster_result(probe.cluster())
+    interval = longest_interval_seconds(settings.schedule)
+    yield from answered("topics", lambda: topic_results(settings, probe.topics(settings), probe.limits(), interval))
 
 
 def cluster_result(cluster: ClusterFacts) -> CheckResult:
-    """Says which cluster answers, and the versions that can be known.
+    """Say which cluster answers, and the versions that can be known.
 
     Kafka's protocol tells no version of a broker; what follows from topic ids is said with each topic.
     """
@@ -44,7 +170,7 @@ def cluster_result(cluster: ClusterFacts) -> CheckResult:
 def topic_results(
     settings: PipelineSettings, topics: Sequence[TopicFacts], limits: FetchLimits, interval_seconds: float | None
 ) -> Iterator[CheckResult]:
-    """Judges every topic: a line for each concern, or one line that says that there is none.
+    """Judge every topic: a line for each concern, or one line that says that there is none.
 
     Args:
         settings: The pipeline.
@@ -54,16 +180,13 @@ def topic_results(
     """
     yield from _missing_topics(settings, topics)
     for topic in topics:
-        concerns = [
-            *_partition_concerns(settings, topic),
-            *_setting_concerns(topic, limits, interval_seconds),
-        ]
-        yield from concerns or [CheckResult(_name(topic), Verdict.PASS, _summary(topic))]
+        concerns = [*_partition_concerns(settings, topic), *_setting_concerns(topic, limits, interval_seconds)]
+        yield from concerns or [CheckResult(f"topic {topic.state.topic}", Verdict.PASS, _summary(topic))]
 
 
 def _missing_topics(settings: PipelineSettings, topics: Sequence[TopicFacts]) -> Iterator[CheckResult]:
     selection = settings.plan.topics
-    there = {topic.topic for topic in topics}
+    there = {topic.state.topic for topic in topics}
     for name in selection.names:
         if name not in there:
             fix = "create the topic, or correct kafka.topics in the pipeline file"
@@ -74,28 +197,34 @@ def _missing_topics(settings: PipelineSettings, topics: Sequence[TopicFacts]) ->
 
 
 def _partition_concerns(settings: PipelineSettings, topic: TopicFacts) -> Iterator[CheckResult]:
-    if topic.may_read is False:
-        fix = grant_read(topic.topic, settings.batch.kafka_connection)
-        yield CheckResult(
-            f"{_name(topic)}: rights", Verdict.FAIL, "the right READ is missing: no record can be read", fix
-        )
-    if topic.unreadable:
+    if topic.state.may_read is False:
+        fix = grant_read(topic.state.topic, settings.batch.kafka_connection)
+        yield topic.concern("rights", Verdict.FAIL, "the right READ is missing: no record can be read", fix)
+    if unreadable := "; ".join(_unreadable(topic.state)):
         fix = "bring their brokers back; on_partition_fault: leave_out loads the others meanwhile"
-        yield CheckResult(f"{_name(topic)}: leaders", Verdict.FAIL, "; ".join(topic.unreadable), fix)
-    if not topic.has_topic_id and settings.batch.topic_identity is TopicIdentity.TOPIC_ID:
+        yield topic.concern("leaders", Verdict.FAIL, unreadable, fix)
+    if topic.state.topic_id is None and settings.batch.topic_identity is TopicIdentity.TOPIC_ID:
         found = "no topic id: the brokers are older than 2.8, and a re-created topic could not be told from this one"
         fix = "upgrade the brokers, or set topic_identity: none in the pipeline file"
-        yield CheckResult(f"{_name(topic)}: topic id", Verdict.FAIL, found, fix)
+        yield topic.concern("topic id", Verdict.FAIL, found, fix)
     if topic.replication_factor < 2:
         found = f"replication factor {topic.replication_factor}: a lost disk loses records that were not read yet"
         fix = "three replicas, on a cluster of at least three brokers: kafka-reassign-partitions.sh"
-        yield CheckResult(f"{_name(topic)}: replication factor", Verdict.WARN, found, fix)
+        yield topic.concern("replication factor", Verdict.WARN, found, fix)
+
+
+def _unreadable(state: TopicState) -> Iterator[str]:
+    """Yield the partitions without a leader, or whose offsets could not be had, with the broker's words."""
+    for number, partition in sorted(state.partitions.items()):
+        if partition.end_offset is None:
+            yield f"partition {number}: {partition.fault or 'no leader'}"
 
 
 def _setting_concerns(topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None) -> Iterator[CheckResult]:
-    if topic.refusal:
-        found = f"its settings could not be read: {topic.refusal}"
-        yield CheckResult(_name(topic), Verdict.WARN, found, "grant DESCRIBE_CONFIGS on it to the connection's user")
+    if isinstance(topic.config, str):
+        found = f"its settings could not be read: {topic.config}"
+        fix = "grant DESCRIBE_CONFIGS on it to the connection's user"
+        yield CheckResult(f"topic {topic.state.topic}", Verdict.WARN, found, fix)
         return
     yield from _durability_concerns(topic)
     yield from _retention_concerns(topic, interval_seconds)
@@ -103,18 +232,18 @@ def _setting_concerns(topic: TopicFacts, limits: FetchLimits, interval_seconds: 
 
 
 def _durability_concerns(topic: TopicFacts) -> Iterator[CheckResult]:
-    in_sync, replicas = topic.number("min.insync.replicas"), topic.replication_factor
-    check = f"{_name(topic)}: min.insync.replicas"
+    name, replicas = "min.insync.replicas", topic.replication_factor
+    in_sync = topic.number(name)
     if in_sync is not None and in_sync > replicas:
         found = f"{in_sync}, more than the {replicas} replicas: no producer with acks=all can write"
-        yield CheckResult(check, Verdict.WARN, found, _alter(topic, "min.insync.replicas", max(1, replicas - 1)))
+        yield topic.concern(name, Verdict.WARN, found, _alter(topic, name, max(1, replicas - 1)))
     elif in_sync == 1 and replicas > 1:
         found = "1: an acknowledged record may be on one broker alone, and is lost with it"
-        yield CheckResult(check, Verdict.WARN, found, _alter(topic, "min.insync.replicas", 2))
+        yield topic.concern(name, Verdict.WARN, found, _alter(topic, name, 2))
     if topic.settings.get("unclean.leader.election.enable") == "true":
         found = "true: an election may cut off the log's end, and with it records that were read or wait to be read"
         fix = _alter(topic, "unclean.leader.election.enable", "false")
-        yield CheckResult(f"{_name(topic)}: unclean.leader.election.enable", Verdict.WARN, found, fix)
+        yield topic.concern("unclean.leader.election.enable", Verdict.WARN, found, fix)
 
 
 def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
@@ -124,7 +253,7 @@ def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> It
             f"{policy}: records with a newer one of the same key may be gone before they are read; a reload stops there"
         )
         fix = _alter(topic, "cleanup.policy", "delete") + ", where every record counts"
-        yield CheckResult(f"{_name(topic)}: cleanup.policy", Verdict.WARN, found, fix)
+        yield topic.concern("cleanup.policy", Verdict.WARN, found, fix)
     if "delete" not in policy:
         return
     yield from _short_retention(topic, interval_seconds)
@@ -132,7 +261,7 @@ def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> It
     if by_size is not None and by_size >= 0:
         found = f"{by_size:,} bytes a partition: how long records live depends on the traffic"
         fix = _alter(topic, "retention.bytes", -1) + ", or make sure that it holds three intervals of the busiest day"
-        yield CheckResult(f"{_name(topic)}: retention.bytes", Verdict.WARN, found, fix)
+        yield topic.concern("retention.bytes", Verdict.WARN, found, fix)
 
 
 def _short_retention(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
@@ -149,7 +278,7 @@ def _short_retention(topic: TopicFacts, interval_seconds: float | None) -> Itera
         f"(the longest: {spelled(interval_seconds)})"
     )
     fix = _alter(topic, "retention.ms", wanted_ms) + ", or a schedule that runs more often"
-    yield CheckResult(f"{_name(topic)}: retention.ms", verdict, found, fix)
+    yield topic.concern("retention.ms", verdict, found, fix)
 
 
 def _size_concerns(topic: TopicFacts, limits: FetchLimits) -> Iterator[CheckResult]:
@@ -157,20 +286,19 @@ def _size_concerns(topic: TopicFacts, limits: FetchLimits) -> Iterator[CheckResu
     if largest is None or largest <= limits.fetch_bytes:
         return
     needed = largest + RESPONSE_OVERHEAD_BYTES
-    check = f"{_name(topic)}: max.message.bytes"
     if needed > limits.response_bytes:
         found = (
             f"{largest:,}: a record batch of that size does not fit into an answer of {limits.response_bytes:,} bytes"
         )
         fix = f"receive.message.max.bytes: {needed} in the extra of the Kafka connection"
-        yield CheckResult(check, Verdict.FAIL, found, fix)
+        yield topic.concern("max.message.bytes", Verdict.FAIL, found, fix)
         return
     # A batch larger than what was asked for comes whole (KIP-74), so that a client makes progress.
     found = (
         f"{largest:,}: a task asks for {limits.fetch_bytes:,} bytes at once, and must hold a larger record batch whole"
     )
     fix = "memory for it on the Spark workers, or a smaller max.message.bytes"
-    yield CheckResult(check, Verdict.WARN, found, fix)
+    yield topic.concern("max.message.bytes", Verdict.WARN, found, fix)
 
 
 def spelled(seconds: float) -> str:
@@ -182,18 +310,14 @@ def spelled(seconds: float) -> str:
 
 
 def _summary(topic: TopicFacts) -> str:
-    parts = [f"partitions: {topic.partitions}", f"replication factor: {topic.replication_factor}"]
+    parts = [f"partitions: {len(topic.state.partitions)}", f"replication factor: {topic.replication_factor}"]
     names = ("min.insync.replicas", "cleanup.policy", "retention.ms", "max.message.bytes")
     parts += [f"{name}: {topic.settings[name]}" for name in names if name in topic.settings]
     return ", ".join(parts)
 
 
-def _name(topic: TopicFacts) -> str:
-    return f"topic {topic.topic}"
-
-
 def _alter(topic: TopicFacts, name: str, value: object) -> str:
-    where = f"--entity-type topics --entity-name {topic.topic}"
+    where = f"--entity-type topics --entity-name {topic.state.topic}"
     return f"kafka-configs.sh --bootstrap-server BROKER --alter {where} --add-config {name}={value}"
 
 
@@ -230,83 +354,3 @@ def _runs(cron: str) -> list[datetime]:
     while moments[-1] < _UNTIL and len(moments) < _MOST_RUNS:
         moments.append(runs.get_next())
     return moments
-
-
-# ----------
-# What preflight asks of Kafka: the cluster, the pipeline's topics with their replicas and settings, fetch limits.
-
-#: librdkafka's own defaults (CONFIGURATION.md, 2.16); the second follows the first where only the first is set higher.
-_FETCH_BYTES = 52_428_800
-_RESPONSE_BYTES = 100_000_000
-
-
-class KafkaPreflight:
-    """The port ``KafkaProbe`` on a real cluster.
-
-    Args:
-        config: librdkafka configuration, as ``kafka_config.client_config`` gives it.
-        admin: Asks for cluster, replicas and settings.
-        log: Asks for topic ids, leaders and offsets, as a plan does.
-    """
-
-    def __init__(self, config: Mapping[str, str], admin: KafkaAdmin, log: KafkaLog) -> None:
-        self._config = config
-        self._admin = admin
-        self._log = log
-
-    def cluster(self) -> ClusterFacts:
-        """Describe the cluster; see the port."""
-        found = self._admin.cluster()
-        return ClusterFacts(
-            cluster_id=str(found.cluster_id),
-            bootstrap=self._config["bootstrap.servers"],
-            brokers=len(found.nodes),
-            client_version=str(confluent_kafka.libversion()[0]),
-        )
-
-    def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
-        """Describe the pipeline's topics; see the port."""
-        states = self._log.snapshot(settings.plan.topics, settings.batch.isolation_level).topics
-        described = self._admin.describe(states)
-        configs = self._admin.describe_configs(described)
-        return [
-            _facts(
-                states[name], min(len(partition.replicas) for partition in described[name].partitions), configs[name]
-            )
-            for name in sorted(described)
-        ]
-
-    def limits(self) -> FetchLimits:
-        """Return the client's limits; see the port."""
-        fetch = int(self._config.get("fetch.max.bytes", _FETCH_BYTES))
-        least = max(_RESPONSE_BYTES, fetch + RESPONSE_OVERHEAD_BYTES)
-        return FetchLimits(fetch, int(self._config.get("receive.message.max.bytes", least)))
-
-
-@contextmanager
-def kafka_preflight(config: Mapping[str, str], *, timeout_seconds: float) -> Iterator[KafkaPreflight]:
-    """Open the port, and close its clients at the end."""
-    admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
-    try:
-        with KafkaLog(config, timeout_seconds=timeout_seconds) as log:
-            yield KafkaPreflight(config, admin, log)
-    finally:
-        admin.close()
-
-
-def _facts(state: TopicState, replication_factor: int, config: ConfigAnswer) -> TopicFacts:
-    unreadable = tuple(
-        f"partition {partition.partition}: {partition.fault or 'no leader'}"
-        for _, partition in sorted(state.partitions.items())
-        if partition.end_offset is None
-    )
-    return TopicFacts(
-        topic=state.topic,
-        has_topic_id=state.topic_id is not None,
-        partitions=len(state.partitions),
-        unreadable=unreadable,
-        replication_factor=replication_factor,
-        settings={} if isinstance(config, str) else config,
-        refusal=config if isinstance(config, str) else "",
-        may_read=state.may_read,
-    )

@@ -6,10 +6,11 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from kafka_ingest.connections import ConnectionValues, spark_master_of
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.preflight.facts import CheckResult, MasterFacts, Verdict
+from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.packages import OLDEST_PACKAGES, OLDEST_PYTHON, InterpreterFacts, read_report, this_interpreter
@@ -20,14 +21,122 @@ from kafka_ingest.spark.submission import (
     spark_submit_command,
 )
 
-# ----------
-# Judges Spark: whether its master can be reached, and the packages of the interpreters that tasks run on.
-
 _PACKAGES = "python packages"
+_CONNECT_SECONDS = 5.0
+
+# ----------
+# Facts: what the master says. What an interpreter says is ``InterpreterFacts``, which the cluster's job reports, too.
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFacts:
+    """The Spark master.
+
+    Attributes:
+        master: As spark-submit gets it.
+        unreachable: Addresses of the master that refuse a TCP connection, with the reason.
+        reachable: Addresses that accept one; both are empty for a local master.
+        is_this_python: Whether tasks run on the interpreter that asks: a local master, and no other Python is named.
+        is_authenticated: Whether Spark asks for a secret before it serves what tasks carry, passwords included.
+    """
+
+    master: str
+    unreachable: tuple[str, ...] = ()
+    reachable: tuple[str, ...] = ()
+    is_this_python: bool = True
+    is_authenticated: bool = True
+
+
+# ----------
+# The probe asks: it knocks at the master, and runs a small job for the executors' packages.
+
+
+class SparkPreflight:
+    """Spark, where the pipeline's job runs: a local or a standalone master.
+
+    Args:
+        settings: The pipeline, which says how its job is run.
+        connection: The Spark connection.
+    """
+
+    def __init__(self, settings: PipelineSettings, connection: ConnectionValues) -> None:
+        self._settings = settings
+        self._connection = connection
+
+    def master(self) -> MasterFacts:
+        """Look for the master.
+
+        Raises:
+            ConfigError: The connection names no master that can be used.
+        """
+        master = spark_master_of(self._connection)
+        authenticated = is_authenticated(self._settings.job, self._connection)
+        if master.startswith("local"):
+            is_this_python = "spark.pyspark.python" not in dict(self._settings.job.conf)
+            return MasterFacts(master, is_this_python=is_this_python, is_authenticated=authenticated)
+        # Several masters, of which one leads: spark://one:7077,two:7077.
+        answers = {address: _refusal(address) for address in master.removeprefix("spark://").split(",")}
+        return MasterFacts(
+            master,
+            unreachable=tuple(f"{address}: {refusal}" for address, refusal in answers.items() if refusal),
+            reachable=tuple(address for address, refusal in answers.items() if not refusal),
+            is_this_python=False,
+            is_authenticated=authenticated,
+        )
+
+    def executors(self) -> Sequence[InterpreterFacts]:
+        """Run a small job that describes the interpreter of every executor.
+
+        Raises:
+            ConfigError: spark-submit is missing, or the job failed or got no cores within five minutes.
+        """
+        with job_folder() as folder:
+            report_file = folder / "report.json"
+            submission = package_report_submission(self._settings, self._connection, report_file)
+            output_tail = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
+            report = read_report(report_file)
+        if report is None:
+            raise ConfigError(
+                "the job that looks at the packages of Spark's executors failed",
+                expected="an answer of every executor",
+                found=output_tail,
+                next_command="see the logs of Spark's master and workers; docs/deploying.md, section Which packages",
+            )
+        return report
+
+
+def _refusal(address: str) -> str:
+    """Return why an address refuses a TCP connection; empty when it accepts one."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
+            return ""
+    except ValueError:
+        return "expected HOST:PORT"
+    except OSError as error:
+        return str(error)
+
+
+# ----------
+# The judge says what the facts mean.
+
+
+def spark_results(settings: PipelineSettings, probe: SparkPreflight, *, submit_job: bool) -> Iterator[CheckResult]:
+    """Ask and judge: the master, and then the packages, as far as they can be seen from here or a job may look."""
+    master = probe.master()
+    reached = master_result(master)
+    yield reached
+    yield from authentication_results(master)
+    if submit_job and reached.result is not Verdict.FAIL:
+        yield from answered(_PACKAGES, lambda: package_results(this_interpreter(), probe.executors()))
+    elif master.is_this_python:
+        yield from package_results(this_interpreter(), [this_interpreter()])
+    else:
+        yield not_looked_at(settings.pipeline)
 
 
 def master_result(master: MasterFacts) -> CheckResult:
-    """Judges whether the master can be reached."""
+    """Judge whether the master can be reached."""
     if not master.unreachable:
         found = f"{master.master} accepts connections" if master.reachable else f"{master.master}: on this machine"
         return CheckResult("spark", Verdict.PASS, found)
@@ -46,13 +155,13 @@ def authentication_results(master: MasterFacts) -> Iterator[CheckResult]:
 
 
 def not_looked_at(pipeline: str) -> CheckResult:
-    """Says that only a job could tell the packages of the executors."""
+    """Say that only a job could tell the packages of the executors."""
     fix = f"python -m kafka_ingest preflight {pipeline} --spark"
     return CheckResult(_PACKAGES, Verdict.WARN, "not looked at: it takes a job on the cluster", fix)
 
 
 def package_results(driver: InterpreterFacts, interpreters: Iterable[InterpreterFacts]) -> Iterator[CheckResult]:
-    """Judges every interpreter that tasks run on, against what a load imports and against the driver's Python."""
+    """Judge every interpreter that tasks run on, against what a load imports and against the driver's Python."""
     for interpreter in sorted(set(interpreters), key=lambda facts: (facts.host, facts.python)):
         faults = [*_python_faults(driver, interpreter), *_package_faults(interpreter)]
         versions = ", ".join(f"{name} {version}" for name, version in interpreter.versions)
@@ -84,75 +193,3 @@ def _numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: 2.9.13 is (2, 9, 13), 4.0.0.dev1 is (4, 0, 0)."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
-
-
-# ----------
-# What preflight asks of Spark: whether its master can be reached, and a small job for the executors' packages.
-
-_CONNECT_SECONDS = 5.0
-
-
-class SparkPreflight:
-    """The port ``SparkProbe`` on a local or a standalone master.
-
-    Args:
-        settings: The pipeline, which says how its job is run.
-        connection: The Spark connection.
-    """
-
-    def __init__(self, settings: PipelineSettings, connection: ConnectionValues) -> None:
-        self._settings = settings
-        self._connection = connection
-
-    def master(self) -> MasterFacts:
-        """Look for the master; see the port."""
-        master = spark_master_of(self._connection)
-        authenticated = is_authenticated(self._settings.job, self._connection)
-        if master.startswith("local"):
-            is_this_python = "spark.pyspark.python" not in dict(self._settings.job.conf)
-            return MasterFacts(master, is_this_python=is_this_python, is_authenticated=authenticated)
-        # Several masters, of which one leads: spark://one:7077,two:7077.
-        answers = {address: _refusal(address) for address in master.removeprefix("spark://").split(",")}
-        return MasterFacts(
-            master,
-            unreachable=tuple(f"{address}: {refusal}" for address, refusal in answers.items() if refusal),
-            reachable=tuple(address for address, refusal in answers.items() if not refusal),
-            is_this_python=False,
-            is_authenticated=authenticated,
-        )
-
-    def this_interpreter(self) -> InterpreterFacts:
-        """Describe the interpreter that asks; see the port."""
-        return this_interpreter()
-
-    def executors(self) -> Sequence[InterpreterFacts]:
-        """Run the job; see the port.
-
-        Raises:
-            ConfigError: spark-submit is missing, or the job failed or got no cores within five minutes.
-        """
-        with job_folder() as folder:
-            report_file = folder / "report.json"
-            submission = package_report_submission(self._settings, self._connection, report_file)
-            output_tail = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
-            report = read_report(report_file)
-        if report is None:
-            raise ConfigError(
-                "the job that looks at the packages of Spark's executors failed",
-                expected="an answer of every executor",
-                found=output_tail,
-                next_command="see the logs of Spark's master and workers; docs/deploying.md, section Which packages",
-            )
-        return report
-
-
-def _refusal(address: str) -> str:
-    """Return why an address refuses a TCP connection; empty when it accepts one."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
-            return ""
-    except ValueError:
-        return "expected HOST:PORT"
-    except OSError as error:
-        return str(error)

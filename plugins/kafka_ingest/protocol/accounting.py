@@ -23,7 +23,7 @@ from kafka_ingest.protocol.staging import (
 from kafka_ingest.settings import DeadLetterLimits
 
 # ----------
-# When dead letters stop a batch: a few bad records never block a topic, a broken producer never drains away.
+# Limits of dead letters: a few bad records never block a topic, and a broken producer never fills the table with them.
 
 
 def require_few_dead_letters(
@@ -77,12 +77,13 @@ def _passed(limits: DeadLetterLimits, counts: RecordCounts, longest_run: int) ->
 
 
 # ----------
-# Replacing what was loaded before: what publishing deletes must be staged again, or be known to be gone.
+# Replacing what was loaded before.
 #
-# A range that begins below ``loaded_to`` reads offsets again whose rows are in the target. Publishing deletes them by
-# identity and puts the staged ones in their place, in the one transaction.
+# A range that begins below ``loaded_to`` reads offsets again whose rows are in the target. Publishing deletes these
+# rows by identity and inserts the staged ones, in one transaction. So each deleted record must be staged again, or
+# counted as gone.
 
-#: That many of the lost offsets stand in a message, for each partition.
+#: A message names this many of the lost offsets for each partition.
 FIRST_OFFSETS = 5
 
 
@@ -124,7 +125,7 @@ class KeptDeadLetters:
     invisible: int = 0
 
     def applied_to(self, counts: RecordCounts) -> RecordCounts:
-        """Return the counts of the partition with every kept record counted as the dead letter that it stays."""
+        """Return the counts of the partition where every kept record counts as the dead letter that it stays."""
         return replace(
             counts,
             rows=counts.rows - self.rows,
@@ -136,13 +137,13 @@ class KeptDeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a publish transaction has deleted so far, and what it lets stand."""
+    """What a publish transaction has deleted so far, and what it leaves in place."""
 
     replaced: tuple[ReplacedPartition, ...] = ()
     kept: tuple[KeptDeadLetters, ...] = ()
 
     def outcome_of(self, outcome: BatchOutcome) -> BatchOutcome:
-        """Return the outcome with resolved dead letters counted as what they are."""
+        """Return the outcome where resolved dead letters count as what they are."""
         kept = {k.where: k for k in self.kept}
 
         def counted(part: PartitionOutcome) -> PartitionOutcome:
@@ -193,7 +194,7 @@ _Staged: TypeAlias = tuple[Split, SplitResult]
 
 
 def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[StageResult]) -> BatchOutcome:
-    """Add the tasks' results up to the batch's outcome, and check that nothing is missing or double.
+    """Add up the tasks' results to the batch's outcome, and check that nothing is missing or double.
 
     Args:
         batch: The claimed batch.
@@ -260,7 +261,7 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
 
 
 def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
-    """Each split must begin with what ended the one before.
+    """Require that each split begins with what ended the one before.
 
     The first record at a seam is read from both sides. After an unclean election between the two reads it has a later
     leader epoch on one side: one split holds records that the log lost, and what the log has in their place would
@@ -283,7 +284,7 @@ def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
 def _valid_through(batch: Batch, r: OffsetRange, results: list[SplitResult]) -> datetime | None:
     """Return the plan's time if the range reaches the high watermark, else the time of the last record read.
 
-    A range that moves no position changes nothing of it.
+    A range that moves no position leaves the stored time as it is.
     """
     if r.committed_after == r.committed_before:
         return None
@@ -302,7 +303,7 @@ def _known(values: Iterable[int | None]) -> list[int]:
 
 
 def _time(milliseconds: int | None) -> datetime | None:
-    """Kafka's time in ms; ``None`` outside the years 1 to 9999, which only a dead letter can carry."""
+    """Convert Kafka's milliseconds; ``None`` outside the years 1 to 9999, which only a dead letter can carry."""
     if milliseconds is None:
         return None
     try:

@@ -19,18 +19,18 @@ from kafka_ingest.settings import PipelineSettings
 # ----------
 # Auditing the whole table: which batch wrote each offset last, and how many rows it must have left there.
 #
-# Writers come newest first, so what an earlier one left is what no later one wrote: the offsets that are taken merge
-# into few intervals, however many ranges there are. A range is known by its counts, not by its records. Where a later
-# writer has replaced a part of it, the rows of the rest lie between two bounds, which are equal where every record
+# Writers come newest first, so an earlier one left what no later one wrote: the offsets that are taken merge into few
+# intervals, however many ranges there are. A range is known by its counts, not by its records. Where a later writer has
+# replaced a part of a range, the number of the other rows lies between two bounds, which are equal where every record
 # became a row.
 
-#: The invariant that looks into the target itself, as sql/invariants names it.
+#: The invariant that looks into the target itself; the name of its file in sql/invariants.
 TARGET_INVARIANT = "target_rows"
-#: How many offsets one statement looks at: half of what a run loads by default, about a second's work.
+#: A statement looks at this many offsets: half of what a run loads by default, about a second's work.
 OFFSETS_A_STATEMENT = 1_000_000
-#: How many pieces one statement gets; a piece is some hundred bytes of its text.
+#: A statement gets this many pieces; a piece takes some hundred bytes of its text.
 PIECES_A_STATEMENT = 2_000
-#: How many offsets a message names: enough to look at them.
+#: A message names this many offsets: enough to look at them.
 FIRST_OFFSETS = 5
 
 
@@ -52,7 +52,7 @@ class Written:
         end: First offset beyond it.
         rows: Rows that it left there: 0 of a roll-back.
         by: Who, for a message.
-        is_given_up: Whether its rows may be gone altogether: before a reset to the log start or a change of table.
+        is_given_up: Whether all its rows may be gone: it is older than a reset to the log start or a change of table.
     """
 
     place: Place
@@ -74,7 +74,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows of the table in a piece, and how many offsets have one; equal where no row stands twice."""
+    """Rows of the table in a piece, and the number of offsets that have one; equal where no offset has two."""
 
     rows: int
     identities: int
@@ -89,7 +89,7 @@ class Count:
 
 
 class Taken:
-    """Offsets that later writers have written, as few intervals of each partition."""
+    """Offsets that later writers have written, as few intervals a partition."""
 
     def __init__(self) -> None:
         self._starts: dict[Place, list[int]] = {}
@@ -111,7 +111,7 @@ class Taken:
         return free
 
     def overlaps(self, piece: Piece) -> bool:
-        """Whether something of the piece is taken."""
+        """Tell whether a part of the piece is taken."""
         ends = self._ends.get(piece.place, [])
         at = bisect_right(ends, piece.start)
         return at < len(ends) and self._starts[piece.place][at] < piece.end
@@ -119,7 +119,7 @@ class Taken:
 
 @dataclass(slots=True)
 class Segment:
-    """What is left of a :class:`Written`: the pieces that nobody wrote later, and what was found in them."""
+    """The pieces of a :class:`Written` that nobody wrote later, and what was found in them."""
 
     written: Written
     pieces: Sequence[Piece]
@@ -146,17 +146,17 @@ class Segment:
 
     @property
     def beyond(self) -> int:
-        """Offsets with a row that nobody has loaded."""
+        """Offsets that have a row although nobody loaded them."""
         return 0 if self.is_written_since else max(0, self.identities - self.bounds[1])
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has what it must have."""
+        """Whether it has all that it must have, and no more."""
         return not (self.doubled or self.missing or self.beyond)
 
 
 def cut(segments: Iterable[Segment], offsets: int = OFFSETS_A_STATEMENT) -> Iterator[list[tuple[Segment, Piece]]]:
-    """Cuts segments into statements: each of so many offsets and so many pieces at most, in the order of the table."""
+    """Cut segments into statements, in the order of the table, each within the limits of offsets and of pieces."""
     pieces = [(segment, piece) for segment in segments for piece in segment.pieces]
     statement: list[tuple[Segment, Piece]] = []
     room = offsets
@@ -204,13 +204,13 @@ class WrittenBatch:
 
 
 class WrittenTable(Protocol):
-    """Ledger and target as an audit of all of it asks them, each method one short read-only transaction."""
+    """Ledger and target of an audit of the whole table; each method is one short read-only transaction."""
 
     def scope(self) -> AuditScope:
-        """Says what there is."""
+        """Read what the audit begins with."""
 
     def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Return batches below an ordinal that have published into the table, the newest first; none at the end."""
+        """Return batches below an ordinal that have published into the table, newest first; none at the end."""
 
     def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
         """Count rows in pieces, which are in the order of the table and do not overlap.
@@ -220,24 +220,24 @@ class WrittenTable(Protocol):
         """
 
     def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the first offsets that stand twice, and the first that have neither row nor dead letter."""
+        """Return the first offsets that have two rows, and the first that have neither row nor dead letter."""
 
 
 @dataclass(slots=True)
 class TableAudit:
-    """What an audit of the whole table has looked at and found so far.
+    """What an audit of the whole table has found so far.
 
     Attributes:
         scope: What there was when it began.
-        ranges: Ranges that were looked at.
+        ranges: Ranges that were checked.
         offsets: Offsets that were counted, or that a later batch has replaced.
         rows: Rows that were counted.
         within_bounds: Ranges of which a later batch has replaced a part, whose rows are known only within bounds.
-        given_up: Ranges whose rows may be gone: only rows that stand twice were looked for.
-        written_since: Ranges that somebody wrote meanwhile.
+        given_up: Ranges whose rows may be gone: the audit looked only for doubled rows.
+        written_since: Ranges that somebody wrote during the audit.
         missing: Rows that are missing.
-        doubled: Rows that stand a second time.
-        beyond: Offsets with a row that nobody has loaded.
+        doubled: Rows beyond the first of their offset.
+        beyond: Offsets that have a row although nobody loaded them.
         faulty: Ranges with one of these.
         violations: The first of them.
     """
@@ -273,7 +273,7 @@ class TableAudit:
 # ----------
 # Step *mirror*: copy the position to a Kafka consumer group, where lag tools look.
 #
-# A copy and no more: the position is in the ledger, nothing ever reads the group, and a failure is a warning.
+# The position is in the ledger; nothing ever reads the group, and a failure is a warning.
 
 _log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ def mirror_group(
     """Copy the committed offsets of all topics that are not retired.
 
     They are those of this moment, not of the run's own batch: another may have moved the position since. Runs that end
-    at the same time may store theirs in any order; the next run mends it.
+    at the same time may store them in any order; the next run mends it.
 
     Args:
         settings: The pipeline; without ``mirror_group`` nothing happens.
@@ -317,27 +317,27 @@ def _offsets(view: PlanView) -> Mapping[TopicPartition, int]:
 
 
 # ----------
-# Step *audit*: check the invariants, and choose the committed batches that are to be announced.
+# Step *audit*: check the invariants, and choose the committed batches to announce.
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The audited batch and every batch that this request announces: its own first, then those of dead runs."""
+    """The audited batch and all batches that this request announces: its own first, then those of dead runs."""
 
     batch: Batch
     announced: tuple[Batch, ...]
 
     @property
     def has_news(self) -> bool:
-        """Whether any of the batches loaded something; an empty batch changes nothing for a consumer."""
+        """Whether one of the batches loaded something; an empty batch changes nothing for a consumer."""
         return any(batch.ranges for batch in self.announced)
 
 
 def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
     """Check every invariant of the pipeline, and choose the batches that this request announces.
 
-    Nothing is stored: whoever has announced them says so by :func:`record_announcement`, and not before, since a run
-    that dies in between must leave them to the next one. So announcing is at least once; consumers tell by batch id.
+    Nothing is stored: :func:`record_announcement` does so after the announcement and not before, since a run that dies
+    in between must leave the batches to the next one. So announcing is at least once; consumers tell by batch id.
 
     Args:
         batch_id: The request's batch.
@@ -363,9 +363,9 @@ def audit_batch(batch_id: str, request: Request, ledger: Ledger) -> AuditReport:
 
 
 def record_announcement(report: AuditReport, ledger: Ledger) -> None:
-    """Store that the batches of a report were announced: consumers know of them, or there is nothing to know.
+    """Store that the batches of a report were announced: consumers know of them, or need not.
 
-    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit looks at it.
+    Durable on return. A batch without ranges counts, too: it needs no announcement, and no later audit reads it.
     """
     ledger.mark_announced([b.batch_id for b in report.announced], report.batch.request)
 
@@ -389,13 +389,13 @@ def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:
 # ----------
 # Step *audit --all*: count every published range against the table.
 #
-# In steps: each looks at some batches, the newest first, and each of its statements at a bounded number of offsets, in
-# a transaction of its own. So it holds nothing for long, needs little memory, and can be stopped at any moment. Loads
-# go on beside it: what they write meanwhile is not compared.
+# Each step reads some batches, newest first, and each of its statements at a limited number of offsets, in a
+# transaction of its own. So it holds no lock for long, needs little memory, and can be stopped at any moment. Loads go
+# on beside it: what they write during the audit is not compared.
 
-#: So many violations are listed; the others are only counted. Chosen as for the invariants of the ledger.
+#: A report lists this many violations and counts the others. Chosen as for the invariants of the ledger.
 _LISTED = 100
-#: So many are listed with their first offsets: each is a statement.
+#: This many of them are listed with their first offsets, each of which takes a statement.
 _NAMED = 10
 
 

@@ -13,12 +13,12 @@ from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import BatchSettings
 
 # ----------
-# Where the time of a load goes: seconds of its phases by the clock, and of the parts of staging summed over tasks.
+# Where the time of a load goes.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSeconds:
-    """What staging tasks spent their time on. Tasks run side by side: the sum is more than the phase took.
+    """Seconds that staging tasks spent. Tasks run side by side: the sum is more than the phase took.
 
     Attributes:
         read: Waiting for Kafka's records and putting them together.
@@ -59,7 +59,7 @@ class LoadPhases:
 
 
 # ----------
-# The batch: the frozen ranges of one request, its states, and what came of it.
+# The batch and the request that it answers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Request:
         run_id: DAG run.
         task_group: Prefix of the task ids; empty outside a task group.
         map_index: Index of a mapped task; -1 when it is not mapped.
-        number: 0; grows where Airflow runs a backfill run again (``core.requests.numbered_request``).
-        parameters: What the caller asked for, as canonical JSON (``core.run_options``); the same request with other
-            parameters stops.
+        number: 0; grows where Airflow runs a backfill run again.
+        parameters: What the caller asked for, as canonical JSON (:meth:`RunOptions.to_parameters`); the same request
+            with other parameters stops.
         clear_number: How often Airflow had cleared the run, where it is of type backfill; 0 for all other runs. Not
             part of the identity.
     """
@@ -114,7 +114,7 @@ class BatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What became of the offsets of a range; adds up to its span (``protocol/accounting.py``).
+    """What became of the offsets of a range; the counts add up to its span.
 
     ``invisible`` counts offsets without a readable record: transaction markers, aborted and compacted records.
     """
@@ -181,7 +181,7 @@ class Batch:
 
     @property
     def replaced_offsets(self) -> int:
-        """Number of them that had been loaded before and are replaced; the others move the position."""
+        """Number of the offsets that were loaded before and are replaced; the others move the position."""
         return sum(r.replaced_to - r.start for r in self.ranges)
 
 
@@ -199,10 +199,10 @@ class Hold:
 
 
 # ----------
-# What one run is asked to do: the form of a manual run, the interval of a backfill, the options of the command line.
+# Options of a run: from the form of a manual run, the interval of a backfill, or the command line.
 #
-# Options are part of the request: they are stored with its batch as canonical JSON, and the same request with other
-# options stops. Times are milliseconds since 1970 UTC, spans half-open ``[start, end)``.
+# The batch stores them as canonical JSON, and the same request with other options stops. Times are milliseconds since
+# 1970 UTC, spans half-open ``[start, end)``.
 
 
 class RunMode(StrEnum):
@@ -250,8 +250,8 @@ class RunOptions:
         times: Span of a reload by times.
         offsets: Span of a reload by offsets, ordered; partitions that are not listed are left alone.
         limit_offsets: Limit of a live run instead of that of the pipeline file.
-        reload_what_is_left: Goes on where the log no longer holds all of what is to be read again: rows of records that
-            compaction or retention took are deleted or stay as the log gives them, instead of stopping the run.
+        reload_what_is_left: Goes on where the log no longer holds all records of the span, instead of stopping: rows
+            whose records retention took stay, rows whose records compaction took are deleted.
         replace_resolved: A reload replaces dead letters that are marked as resolved, and their rows, too.
         reason: Why, for people.
     """
@@ -291,7 +291,7 @@ def run_options_of(request: Request) -> RunOptions:
 
 
 # ----------
-# What publishing a batch means for each partition and for the batch: computed before the transaction begins.
+# What publishing a batch means for each partition: computed before the transaction begins.
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class PartitionOutcome:
         counts: What became of its offsets; adds up to its span.
         record_time_min: Smallest record time; ``None`` without a record that has a time.
         record_time_max: Greatest record time.
-        end_leader_epoch: Leader epoch of what ended the range: the stored epoch of the new position.
+        end_leader_epoch: Leader epoch at the end of the range: the stored epoch of the new position.
         valid_through: New ``valid_through`` of the partition; ``None`` leaves the stored one.
     """
 

@@ -1,4 +1,4 @@
-"""Changes of positions as a person asks for them, and as a preview shows them."""
+"""Changes of positions: what a person asks for, and what the ledger reads and records for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PartitionOffset, TargetSettings
 
 # ----------
-# What an operator asks for: the kinds of position changes and their arguments.
-#
-# A request is idempotent by its id: the same id with other arguments stops.
+# What an operator asks for. A request is idempotent by its id: the same id with other arguments stops.
 
 
 class ChangeKind(StrEnum):
@@ -52,7 +50,7 @@ class Selection:
     partitions: tuple[TopicPartition, ...] = ()
 
     def includes(self, place: TopicPartition) -> bool:
-        """Whether a partition belongs to it."""
+        """Tell whether a partition belongs to it."""
         is_all = not self.topics and not self.partitions
         return is_all or place.topic in self.topics or place in self.partitions
 
@@ -85,7 +83,7 @@ class ResetToOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ResetBy:
-    """Positions go forwards or, below 0, backwards by so many offsets, never out of the log."""
+    """Positions go forwards or, below 0, backwards by N offsets, never out of the log."""
 
     kind: ClassVar[ChangeKind] = ChangeKind.RESET
     offsets: int
@@ -195,7 +193,7 @@ class ChangeRequest:
         change: What is asked for.
         who: The person: Airflow user, or user of the operating system.
         why: The reason, for people who look at the ledger later.
-        supersede: Takes an outstanding batch out of the way.
+        supersede: Supersede the open batch, if there is one.
     """
 
     pipeline: str
@@ -218,7 +216,7 @@ class ChangeRequest:
 
 
 # ----------
-# What a position change reads from the ledger, and what it asks the ledger to record.
+# What a change reads from the ledger, and what it asks the ledger to record.
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +227,8 @@ class ChangeView:
         ledger: The pipeline under the name that the ledger knows.
         target: The table in the pipeline file: ``ledger.served`` is about it.
         recorded: What this request has recorded before.
-        name_is_taken: Of a renaming: the ledger holds a pipeline of the new name.
-        target_columns: Of a change of table or columns: the columns of ``target``, name to type as PostgreSQL spells
+        name_is_taken: For a renaming: the ledger already holds a pipeline of the new name.
+        target_columns: For a change of table or columns: the columns of ``target``, name to type as PostgreSQL spells
             it; ``None`` when there is no such table.
     """
 
@@ -247,7 +245,7 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """What one transaction records: a plan without faults, and the outstanding batch that it supersedes."""
+    """What one transaction records: a change without faults, and the open batch that it supersedes."""
 
     request: ChangeRequest
     plan: ChangePlan
@@ -255,7 +253,7 @@ class NewChange:
 
 
 def recorded_before(view: ChangeView, request: ChangeRequest) -> RecordedChange | None:
-    """Return what the request recorded when it came before, or ``None``.
+    """Return what an earlier call of the same request recorded, or ``None``.
 
     Raises:
         RequestChanged: It came with other arguments.

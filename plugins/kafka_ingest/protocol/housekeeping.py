@@ -9,10 +9,9 @@ from typing import Protocol
 
 from kafka_ingest.protocol.batch import BatchState
 
-# ----------
-# Housekeeping: what may go, what was done about it, and the port that does it.
+# What may go, what was done about it, and the port that does it.
 
-#: A quarter of a year: who asks why a batch was superseded asks sooner. What goes after it takes part in no decision.
+#: A quarter of a year: questions why a batch was superseded come sooner. No decision needs what goes after it.
 OLDER_THAN_DAYS = 90
 #: A hundred years: PostgreSQL's calendar has room for it.
 MOST_DAYS = 36_500
@@ -38,7 +37,7 @@ class StagingTable:
 
     @property
     def is_leftover(self) -> bool:
-        """Whether no attempt can ever publish what is in it.
+        """Whether no attempt can ever publish from it.
 
         Once true it stays true: a batch never becomes planned again, and its claim never falls. The newest claim of a
         planned batch counts as alive, however long it has been silent: its attempt may only be slow.
@@ -64,7 +63,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChoreReport:
-    """One chore on one thing.
+    """What became of one chore on one table or index.
 
     Attributes:
         chore: What kind.
@@ -82,7 +81,7 @@ class ChoreReport:
 
 
 class Housekeeper(Protocol):
-    """Tidies one database; every method is durable on return and harmless to run twice."""
+    """What tidies one database; every method is durable on return and harmless to run twice."""
 
     def staging_tables(self) -> Sequence[StagingTable]:
         """List all staging tables with what the ledger says of their batches, by name."""
@@ -91,27 +90,26 @@ class Housekeeper(Protocol):
         """Drop a table; return the reason why it stays, or an empty text."""
 
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
-        """Delete the ranges of superseded batches of that age; return how many, in a dry run without deleting any."""
+        """Delete the ranges of superseded batches of that age and return how many; a dry run only counts them."""
 
     def brin_indexes(self) -> Sequence[str]:
         """List the BRIN indexes of all targets, as quoted names."""
 
     def summarize(self, index: str) -> int | str:
-        """Summarises an index; gives the number of page ranges, or the reason why it was left."""
+        """Summarise an index; return the number of page ranges, or the reason why it was left."""
 
 
-# ----------
-# Step *housekeeping*: drop what crashes left, delete old details of the ledger, keep BRIN indexes summarised.
+# The step.
 
 _RANGES = "kafka_ingest.batch_partition"
 
 
 def keep_house(housekeeper: Housekeeper, *, older_than_days: int, is_dry_run: bool = False) -> tuple[ChoreReport, ...]:
-    """Tidies one target database, and says what it did, or in a dry run would do.
+    """Tidy one target database, and return what was done, or in a dry run would be done.
 
     Leftover staging tables go, never those of a live claim. Of the ledger, ranges of superseded batches go: no
-    position, row or decision rests on them. Everything else stays for good (docs/operating.md, "Housekeeping"). What
-    is in use, or belongs to another role, is left and named. Each chore is durable by itself, so running it again goes
+    position, row or decision depends on them. Everything else stays for good (docs/operating.md, "Housekeeping"). What
+    is in use, or belongs to another role, stays and is named. Each chore is durable by itself, so running it again goes
     on where it stopped; with nothing to do it does nothing.
 
     Args:

@@ -53,9 +53,9 @@ class LoadProgress:
 
 
 class Heartbeat:
-    """A thread beside the load. Use as a context manager; ``is_fenced`` tells that the attempt lost its batch.
+    """A thread beside the load, used as a context manager; ``is_fenced`` tells that the attempt lost its batch.
 
-    A heartbeat that cannot be stored is only logged: the hold then passes, another plan may supersede the batch, and
+    A heartbeat that cannot be stored is only logged: the hold then runs out, another plan may supersede the batch, and
     fencing keeps this attempt from publishing.
 
     Args:
@@ -157,7 +157,7 @@ class Heartbeat:
 
 
 # ----------
-# Step *load*: claim a planned batch, stage it, publish it.
+# Claim a planned batch, stage it, publish it.
 #
 # Any number of attempts of one batch may run at the same time: each takes the next claim, and only the newest
 # can publish.
@@ -186,7 +186,7 @@ def load_batch(
     report: Callable[[LoadProgress], None],
     on_published: Callable[[LoadPhases], None] = lambda _: None,
 ) -> Batch:
-    """Load a batch, and return it back committed. Running it again changes nothing.
+    """Load a batch and return it, committed. Running it again changes nothing.
 
     Durable on return: rows, dead letters, counts and positions, in one transaction, by this attempt or by a newer one.
 
@@ -195,7 +195,7 @@ def load_batch(
         ports: The world.
         hold: How long a claim holds the pipeline without a sign of life.
         report: Called every few seconds with the progress.
-        on_published: Called with where the time went, when this attempt has come through its publish.
+        on_published: Called with where the time went, after this attempt's own publish.
 
     Raises:
         Fenced: The batch was superseded or rolled back.
@@ -210,7 +210,7 @@ def load_batch(
         _require_protocol(batch)
         phases = _stage_and_publish(batch, ports, hold, report)
     except Fenced as fenced:
-        # The newer claim may wait for the very cores that this one holds.
+        # The newer claim may wait for the cores that this attempt holds.
         ports.runner.release()
         return _await_newer_claim(batch, ports, hold, fenced)
     except Exception:
@@ -223,10 +223,10 @@ def load_batch(
 
 @contextmanager
 def hold_given_back(batch: Batch, ledger: Ledger) -> Iterator[None]:
-    """Give back the hold of a batch when the job that was to load it fails: the next run need not wait for it.
+    """Give back the hold of a batch when its job fails, so that the next run need not wait.
 
-    A job gives it back by itself, unless it never started or was killed. Where another attempt of the same batch lives,
-    its next heartbeat takes the hold again; until then another plan may supersede it, which costs work and no record.
+    A job gives it back itself, unless it never started or was killed. Where another attempt of the same batch is alive,
+    its next heartbeat takes the hold again; until then another plan may supersede it, which costs work but no record.
 
     Args:
         batch: The planned batch; its claim is that of the plan, the job's is the next one.
@@ -246,7 +246,7 @@ def _release_hold(batch: Batch, claim: int, ledger: Ledger) -> None:
     try:
         ledger.release_hold(batch.batch_id, claim)
     except IngestError as error:
-        # What went wrong before is what matters; the hold passes by itself.
+        # The first error is what matters; the hold runs out by itself.
         _log.warning("the hold of batch %s stays until its time-out: %s", batch.batch_id, error)
 
 
@@ -264,7 +264,7 @@ def _stage_and_publish(
         report=report,
         on_fenced=ports.runner.cancel,
     ) as heartbeat:
-        # Asking Spark for its parallelism starts it, which takes seconds: the heartbeat is there already.
+        # Asking for the parallelism starts Spark, which takes seconds: the heartbeat runs already.
         attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
         times.append(ports.clock.now())
         results = attempt.stage(attempt.tasks)
@@ -279,7 +279,7 @@ def _stage_and_publish(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One claim of a batch, and the tasks that it is cut into."""
+    """One claim of a batch, and its tasks."""
 
     batch: Batch
     ports: LoadPorts
@@ -291,7 +291,7 @@ class _Attempt:
         try:
             return self.ports.runner.run(self.batch, tasks)
         except Exception as error:
-            # Cancelled tasks fail in whatever way the runner ends them; what matters then is why they were cancelled.
+            # Cancelled tasks fail in any way that the runner ends them; the reason for the cancelling is what matters.
             if self.heartbeat.is_fenced:
                 raise _fenced(self.batch) from error
             raise
@@ -303,9 +303,9 @@ class _Attempt:
         publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
 
     def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
-        """Stages the tasks again that have read refused records, which become dead letters now.
+        """Stage again the tasks that have read refused records; these records become dead letters now.
 
-        A dead letter keeps the record's bytes, and only reading it again gives them. Once: all of them are named.
+        A dead letter keeps the record's bytes, and only reading it again gives them. Once is enough: all are named.
         """
         again = tasks_with_refused(self.tasks, refusal.records)
         _log.warning(
@@ -337,9 +337,9 @@ def _fenced(batch: Batch) -> Fenced:
 
 
 def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fenced: Fenced) -> Batch:
-    """Wait while the newer claim lives and gets on: committed is success for whoever asks; else retry.
+    """Wait while the newer claim makes progress: its commit is success for both, anything else means retry.
 
-    It need not get on for as long as a plan may wait to be started: Spark may have to find it cores.
+    It may make no progress for as long as a plan may wait for its load: Spark may have to find cores for it.
     """
     _log.info("%s", fenced)
     seen, seen_at = None, ports.clock.now()
@@ -387,7 +387,7 @@ def _drop_staging(batch: Batch, staging: Staging) -> None:
     try:
         staging.drop(batch)
     except IngestError as error:
-        # The batch is committed: tables that stay are for housekeeping, not a reason to fail.
+        # The batch is committed: housekeeping drops tables that stay, they are no reason to fail.
         _log.warning("staging tables of batch %s stay for housekeeping: %s", batch.batch_id, error)
 
 

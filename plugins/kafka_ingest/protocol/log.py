@@ -10,7 +10,7 @@ from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import WatchSettings
 
 # ----------
-# What Kafka said about the topics of a pipeline at one moment.
+# The topics of a pipeline as Kafka described them at one moment.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LogSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Ids that tell one log from another: asked again just before publishing.
+    """Ids that tell one log from another; Kafka is asked for them again just before publishing.
 
     ``topic_ids`` has an entry for every topic asked for; ``None`` where the broker tells no id, and no entry where the
     topic does not exist.
@@ -83,9 +83,9 @@ class LogIdentity:
 
 
 # ----------
-# What plans saw of a partition's log, carried from plan to plan: how fast retention goes, and since when it is pinned.
+# What plans saw of a partition's log: how fast retention deletes, and since when an open transaction holds it back.
 #
-# One row a partition, whatever the number of plans. It decides nothing about what is read; losing it loses warnings.
+# One row a partition, however many plans. It does not decide what is read; losing it loses warnings.
 
 #: Retention deletes whole segments, so the log start jumps. Its rate is measured over 12 to 24 hours of plans: long
 #: enough for several segments and for a day's peaks, short enough to follow a changed ``retention.ms``.
@@ -98,7 +98,7 @@ _SHORTEST_WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class LogObservation:
-    """One partition as the newest plan saw it, and what it takes to compare it with earlier plans.
+    """One partition as the newest plan saw it, with what a comparison with earlier plans needs.
 
     Attributes:
         topic: Topic name.
@@ -108,9 +108,9 @@ class LogObservation:
         log_start_offset: First offset that the log held.
         end_offset: What could be read under the pipeline's isolation level.
         high_watermark: End of what was replicated.
-        rate_from_at: From here on the rate of retention is measured.
+        rate_from_at: The rate of retention is measured from here on.
         rate_from_offset: Log start offset at ``rate_from_at``.
-        next_rate_from_at: Where the measuring goes on from when the window has become too long.
+        next_rate_from_at: Start of the next measurement, for when the window has become too long.
         next_rate_from_offset: Log start offset at ``next_rate_from_at``.
         pinned_since: First plan that saw this end offset below the high watermark; ``None`` when nothing is held back.
         pinned_high_watermark: High watermark at ``pinned_since``.
@@ -161,7 +161,7 @@ def observe(snapshot: LogSnapshot, stored: Iterable[LogObservation]) -> tuple[Lo
 
 
 def newest(observations: Iterable[LogObservation]) -> tuple[LogObservation, ...]:
-    """Return those of the newest plan: others are of partitions that Kafka did not tell about, or that are retired."""
+    """Return those of the newest plan: the others are of partitions that are retired or that Kafka left out."""
     known = tuple(observations)
     last = max((observation.seen_at for observation in known), default=None)
     return tuple(observation for observation in known if observation.seen_at == last)
@@ -196,7 +196,7 @@ _Anchor = tuple[datetime, int]
 
 
 def _window(before: LogObservation | None, at: datetime, start: int) -> tuple[_Anchor, _Anchor]:
-    """Return where the rate is measured from now, and from where next; both move on every half window."""
+    """Return the start of this measurement of the rate and of the next; both move on every half window."""
     if before is None:
         return (at, start), (at, start)
     then = (before.next_rate_from_at, before.next_rate_from_offset)
@@ -214,7 +214,7 @@ def _pin(before: LogObservation | None, at: datetime, end: int, high: int) -> tu
 
 
 # ----------
-# Headroom: how far retention is behind the committed offset, in offsets and in time. Warns before records are lost.
+# Headroom: how far retention is behind the committed offset, in offsets and in time.
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class Headroom:
 
     @property
     def lag_offsets(self) -> int:
-        """Offsets that could be read and were not, never below 0: an open transaction may begin before the position."""
+        """Offsets that could be read and were not; 0 where an open transaction begins before the position."""
         return max(0, self.end_offset - self.committed_offset)
 
     @property
@@ -254,10 +254,10 @@ class Headroom:
         return self.end_offset <= self.committed_offset < self.high_watermark
 
     def is_short(self, settings: WatchSettings) -> bool:
-        """Whether records may soon be lost.
+        """Tell whether records may soon be lost.
 
-        Not where nothing was ever deleted, and not where nothing waits: retention may then come up to the position,
-        and there is nothing to lose. Nor where it has passed the position: that is a fault (``OffsetsExpired``).
+        Nothing is short where retention never deleted, or where no record waits: retention may then come up to the
+        position. Where it has passed the position, that is a fault (``OffsetsExpired``) and not short headroom.
         """
         if self.log_start_offset == 0 or self.offsets < 0 or self.high_watermark <= self.committed_offset:
             return False
@@ -276,7 +276,7 @@ class Headroom:
 
 
 def headrooms(positions: Iterable[Position], observations: Iterable[LogObservation]) -> tuple[Headroom, ...]:
-    """Put positions and observations of the same log together, ordered by (topic, partition)."""
+    """Match positions with the observations of their logs, ordered by (topic, partition)."""
     seen = {(observation.topic, observation.partition): observation for observation in observations}
     return tuple(
         _headroom(position, found)
@@ -305,20 +305,20 @@ def _headroom(position: Position, seen: LogObservation) -> Headroom:
 
 
 # ----------
-# Partitions where nothing can be read although records wait: an open producer transaction pins the readable end.
+# Stalled partitions: records wait, but an open producer transaction holds back the readable end.
 
 
 @dataclass(frozen=True, slots=True)
 class StalledPartition:
     """One partition under ``read_committed`` whose last stable offset has not passed the committed offset.
 
-    Every run is right to read nothing there, so nothing fails; without this the pipeline would stand still in silence.
+    A run that reads nothing there is right, so nothing fails; without this the pipeline would silently stand still.
 
     Attributes:
         where: The partition.
         end_offset: Last stable offset: where the oldest open transaction begins.
         high_watermark: What is in the log; it climbs while the end offset stays.
-        valid_through: Time up to which the partition is complete, ``None`` when unknown: since then it stands.
+        valid_through: Time up to which the partition is complete, and at which it stalled; ``None`` when unknown.
         seconds: How long plans have seen this end offset held back; 0 when this plan is the first.
         climbed_offsets: How far the high watermark has climbed in that time.
     """
@@ -343,7 +343,7 @@ class StalledPartition:
 
 
 def stalled_partition(position: Position, state: PartitionState) -> StalledPartition | None:
-    """Return the partition as stalled when records wait in it and none of them may be read."""
+    """Return the partition as stalled when records wait in it and none of them can be read."""
     end, high = state.end_offset, state.high_watermark
     if end is None or high is None or not end <= position.committed_offset < high:
         return None
@@ -351,7 +351,7 @@ def stalled_partition(position: Position, state: PartitionState) -> StalledParti
 
 
 def since_observation(stalled: StalledPartition, seen: LogObservation) -> StalledPartition:
-    """Says how long earlier plans have seen the same end offset held back: a transaction that works soon moves it."""
+    """Add how long earlier plans have seen this end offset held back; a transaction in use moves it soon."""
     if seen.pinned_since is None or seen.pinned_high_watermark is None:
         return stalled
     return replace(

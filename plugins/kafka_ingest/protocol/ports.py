@@ -1,4 +1,4 @@
-"""Ports: what the steps need from the world. Adapters implement them; fakes in ``tests/fakes`` pass the same tests."""
+"""Ports: what the protocol needs from the world. Fakes in ``tests/fakes`` pass the same tests as the real ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings,
 
 
 class Clock(Protocol):
-    """Time of the process that asks. Holds use the database's clock instead."""
+    """Time of the asking process. Holds use the database's clock instead."""
 
     def now(self) -> datetime:
         """Return the time, UTC, with a time zone."""
@@ -29,12 +29,12 @@ class Clock(Protocol):
 
 
 class Log(Protocol):
-    """Kafka as the planner and the publisher ask it. Reads metadata only; changes nothing."""
+    """Kafka as planning and publishing see it. Reads metadata only; changes nothing."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
         """Describe the selected topics and the offsets of all their partitions.
 
-        A named topic that does not exist is missing from the snapshot, it is never created. Partition faults are
+        A named topic that does not exist is missing from the snapshot; it is never created. Partition faults are
         values (``PartitionState.has_leader``, ``fault``), not errors.
 
         Raises:
@@ -43,10 +43,10 @@ class Log(Protocol):
         """
 
     def offsets_at(self, time_ms: int, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, TimedOffset]:
-        """Return for each partition the first offset whose record time is at or after ``time_ms``, and that time.
+        """Return, for each partition, the first offset whose record time is at or after ``time_ms``, and that time.
 
-        The first by offset, not by time: records are rarely in the order of their times. Records without a time are
-        passed over. Where there is none it gives the high watermark without a time.
+        The first by offset, not by time: records are rarely in the order of their times. Records without a time do not
+        count. Where no record is that late, the offset is the high watermark and the time ``None``.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -61,7 +61,7 @@ class Log(Protocol):
 
 
 class GroupMirror(Protocol):
-    """Kafka consumer groups, to which positions are copied for lag tools. Written only, never read."""
+    """Kafka consumer groups that get a copy of the positions, for lag tools. Written only, never read."""
 
     def store(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the group's offsets of these partitions; others of the group stay. Doing it twice is harmless.
@@ -76,7 +76,7 @@ class RunStates(Protocol):
     """What the scheduler knows about other runs."""
 
     def is_finished(self, request: Request) -> bool:
-        """Whether the run of ``request`` has ended; ``False`` where that cannot be known."""
+        """Tell whether the run of ``request`` has ended; ``False`` where that cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class Ledger(Protocol):
     def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
         """Return, by partition, the lowest offset of any committed range with records at or after a time.
 
-        Only of the partition's generation; a partition without such a range is missing.
+        Only the partition's own generation counts; a partition without such a range is missing.
         """
 
     def record_plan(self, plan: NewPlan, seen: PlanView) -> Batch:
-        """Record a plan, if the ledger still stands as it was ``seen``.
+        """Record a plan, if the ledger is still as it was ``seen``.
 
         Locks pipeline, then batch, then positions. The batch is ``planned``, or ``committed`` when it has no ranges.
 
@@ -118,7 +118,7 @@ class Ledger(Protocol):
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
         """Take the next claim of a planned batch and holds the pipeline for the time-out.
 
-        A committed batch is given back as it is, without a new claim.
+        A committed batch is returned as it is, without a new claim.
 
         Raises:
             Fenced: The batch is superseded or rolled back.
@@ -128,13 +128,13 @@ class Ledger(Protocol):
     def heartbeat(
         self, batch_id: str, claim: int, *, step: str, progress: StageProgress, hold_seconds: int
     ) -> BatchStanding:
-        """Extend the hold and store progress while ``claim`` is the newest; return the batch's standing."""
+        """Extend the hold and store progress while ``claim`` is the newest; return state and claim of the batch."""
 
     def release_hold(self, batch_id: str, claim: int) -> None:
         """End the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
 
     def settle(self, batch_id: str) -> BatchStanding:
-        """Read a batch's standing ``FOR UPDATE`` on a new connection to a read-write server.
+        """Read state and claim of a batch ``FOR UPDATE``, on a new connection to a read-write server.
 
         This decides a COMMIT whose answer was lost: a plain read could still see ``planned`` while it is under way.
 
@@ -146,7 +146,7 @@ class Ledger(Protocol):
         """Read the hold of a batch."""
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
-        """Return committed batches that nobody has announced, and those that ``request`` has announced before."""
+        """Return committed batches that nobody has announced, and those that ``request`` announced before."""
 
     def mark_announced(self, batch_ids: Sequence[str], request: Request) -> None:
         """Store that ``request`` announces these batches."""
@@ -178,7 +178,7 @@ class PositionLedger(Protocol):
         """
 
     def record_change(self, change: NewChange, seen: ChangeView) -> RecordedChange:
-        """Make a change, if the ledger still stands as it was ``seen``: all of it in one transaction, or nothing.
+        """Make a change in one transaction, if the ledger is still as it was ``seen``.
 
         Locks pipeline, then batch, then positions by (topic, partition).
 
@@ -212,10 +212,10 @@ class Staging(Protocol):
 
 
 class TaskRunner(Protocol):
-    """Runs staging tasks: on Spark, or in the driver's own process."""
+    """What runs staging tasks: Spark, or the driver's own process."""
 
     def parallelism(self) -> int:
-        """How many tasks can run at once."""
+        """Return how many tasks can run at once."""
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
         """Stages all tasks and gives exactly one result, of the winning attempt, for each.
@@ -235,7 +235,7 @@ class Publication(Protocol):
     """The one transaction that makes a batch visible. Statements in the order of the methods."""
 
     def lock_batch(self) -> BatchStanding:
-        """Locks the batch row without waiting.
+        """Lock the batch row without waiting.
 
         Raises:
             Busy: Another session has it locked.
@@ -247,7 +247,7 @@ class Publication(Protocol):
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         """Delete rows and dead letters in ``[start, replaced_to)`` of every range, by identity.
 
-        Resolved dead letters and their rows stay unless ``with_resolved``; staged records in whose place they stay are
+        Resolved dead letters and their rows stay unless ``with_resolved``; the records staged in their place are then
         not published.
 
         Raises:
@@ -255,7 +255,7 @@ class Publication(Protocol):
         """
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
-        """Move the winners' staged rows into the target; return their number, as they stand there.
+        """Move the winners' staged rows into the target; return the number of rows that are there.
 
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
@@ -277,7 +277,7 @@ class Publication(Protocol):
 
 
 class Publisher(Protocol):
-    """Opens publications."""
+    """What opens publications."""
 
     def begin(self, batch: Batch) -> AbstractContextManager[Publication]:
         """Open a new transaction for the batch and its claim; leaving the context without commit rolls it back."""

@@ -8,8 +8,7 @@ from datetime import datetime
 
 from kafka_ingest.errors import PartitionsFaulty, StopAndCall
 
-# ----------
-# Positions and ranges of offsets. Every range is half-open: ``[start, end)``.
+# Every range is half-open: ``[start, end)``.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +35,7 @@ class Position:
         committed_offset: Next offset to read.
         loaded_to: The greatest committed offset that this generation ever had.
         timeline: Number of backward changes so far (column ``line``); within a timeline the ranges form a chain.
-        leader_epoch: Leader epoch of what ended the last read; ``None`` before the first read.
+        leader_epoch: Leader epoch at the end of the last read; ``None`` before the first read.
         valid_through: Up to this time the partition is complete in the target; ``None`` when unknown.
         updated_at: When a batch, a change or a plan that found nothing to read last wrote the position, by the
             database's clock; ``None`` before it is stored. It orders partitions under a limit, and is no part of where
@@ -110,12 +109,12 @@ class OffsetRange:
 
     @property
     def committed_after(self) -> int:
-        """The position once the batch is published: it never moves backwards by publishing."""
+        """The position once the batch is published: publishing never moves it backwards."""
         return max(self.committed_before, self.end)
 
     @property
     def replaced_to(self) -> int:
-        """What lies in ``[start, replaced_to)`` was loaded before and is replaced; ``start`` when nothing is."""
+        """Offsets in ``[start, replaced_to)`` were loaded before and are replaced; ``start`` when none are."""
         return max(self.start, min(self.end, self.loaded_to))
 
     @property
@@ -124,8 +123,7 @@ class OffsetRange:
         return self.end - self.start
 
 
-# ----------
-# Faults of topics and partitions that a plan finds: collected as values, reported all at once.
+# Faults of topics and partitions: collected as values, so that a plan reports all of them at once.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Step *publish*: make a staged batch visible in ONE transaction: rows, dead letters, counts and positions together.
 
-Every check comes before COMMIT, so whatever fails leaves the database as it was.
+Every check comes before COMMIT, so a failure leaves the database as it was.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
     _require_staged(batch, "rows", counts.rows - kept_rows, publication.insert_rows(outcome))
     dead_letters = counts.dead_letters - kept_dead_letters
     _require_staged(batch, "dead letters", dead_letters, publication.insert_dead_letters(outcome))
-    # Last: after a crash that emptied staging nothing is staged again, and the log has lost nothing.
+    # Last: a crash that empties staging loses staged records, which is not the same as records that the log lost.
     if not options.reload_what_is_left:
         require_nothing_lost(batch, replacement.replaced)
     publication.record_outcome(replacement.outcome_of(outcome))
 
 
 def _owns(standing: BatchStanding, batch: Batch) -> bool:
-    """Whether this claim may publish; ``False`` when the batch is committed already.
+    """Tell whether this claim may publish; ``False`` when the batch is committed already.
 
     Raises:
         Fenced: It may not.

@@ -31,19 +31,19 @@ from kafka_ingest.settings import (
 )
 
 # ----------
-# The one rule of ranges: what a run reads of a partition, given its position, its log and the run's options.
+# The one rule of ranges: what a run reads of a partition, from its position, its log and the run's options.
 #
 # | run | start | end |
 # |---|---|---|
 # | live | committed offset | the bound: end offset, or first record at or after the interval's end, whichever is less |
 # | reload | first offset of the span, or the committed offset if that is less | end of the span |
 #
-# There is never a gap: a span that begins above the committed offset begins at it. What lies below ``loaded_to`` is
-# replaced when the batch is published, what lies at or above the committed offset moves the position.
+# There is never a gap: a span that begins above the committed offset begins at it. Publishing replaces what lies below
+# ``loaded_to``; what lies at or above the committed offset moves the position.
 
-#: Clocks differ: only a record that is further ahead of the planner's clock is from the future. Five minutes is what
-#: Kerberos lets the machines of one realm differ by (``clockskew`` of MIT's krb5.conf). A record within them ends runs
-#: for as long as it is ahead, and so for five minutes at most.
+#: Clocks differ: a record is from the future only if it is further ahead of the planner's clock than this. Five minutes
+#: is what Kerberos allows between the machines of one realm (``clockskew`` in MIT's krb5.conf). A record less far ahead
+#: ends runs until its time has come, so for five minutes at most.
 CLOCK_TOLERANCE_MS = 300_000
 
 
@@ -56,8 +56,8 @@ class LogTimes:
         until: The same for ``RunOptions.until_ms``.
         span_start: The same for the start of ``RunOptions.times``.
         span_end: The same for its end.
-        loaded_from: The lowest offset of any range that the ledger holds, of the partition's generation, with records
-            at or after the start of ``RunOptions.times``.
+        loaded_from: Of the ranges in the ledger that have records at or after the start of ``RunOptions.times``, in
+            the partition's generation: the lowest offset.
     """
 
     first_run: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class LogTimes:
 class WantedRange:
     """Offsets ``[start, end)`` that a run wants of a partition, before the limit; empty when ``end <= start``.
 
-    ``ignored_bound`` is the record that would have ended a live run, had it not come from the future.
+    ``ignored_bound`` is a record from the future that would otherwise have ended a live run.
     """
 
     start: int
@@ -113,7 +113,7 @@ def _live(position: Position, state: PartitionState, bound: TimedOffset | None, 
     if bound is None or bound.record_time_ms is None or bound.offset >= end:
         return WantedRange(start, end)
     if bound.record_time_ms > taken_at.timestamp() * 1_000 + CLOCK_TOLERANCE_MS:
-        # Else one record from the future would end every run before it, for ever, and all of them green.
+        # A record from the future would end every run before it, for ever, and all of them would be green.
         return WantedRange(start, end, ignored_bound=bound)
     return WantedRange(start, bound.offset)
 
@@ -178,8 +178,8 @@ def first_offset(
 ) -> int | PartitionFault:
     """Return the first position of a partition, or the fault that prevents one.
 
-    ``first_run`` holds for the partitions of the first plan. One that joins later starts at its log start, so that
-    nothing written between its creation and the plan is lost.
+    ``first_run`` holds for the partitions of the first plan. A partition that joins later starts at its log start, so
+    that nothing written between its creation and the plan is lost.
     """
     log_start, end = state.log_start_offset or 0, state.end_offset or 0
     kind = settings.plan.first_run.kind
@@ -208,7 +208,7 @@ def _listed_offset(tp: TopicPartition, state: PartitionState, settings: Pipeline
 
 
 # ----------
-# What a live plan does about a partition that fell far behind: fail, warn, or give up all but the newest offsets.
+# The lag policy: a live plan fails, warns, or gives up all but the newest offsets of a partition that fell far behind.
 #
 # Off by default. Only for partitions that have a position: the backlog of a first run is what ``first_run`` asked for.
 
@@ -221,7 +221,7 @@ class Lagging:
         where: The partition.
         lag_offsets: End offset - committed offset.
         lag_seconds: Time since the partition was complete; ``None`` when unknown. An estimate.
-        limits: The limits that it passes, for people.
+        limits: The limits that it passes, as texts for people.
         skip: What the policy does to its position; ``None`` when it only says so.
     """
 
@@ -290,7 +290,7 @@ def _skip(position: Position, state: PartitionState, policy: LagPolicy) -> Posit
 
 
 # ----------
-# Sharing the limit of offsets of one run over the partitions that have a backlog.
+# The limit of offsets of one run, shared between the partitions that have a backlog.
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -300,13 +300,12 @@ def share_limit(
     limit: OffsetLimit,
     last_read: Mapping[TopicPartition, datetime | None],
 ) -> dict[TopicPartition, int]:
-    """Give each partition its allowance: at most its backlog, at most the limits, and nobody starves.
+    """Give each partition its allowance: at most its backlog, at most the limits, with a turn for everybody.
 
     Every partition may take the same number of offsets; what partitions with a smaller backlog leave over goes to the
-    others (max-min fairness). So small partitions are complete after every run, however large a backlog beside them.
-    Where there are more partitions than offsets to give, those go first that have waited longest since they were read:
-    whatever is written to the others, each has its turn after as many runs as it takes to give everybody one. Record
-    times would not do for that order: producers choose them.
+    others (max-min fairness). So small partitions are complete after every run, however large another backlog is.
+    With more partitions than offsets to give, those that have waited longest since their last read go first: each then
+    has its turn, whatever is written to the others. Record times would not do for that order: producers choose them.
 
     Args:
         backlog_offsets: Offsets waiting in each partition; all positive.
@@ -328,10 +327,10 @@ def share_limit(
 # ----------
 # Choosing the ranges of a batch: a pure function of ledger, log and settings.
 #
-# Design rules: a position continues exactly where it stood; a partition or topic that joins after the first plan starts
-# at its log start; whatever would lose or double a record is a fault, never a correction.
+# A position continues exactly where it stood. A partition or topic that joins after the first plan starts at its log
+# start. Whatever would lose or double a record is a fault, never a correction.
 
-#: They are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
+#: Warnings are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
 _MOST_WARNINGS = 20
 
 
@@ -343,17 +342,17 @@ class PlanChoice:
         ranges: Ranges to read, ordered by (topic, partition); partitions with nothing to read are left out.
         new_topics: Topics that join.
         new_positions: Positions of partitions that join.
-        valid_through: Partitions that are complete up to the high watermark without reading anything.
+        valid_through: Partitions that are complete up to the high watermark although nothing is read.
         faults: What stops the plan.
         left_out: Faults of partitions that are left out by the pipeline's policy.
         backlog_offsets: Offsets that the run would read without a limit, in all readable partitions.
-        stalled: Partitions in which an open producer transaction lets nothing be read. No fault: to be told.
-        ignored_bounds: Records from the future that do not end a live run, by partition. No fault: to be told.
-        short_headroom: Partitions that retention may soon take records from (``protocol/plan.py``). To be told, too.
+        stalled: Partitions in which an open producer transaction lets nothing be read. A warning, no fault.
+        ignored_bounds: Records from the future that do not end a live run, by partition. A warning, no fault.
+        short_headroom: Partitions whose records retention may soon take (``protocol/log.py``). A warning.
         observations: What the plan saw of the log, for later plans to compare with.
-        lagging: Partitions whose lag passes a limit of the pipeline's policy; what it skips is in them. To be told.
-        adopted: Positions that had no topic id and take over the broker's, ordered by (topic, partition). To be told.
-        unread_topics: Retired topics that exist, one text each. No fault: to be told.
+        lagging: Partitions whose lag passes a limit of the pipeline's policy, with what it skips. A warning.
+        adopted: Positions that had no topic id and take the broker's, ordered by (topic, partition). A warning.
+        unread_topics: Retired topics that exist, one text each. A warning, no fault.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -373,12 +372,12 @@ class PlanChoice:
 
     @property
     def skips(self) -> tuple[PositionMove, ...]:
-        """Positions that go forwards by the pipeline's lag policy, ordered by (topic, partition)."""
+        """Positions that the pipeline's lag policy moves forwards, ordered by (topic, partition)."""
         return tuple(found.skip for found in self.lagging if found.skip)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be told and is no fault: one text a topic or partition, so many at most."""
+        """One text for each topic or partition with a warning; at most :data:`_MOST_WARNINGS` of them."""
         texts = [*_adoptions(self.adopted), *self.unread_topics]
         texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
@@ -412,7 +411,7 @@ class _Candidate:
 def choose_ranges(
     settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, *, options: RunOptions, times: LogTimes
 ) -> PlanChoice:
-    """Chooses what a run reads, by the rule of ``protocol/ranges.py``; live runs are cut by the limit.
+    """Choose what a run reads, by the rule of ranges; a limit cuts live runs.
 
     Args:
         settings: The pipeline.
@@ -482,7 +481,7 @@ def _limit(settings: PipelineSettings, options: RunOptions) -> OffsetLimit | Non
 
 
 def _sound_topics(snapshot: LogSnapshot, faults: list[PartitionFault]) -> LogSnapshot:
-    """Leaves out topics whose identity is in doubt: their offsets belong to another log than the positions."""
+    """Leave out topics whose identity is in doubt: their offsets belong to another log than the positions."""
     if any(fault.error is ClusterChanged for fault in faults):
         return replace(snapshot, topics={})
     doubtful = {fault.topic for fault in faults}
@@ -498,7 +497,7 @@ def _partitions(
     listed = {span.topic_partition for span in options.offsets}
     for tp, state in _states(snapshot):
         if listed and tp not in listed and not is_first:
-            continue  # neither read nor in the way of those that are
+            continue  # neither read, nor a hindrance to the partitions that are
         known = positions.get((tp.topic, tp.partition))
         if fault := partition_fault(tp, state, settings, is_first=is_first):
             yield fault

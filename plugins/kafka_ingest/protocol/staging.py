@@ -17,7 +17,7 @@ from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import BatchSettings, KeyFormat, TargetSettings
 
 # ----------
-# The target table as its catalog describes it, as far as staging must know it.
+# The target table as its catalog describes it, as far as staging needs it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class CheckConstraint:
-    """A CHECK constraint: its name, its expression as ``pg_get_expr`` gives it, and the columns that it looks at."""
+    """A CHECK constraint: its name, its expression from ``pg_get_expr``, and the columns that it reads."""
 
     name: str
     expression: str
@@ -47,12 +47,12 @@ class TargetShape:
 
 
 def quoted(name: str) -> str:
-    """Quotes an identifier for a message."""
+    """Quote an identifier for a message."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(target: TargetSettings) -> str:
-    """Quotes the target's name for a message."""
+    """Quote the target's name for a message."""
     return f"{quoted(target.schema)}.{quoted(target.table)}"
 
 
@@ -88,7 +88,7 @@ def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
 
 
 # ----------
-# Why a record becomes a dead letter. The list is closed: monitoring can rely on it.
+# Dead letters. The list of reasons is closed: monitoring can rely on it.
 
 
 class DeadLetterReason(StrEnum):
@@ -113,7 +113,7 @@ class DeadLetterReason(StrEnum):
     RECORD_TIME_OUT_OF_RANGE = "record_time_out_of_range"
     """A record time outside the years 1 to 9999."""
     UNREADABLE_HEADERS = "unreadable_headers"
-    """Header names that are not UTF-8; the client library cannot give the headers."""
+    """Header names that are not UTF-8; the client library cannot return the headers."""
     NOT_NULL_VIOLATION = "not_null_violation"
     """NULL for a NOT NULL column of the target."""
     CHECK_VIOLATION = "check_violation"
@@ -124,7 +124,7 @@ class DeadLetterReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """A record that only INSERT into the target refuses: where it is, and why it becomes a dead letter."""
+    """A record that only the INSERT into the target refuses: where it is, and why it becomes a dead letter."""
 
     topic: str
     partition: int
@@ -147,7 +147,7 @@ class DeadLetterGroup:
 
 
 # ----------
-# What a task is given to stage and what it reports: plain values that travel to Spark and back.
+# What a task gets to stage and what it reports: plain values that travel to Spark and back.
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ class Split:
     """Offsets ``[start, end)`` of one partition that one task reads with one pass.
 
     ``index`` numbers the splits of a batch; within a partition a higher index means higher offsets.
-    ``leader_epoch`` is known only for the split that begins at the committed position. What lies below
-    ``replaced_to`` was loaded before and is replaced.
+    ``leader_epoch`` is known only for the split that begins at the committed position. Offsets below ``replaced_to``
+    were loaded before and are replaced.
     """
 
     index: int
@@ -179,7 +179,7 @@ class Split:
         return self.end - self.start
 
     def holds(self, record: RefusedRecord) -> bool:
-        """Whether a record of the batch lies in the split."""
+        """Tell whether a record of the batch is in the split."""
         is_here = (record.topic, record.partition) == (self.topic, self.partition)
         return is_here and self.start <= record.offset < self.end
 
@@ -188,7 +188,7 @@ class Split:
 class StageTask:
     """The splits of one Spark task, read one after another by one consumer.
 
-    ``refused`` are records that the target is known to refuse: they become dead letters without a look at their values.
+    ``refused`` are records that the target refuses: they become dead letters before their values are decoded.
     """
 
     task_index: int
@@ -198,7 +198,7 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRun:
-    """How dead letters stand one after another in a stretch of records; adds up in offset order.
+    """Runs of consecutive dead letters in a stretch of records; adds up in offset order.
 
     Attributes:
         records: Readable records in the stretch.
@@ -266,7 +266,7 @@ class SplitResult:
         last_record_time_ms: Time of the readable record with the highest offset; ``None`` without one.
         start_leader_epoch: Leader epoch of the first record at or after the start, or of the event that ended the
             split before any; ``None`` when the broker told none.
-        end_leader_epoch: Leader epoch of what ended the split; ``None`` when the broker told none.
+        end_leader_epoch: Leader epoch at the end of the split; ``None`` when the broker told none.
         dead_letter_run: Runs of consecutive dead letters.
         samples: The first dead letters, at most five.
     """
@@ -286,7 +286,7 @@ class SplitResult:
 class StageResult:
     """What the winning attempt of one task staged. Only rows tagged with ``attempt_id`` are published.
 
-    ``seconds`` says what it spent its time on.
+    ``seconds`` says how the attempt spent its time.
     """
 
     task_index: int
@@ -320,7 +320,7 @@ MAX_TASK_OFFSETS = 1_000_000
 
 
 def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[StageTask, ...]:
-    """Cuts ranges into disjoint splits that cover them, grouped into tasks of about equal span.
+    """Cut ranges into disjoint splits that cover them, grouped into tasks of about equal span.
 
     Offsets are not records: compacted or aborted stretches make some tasks lighter than planned.
 
@@ -329,7 +329,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
         parallelism: Tasks that can run at once, at least 1.
 
     Returns:
-        Tasks numbered from 0. Within a task splits stand in (topic, partition, start) order; their indexes number
+        Tasks numbered from 0. Within a task splits are in (topic, partition, start) order; their indexes number
         the batch's splits in that same order.
     """
     total = sum(r.span_offsets for r in ranges)
@@ -344,7 +344,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
 
 
 def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedRecord]) -> tuple[StageTask, ...]:
-    """Return the tasks that have read refused records, told which these are; the others stay as they were staged."""
+    """Return the tasks that have read refused records, with these records; results of the others stay valid."""
     told = (
         replace(task, refused=tuple(r for r in refused if any(split.holds(r) for split in task.splits)))
         for task in tasks
@@ -378,14 +378,14 @@ def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Split]:
 
 
 def _edges(r: OffsetRange, max_span: int) -> list[int]:
-    """Return where splits begin and end; one begins at the committed offset, whose leader epoch is checked."""
+    """Return the edges of splits; one is the committed offset, where the leader epoch is checked."""
     pieces = ceil(r.span_offsets / max_span)
     edges = {r.start + r.span_offsets * i // pieces for i in range(pieces + 1)}
     return sorted(edges | ({r.committed_before} if r.committed_before < r.end else set()))
 
 
 def _pack(splits: list[Split], count: int) -> list[list[Split]]:
-    """Longest first into the task with the least to do (Graham's LPT rule: at most 4/3 of the best packing)."""
+    """Give each split, the longest first, to the task with the least to do (Graham's LPT: at most 4/3 of the best)."""
     groups: list[list[Split]] = [[] for _ in range(count)]
     loads = [0] * count
     for split in sorted(splits, key=lambda s: (-s.span_offsets, s.index)):
@@ -396,7 +396,7 @@ def _pack(splits: list[Split], count: int) -> list[list[Split]]:
 
 
 # ----------
-# What every staging task gets besides its splits; travels to the executors inside the task, never in arguments.
+# What every staging task gets besides its splits. It travels inside the task, never in arguments.
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,12 +423,12 @@ class StageContext:
 
 
 # ----------
-# What tasks hand back to the driver, and the check that every task did so once.
+# What tasks hand back to the driver, and the check that each task did so once.
 
 
 @dataclass(frozen=True, slots=True)
 class StageFault:
-    """A task's fault as ``IngestError.to_record`` gives it; as a value, so that Spark does not retry it."""
+    """A task's fault, written by ``IngestError.to_record``; it is a value, so that Spark does not retry it."""
 
     task_index: int
     record: Mapping[str, str | None]
@@ -463,15 +463,15 @@ def one_result_per_task(
 # ----------
 # Python's garbage collector, in work that makes many objects and hardly any cycles.
 
-#: The collector runs after so many new objects (Python: 700). A chunk of a task is up to 10,000 messages and as many
-#: decoded records, a plan some dozen objects for each of its partitions; all of them die when their count falls to
-#: zero, so looking through them finds nothing. Ten chunks bound what cycles may hold until then.
+#: The collector runs after N new objects (Python: 700). A chunk of a task is up to 10,000 messages and as many decoded
+#: records, a plan a dozen objects for each of its partitions; all of them die when their count falls to zero, so
+#: looking through them finds nothing. Cycles are kept for ten chunks at most.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 @contextmanager
 def relaxed_gc() -> Iterator[None]:
-    """Has the collector run rarely in this process meanwhile, then as often as before."""
+    """Run the collector rarely in this process meanwhile, then as often as before."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
     try:

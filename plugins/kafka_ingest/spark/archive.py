@@ -21,23 +21,23 @@ import kafka_ingest
 # ----------
 # Where a submission keeps its files: a folder of its own, below one that only this user can enter.
 #
-# It holds the job's settings with their secrets (until the driver has read them), the job's outcome, and what Spark
-# puts on the driver's disk. Submitter and driver lock it (flock(2)) as long as they live. The kernel takes a lock away
-# with its process, however that ends: so the next submission knows what killed ones have left, and deletes it.
+# It holds the job's settings with their secrets (until the driver has read them), the job's outcome, and Spark's files
+# on the driver's disk. Submitter and driver lock it (flock(2)) as long as they live. The kernel releases
+# a lock when its process ends, for whatever reason: so the next submission finds and deletes what killed ones left.
 
 _JOB = "job_"
 
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """Give a new folder of mode 0700, and delete it at the end. Delete those that killed submissions have left, too."""
+    """Yield a new folder of mode 0700, and delete it at the end. Delete folders of killed submissions, too."""
     own = own_folder()
     _delete_abandoned(own)
     folder, lock = _locked_folder(own)
     try:
         yield folder
     finally:
-        # A JVM that was told to end may still write: what it leaves is deleted by the next submission.
+        # A JVM that was told to end may still write: the next submission deletes what it leaves.
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
@@ -45,16 +45,16 @@ def job_folder() -> Iterator[Path]:
 def keep_job_folder(folder: Path) -> None:
     """Keep a job's folder from being deleted as abandoned while this process lives.
 
-    Why: a driver may outlive its submitter, which was killed, and still load its batch.
+    A driver may outlive its submitter, which was killed, and still load its batch.
     """
-    # Never closed: the lock is to end with the process.
+    # Never closed: the lock must end with the process.
     fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
 
 
 def own_folder() -> Path:
-    """Give a folder below the temporary folder that nobody else can write to or enter.
+    """Return a folder below the temporary folder that nobody else can write to or enter.
 
-    Where somebody else owns its name, another one is made, once, and found again.
+    Where somebody else owns its name, another one is made once and found again later.
     """
     parent, name = Path(tempfile.gettempdir()), f"kafka-ingest-{os.getuid()}"
     folder = parent / name
@@ -68,9 +68,9 @@ def own_folder() -> Path:
 def _is_own(folder: Path) -> bool:
     try:
         found = folder.lstat()
-    except FileNotFoundError:  # somebody else's, gone meanwhile
+    except FileNotFoundError:  # it was somebody else's and is gone
         return False
-    # Code is run from it: it must be no link, and not writable for others.
+    # Code is run from it: it must be no link, and others must not be able to write to it.
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
@@ -79,7 +79,7 @@ def _locked_folder(own: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(dir=own, prefix=_JOB))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        # Before it was locked, another submission may have taken it for abandoned.
+        # Before the lock, another submission may have deleted it as abandoned.
         if folder.exists():
             return folder, lock
         os.close(lock)
@@ -94,7 +94,7 @@ def _delete_abandoned(own: Path) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:  # its submitter or its driver lives
+        except BlockingIOError:  # its submitter or its driver is alive
             continue
         finally:
             os.close(lock)
@@ -103,24 +103,24 @@ def _delete_abandoned(own: Path) -> None:
 # ----------
 # The job's code as one zip for ``spark-submit --py-files``: the only form in which it reaches executors.
 #
-# Not a wheel: Spark gives executors ``.py``, ``.zip`` and ``.egg`` files and leaves a ``.whl`` out without a word
+# Not a wheel: Spark gives executors ``.py``, ``.zip`` and ``.egg`` files and silently leaves out a ``.whl``
 # (``PYTHON_EXTENSIONS`` in Spark's ``python/pyspark/core/context.py``, 4.2).
 #
-# Beside each module lies its compiled form: Python keeps none of what it compiles out of a zip, so the driver and each
-# worker would compile everything again. Another Python than the one that submits passes over it and takes the source
-# (``zipimport``: its magic number differs).
+# Each module's compiled form is beside it: Python does not keep what it compiles from a zip, so the driver and each
+# worker would compile everything again. A Python of another version than the submitter's ignores it and takes the
+# source (``zipimport``: its magic number differs).
 
-#: Parts of the package that run on executors or in the driver; Airflow's side stays at home.
+#: Parts of the package that run on executors or in the driver; Airflow's side is left out.
 _PARTS = ("protocol", "postgres", "kafka", "spark")
 #: The earliest time that a zip can hold. No entry tells when it was written.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def job_archive(folder: Path | None = None) -> Path:
-    """Return the path of the zip with ``kafka_ingest`` (what a job needs of it) and ``spark_jobs``.
+    """Return the path of the zip with ``spark_jobs`` and those parts of ``kafka_ingest`` that a job needs.
 
-    The name is that of the content, so another version of the code is another file, and a running job keeps the one
-    that it was started with. The file is written whole or not at all; one that is there and whole is reused.
+    The name comes from the content, so another version of the code is another file, and a running job keeps the one
+    that it was started with. The file is written whole or not at all; a whole one that exists is reused.
 
     Args:
         folder: Where to keep it; by default a folder of the user's own below the temporary folder.
@@ -183,7 +183,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 def _compiled(name: str, content: bytes, folder: Path) -> bytes:
     source, compiled = folder / "module.py", folder / "module.pyc"
     source.write_bytes(content)
-    # Unchecked: the source beside it is never another one, both are written in one piece.
+    # Unchecked: both are written together, so the source beside it is always the same one.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(source), str(compiled), dfile=name, doraise=True, invalidation_mode=mode)
     return compiled.read_bytes()
@@ -209,13 +209,13 @@ def _package() -> Path:
 
 
 def _sql() -> Path:
-    """``kafka_ingest/sql`` in an installed wheel, ``sql`` beside ``plugins`` in a checkout."""
+    """Return ``kafka_ingest/sql`` in an installed wheel, ``sql`` beside ``plugins`` in a checkout."""
     installed = _package() / "sql"
     return installed if installed.is_dir() else _package().parents[1] / "sql"
 
 
 def _spark_jobs() -> Path:
-    """``kafka_ingest/spark_jobs`` in an installed wheel, ``spark_jobs`` beside ``plugins`` in a checkout.
+    """Return ``kafka_ingest/spark_jobs`` in an installed wheel, ``spark_jobs`` beside ``plugins`` in a checkout.
 
     Its modules are imported as ``spark_jobs`` in both, from the zip.
     """

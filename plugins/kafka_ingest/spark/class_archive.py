@@ -1,4 +1,4 @@
-"""Makes the archive of the classes that a Spark driver loads, and tries that a second start takes them from there."""
+"""Make the archive of the classes that a Spark driver loads, and check that a second start uses it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kafka_ingest.spark.submission import run_job, spark_submit_command, start_u
 
 #: What a JVM says of a class from the archive of an application (``-Xlog:class+load``, Java 17).
 _FROM_ARCHIVE = "source: shared objects file (top)"
-#: Classes that cannot be archived are named one by one as warnings; whether it worked is seen at the second start.
+#: Each class that cannot be archived is a warning; the second start shows whether it worked.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedArchive:
-    """An archive that was just made and tried.
+    """An archive that was just made and checked.
 
     Attributes:
         path: Where it is.
         archived_classes: Classes that the second start took from it.
         loaded_classes: Classes that the second start loaded in all.
-        cpu_seconds_without: What the smallest job costs from start to exit, without it. Not the time by the clock: that
-            depends on what else the machine does.
+        cpu_seconds_without: CPU time of the smallest job from start to exit, without it. Not the time by the clock:
+            that depends on what else the machine does.
         cpu_seconds_with: The same with it.
     """
 
@@ -39,7 +39,7 @@ class PreparedArchive:
 
 
 def prepare_archive() -> PreparedArchive:
-    """Make the archive for the Java and the Spark of this machine, in place of one that is there.
+    """Make the archive for the Java and the Spark of this machine, and replace an older one.
 
     Runs a job of one small task on ``local[1]`` three times: as it is, to make the archive, and with it. The file
     appears under its name only when the third run has used it.
@@ -57,7 +57,7 @@ def prepare_archive() -> PreparedArchive:
         archived, loaded = _classes(class_log)
         if not archived:
             raise _failed("a second start that takes classes from the archive", f"none of {loaded:,}")
-        # Everybody who runs this installation may use it; only its owner may change it.
+        # Every user of this installation may use it; only its owner may change it.
         draft.chmod(0o644)
         draft.replace(path)
     return PreparedArchive(path, archived, loaded, without, used)

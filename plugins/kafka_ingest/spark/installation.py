@@ -85,7 +85,7 @@ def conf_folder() -> Path:
 
 
 def default_properties() -> dict[str, str]:
-    """Give the properties that ``spark-defaults.conf`` sets; none where it or Spark is missing."""
+    """Return the properties that ``spark-defaults.conf`` sets; none where it or Spark is missing."""
     try:
         lines = (conf_folder() / _DEFAULTS_FILE).read_text(encoding="utf-8").splitlines()
     except (OSError, ConfigError):
@@ -98,9 +98,9 @@ def default_properties() -> dict[str, str]:
 # ----------
 # What lets Spark's JVMs start sooner: their options, and an archive of the classes that the driver loads (AppCDS).
 #
-# The JVM of a load starts Python, hands out a few tasks and ends: it does not run long enough to earn back what
-# optimising its code costs. The archive fits one Java and one class path, and a JVM passes over any other without a
-# word: so the file's name says what it was made for, and what does not fit is not found. ``spark_archive`` makes it.
+# The JVM of a load starts Python, hands out a few tasks and ends: optimising its code costs more than such a short run
+# gains from it. The archive fits one Java and one class path, and a JVM silently ignores any other. So the file's name
+# says what it was made for, and an archive that does not fit is not found. ``spark/class_archive.py`` makes it.
 #
 # Java 17 is the oldest for Spark 4. ``-XX:+AutoCreateSharedArchive`` would need Java 19.
 
@@ -109,14 +109,14 @@ CACHE_VARIABLE = "KAFKA_INGEST_CACHE"
 #: (single runs on two busy cores, Java 17, Spark 4.2).
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
-#: What these name is on the class path beside Spark's jars (``AbstractCommandBuilder.buildClassPath``, Spark 4.2).
+#: Folders in these are on the class path beside Spark's jars (``AbstractCommandBuilder.buildClassPath``, Spark 4.2).
 _CLASS_PATH_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
 
 def jvm_conf(conf: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
     """Return the Spark properties with the options of the driver's and of the executors' JVMs.
 
-    Where the pipeline or ``spark-defaults.conf`` sets options of its own, none are added to them: two choices of a
+    Where the pipeline or ``spark-defaults.conf`` sets options of its own, these are not added to them: two choices of a
     garbage collector, for example, keep a JVM from starting.
 
     Args:
@@ -143,8 +143,8 @@ def launcher_options() -> dict[str, str]:
 
 
 def driver_options(archive: Path | None) -> str:
-    """Return the options of a JVM, with an archive that it is to use."""
-    # Spark takes the quotes away, as a shell would.
+    """Return the options of a JVM, with the archive that it is to use."""
+    # Spark removes the quotes, as a shell would.
     return " ".join([*JVM_OPTIONS, *([f'-XX:SharedArchiveFile="{archive}"'] if archive else [])])
 
 
@@ -171,7 +171,7 @@ def archive_path() -> Path:
 
 
 def _made_for() -> Iterator[str]:
-    """Return what a JVM compares (its build; names, sizes and times of the jars, in their order), and the options."""
+    """Yield what a JVM compares (its build; names, sizes and times of the jars, in their order), and the options."""
     yield " ".join(JVM_OPTIONS)
     yield _stamp(java())
     yield _stamp(java().parents[1] / "lib" / "modules")
@@ -209,6 +209,6 @@ def _cache_folder() -> Path:
 
 
 def _is_trusted(path: Path) -> bool:
-    """Tell whether only those can write it who can change this installation: a JVM runs what is in it."""
+    """Tell whether only those who can change this installation can write to it: a JVM runs its content."""
     owners = {0, os.getuid(), Path(sys.prefix).stat().st_uid}
     return all(part.stat().st_uid in owners and not part.stat().st_mode & 0o022 for part in (path, path.parent))

@@ -27,9 +27,9 @@ from kafka_ingest.spark.installation import default_properties, jvm_conf, launch
 # ----------
 # What the Spark job gets from its submitter, secrets included: a file that the driver reads and deletes at once.
 #
-# Arguments and Spark properties stand on the command line and in Spark's UI. Variables are inherited by the JVM, by its
-# Python workers and by whatever they start, can be read in ``/proc/pid/environ`` as long as any of them lives, and hold
-# 128 KB at most (execve(2)). So the environment holds no more than the paths of the file and of the outcome.
+# Arguments and Spark properties are visible on the command line and in Spark's UI. Variables are inherited by the JVM,
+# its Python workers and every process that they start, can be read in ``/proc/pid/environ`` as long as one of them
+# lives, and hold 128 KB at most (execve(2)). So the environment holds only the paths of this file and of the outcome.
 
 JOB_FILE_VARIABLE = "KAFKA_INGEST_JOB_FILE"
 SPARK_SECRET_FILE_VARIABLE = "KAFKA_INGEST_SPARK_SECRET_FILE"  # noqa: S105 (a name)
@@ -43,7 +43,7 @@ class JobEnvironment:
     Attributes:
         kafka: librdkafka configuration, complete, with secrets.
         postgres: libpq parameters, with secrets.
-        job: How the job is run.
+        job: How the job runs.
         hold: Time-outs of the hold.
     """
 
@@ -54,10 +54,10 @@ class JobEnvironment:
 
 
 def hand_over(environment: JobEnvironment, outcome_file: Path) -> dict[str, str]:
-    """Write the job's file, mode 0600, beside its outcome file; give the variables that tell the job of both.
+    """Write the job's file, mode 0600, beside its outcome file; return the variables that name both.
 
     Args:
-        environment: What the job is to get.
+        environment: What the job gets.
         outcome_file: A path in a folder that only this user can enter (``spark/archive.py``).
     """
     job_file = _secret_file(outcome_file.parent, "settings_", msgspec.json.encode(environment))
@@ -88,7 +88,7 @@ def take_environment(variables: Mapping[str, str]) -> tuple[JobEnvironment, Path
 
 
 def hand_over_spark_secret(secret: str, folder: Path) -> dict[str, str]:
-    """Write the secret that a Spark cluster asks for, as above; give the variable that tells the driver of it."""
+    """Write the secret that a Spark cluster asks for, as above; return the variable that names its file."""
     return {SPARK_SECRET_FILE_VARIABLE: _secret_file(folder, "spark_", secret.encode())} if secret else {}
 
 
@@ -128,11 +128,11 @@ def _taken(path: Path) -> bytes:
 #
 # spark-submit hands back an exit code and a log; neither can carry a typed error. The file holds ``{"batch":
 # summary}``, with ``"phases"`` where the job itself has published, or ``{"error": record}``. It appears whole or not at
-# all, and is a message, not the truth: the ledger is.
+# all, and is only a message: the ledger is the truth.
 
 
 def write_batch(path: Path, summary: Mapping[str, Any], phases: LoadPhases | None = None) -> None:
-    """Write what ``core.summary.batch_summary`` gives for a committed batch, and where the time went."""
+    """Write the summary of a committed batch (``report.batch_summary``), and where the time went."""
     _write_whole(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
 
 
@@ -152,7 +152,7 @@ def read_phases(path: Path) -> LoadPhases | None:
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:
-    """Return the batch's summary; ``None`` when the job ended without a word (killed, or an unexpected error).
+    """Return the batch's summary; ``None`` when the job ended without one (killed, or an unexpected error).
 
     Raises:
         IngestError: The job's own error, in its class.
@@ -170,10 +170,10 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
 
 
 def require_unlocked(batch: Batch, ledger: Ledger) -> None:
-    """Look before a job is started, which would only wait for its claim, whether an attempt publishes the batch now.
+    """Check, before a job is started that would only wait for its claim, that no attempt publishes the batch now.
 
     Raises:
-        Busy: The batch is locked: it is asked for again without using up a retry.
+        Busy: The batch is locked: the task asks again without using up a retry.
     """
     try:
         ledger.settle(batch.batch_id)
@@ -189,17 +189,17 @@ def require_unlocked(batch: Batch, ledger: Ledger) -> None:
 
 
 def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, output_tail: str) -> Batch:
-    """Return the batch committed, once its job has ended; the ledger decides, not the job's exit code.
+    """Return the batch, committed, once its job has ended; the ledger decides, not the job's exit code.
 
     Args:
         batch: The batch that the job was submitted for.
-        ledger: The ledger. It is asked with a lock: a COMMIT of a job that was killed may still be under way.
-        outcome_file: What the job was told to write.
+        ledger: The ledger. It is read with a lock: a COMMIT of a killed job may still be under way.
+        outcome_file: The file that the job was told to write.
         output_tail: How the job ended, for a job that left no outcome.
 
     Raises:
         IngestError: The job's own error.
-        Busy: Another session has the batch locked: an attempt, or this job's COMMIT, that has not ended yet.
+        Busy: Another session has the batch locked: an attempt, or this job's COMMIT, which has not ended yet.
         RetryLater: The batch is not committed, and the job left no error.
     """
     require_unlocked(batch, ledger)
@@ -224,16 +224,16 @@ def _write_whole(path: Path, document: Mapping[str, Any]) -> None:
 
 
 # ----------
-# How the Spark job of a batch is submitted: the same for the operator and for the command line.
+# The submission of a batch's job: the same for the operator and for the command line.
 
 _LOOPBACK = "127.0.0.1"
-#: A pipeline's own ``conf`` wins over these, and over the options of the JVMs (``spark_startup``).
+#: A pipeline's own ``conf`` overrides these, and the options of the JVMs (``spark/installation.py``).
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The task log belongs to the job's own lines.
+    # The task log is for the job's own lines.
     "spark.log.level": "WARN",
-    # Spark's default, said here because it decides how often a lost executor is survived; local masters try once.
+    # Spark's default, written here because it decides how many lost executors a load survives; local masters try once.
     "spark.task.maxFailures": "4",
     "spark.python.worker.reuse": "true",
     # Where spark.cores.max is set, wait for most of the executors: their number decides how the ranges are split.
@@ -241,26 +241,26 @@ _CONF = {
 }
 AUTHENTICATE = "spark.authenticate"
 _LOCAL_CONF = {
-    # A driver on a laptop or in a container must not depend on what the machine's own name resolves to.
+    # A driver on a laptop or in a container must not depend on how the machine's own name resolves.
     "spark.driver.host": _LOOPBACK,
     "spark.driver.bindAddress": _LOOPBACK,
-    # Tasks carry passwords, and Spark keeps tasks as blocks, which it serves to everybody on the machine who finds the
+    # Tasks carry passwords. Spark keeps tasks as blocks, and serves them to everybody on the machine who finds the
     # port. With this it asks for a secret, which it makes itself (``SecurityManager.initializeAuth``, Spark 4.2).
     # Nothing is encrypted: the blocks never leave the machine, and ``SPARK_LOCAL_DIRS`` is a folder of this user's own.
     AUTHENTICATE: "true",
 }
-#: On a cluster that asks for its secret, the same blocks cross the network and may lie on the workers' disks.
+#: On a cluster that asks for its secret, the same blocks cross the network and may be on the workers' disks.
 _ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.io.encryption.enabled": "true"}
 _LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
-#: What Airflow's own settings, connections and variables begin with in its environment. The job has no use for them.
+#: Prefixes of Airflow's own settings, connections and variables in the environment. The job does not use them.
 _AIRFLOWS_VARIABLES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
-#: Workers that start sooner; the module has to be there before Spark hands out the job's code.
+#: Workers that start sooner; the module must be there before Spark hands out the job's code.
 _LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 
 @dataclass(frozen=True, slots=True)
 class JobSubmission:
-    """Everything that spark-submit needs. It holds no secrets, but the paths of files that do.
+    """Everything that spark-submit needs. It holds no secrets, only the paths of files that do.
 
     Attributes:
         master: Spark master.
@@ -315,12 +315,12 @@ def job_submission(
 
 
 def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
-    """Put together the submission of the small job that says which packages the executors have.
+    """Put together the submission of the small job that reports the executors' packages.
 
-    Of secrets it gets that of the Spark cluster alone.
+    The only secret that it gets is that of the Spark cluster.
 
     Args:
-        settings: The pipeline: the job runs on the Python, with the properties and in the memory of its loads.
+        settings: The pipeline: the job uses the Python, the properties and the memory of its loads.
         spark: The Spark connection.
         report_file: A path on the machine of the driver (``spark/packages.py``).
 
@@ -331,7 +331,7 @@ def package_report_submission(settings: PipelineSettings, spark: ConnectionValue
 
 
 def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
-    """Put together the submission of the same small job in one process, with options of its JVM (``spark_archive``).
+    """Put together the submission of the same small job in one process, with options of its JVM (class archive).
 
     Args:
         java_options: Options of the driver's JVM, in place of all others.
@@ -372,7 +372,7 @@ def _submission(
         application_args=arguments,
         conf=conf | (_LOCAL_WORKERS if has_own_workers else {}) | own,
         env_vars={
-            # spark-submit looks for PySpark with it, and it runs the driver.
+            # spark-submit uses it to find PySpark, and to run the driver.
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             **launcher_options(),
             **(_local_workers(archive) if has_own_workers else {}),
@@ -389,7 +389,7 @@ def _submission(
 
 
 def is_authenticated(job: JobSettings, spark: ConnectionValues) -> bool:
-    """Whether Spark asks for a secret before it serves what tasks carry, as far as this machine's settings tell."""
+    """Tell whether Spark asks for a secret before it serves tasks, as far as this machine's settings show."""
     set_here = default_properties() | (_LOCAL_CONF if spark_master_of(spark).startswith("local") else {})
     if spark_secret_of(spark):
         set_here |= {AUTHENTICATE: "true"}
@@ -404,7 +404,7 @@ def _cluster_conf(job: JobSettings, spark: ConnectionValues) -> dict[str, str]:
 
 
 def _local_dirs(job: JobSettings, folder: Path) -> dict[str, str]:
-    """Place what Spark puts on disk in the job's folder, which is deleted with it, unless another place is named."""
+    """Put Spark's files into the job's folder, which is deleted with the job, unless another place is configured."""
     is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in default_properties() | dict(job.conf)
     return {} if is_named else {_LOCAL_DIRS_VARIABLE: str(folder)}
 
@@ -438,10 +438,10 @@ def in_process_environment(submission: JobSubmission) -> dict[str, str]:
 
 
 def _local_workers(archive: str) -> dict[str, str]:
-    """Local workers run on the Python that submits, too: it has the libraries, ``python3`` may not.
+    """Run local workers on the submitter's Python: it has the libraries, ``python3`` may not.
 
     Their daemon finds the job's code on PYTHONPATH. Workers of a cluster take the pipeline's ``spark.pyspark.python``,
-    or ``python3``: what is installed there is not known here.
+    or ``python3``: this machine does not know what is installed there.
     """
     path = os.pathsep.join([archive, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
@@ -454,18 +454,18 @@ _LOG = logging.getLogger(__name__)
 _NAMED_ERROR = re.compile(r"^(?!\s+at ).*?([\w.$]+(?:Error|Exception): (?!Traceback).+)$", re.MULTILINE)
 
 
-#: What Spark says before the error of the task that made it give up (``TaskSetManager``, Spark 4.2).
+#: Spark's text before the error of the task that made it give up (``TaskSetManager``, Spark 4.2).
 _FAILURE = "most recent failure: Lost task"
 
 
-#: The job itself takes seconds; the rest is for a busy cluster to give it cores.
+#: The job itself takes seconds; the rest is time for a busy cluster to give it cores.
 _JOB_SECONDS = 300.0
 
 
 def run_job(command: list[str], environment: dict[str, str]) -> str:
     """Run spark-submit; return how it ended, with the likely cause from its log. The whole log goes to DEBUG."""
     try:
-        # The command is made of our own script and of validated settings; no shell is involved.
+        # The command consists of our own script and validated settings; no shell is involved.
         done = subprocess.run(  # noqa: S603
             command,
             env=environment,

@@ -1,0 +1,587 @@
+"""Preflight: what each fact about Kafka, the database and Spark means, and that one fault hides no other."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from kafka_ingest.connections import ConnectionValues
+from kafka_ingest.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
+from kafka_ingest.preflight.database import (
+    Finding,
+    PostgresPreflight,
+    ServerFacts,
+    TargetFacts,
+    housekeeping_result,
+    ledger_result,
+    right_results,
+    server_result,
+    target_results,
+)
+from kafka_ingest.preflight.facts import CheckResult, Verdict, failed, is_ready
+from kafka_ingest.preflight.kafka import (
+    ClusterFacts,
+    FetchLimits,
+    KafkaPreflight,
+    TopicFacts,
+    cluster_result,
+    longest_interval_seconds,
+    spelled,
+    topic_results,
+)
+from kafka_ingest.preflight.preflight import PreflightPorts, preflight
+from kafka_ingest.preflight.spark import (
+    MasterFacts,
+    SparkPreflight,
+    authentication_results,
+    master_result,
+    package_results,
+)
+from kafka_ingest.protocol.log import PartitionState, TopicState
+from kafka_ingest.settings import (
+    BatchSettings,
+    JobSettings,
+    PipelineSettings,
+    ScheduleSettings,
+    TargetSettings,
+    TopicIdentity,
+    TopicSelection,
+)
+from kafka_ingest.spark.packages import InterpreterFacts, this_interpreter
+from tests.builders import partition_state, pipeline_settings
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+HOUR, DAY = 3600, 86_400
+#: A line that a judge must write: check, verdict, and texts that stand in ``found`` or ``fix``.
+Line = tuple[str, Verdict, *tuple[str, ...]]
+
+
+def require_lines(results: Iterable[CheckResult], expected: Sequence[Line]) -> None:
+    found = list(results)
+    assert [(result.check, result.result) for result in found] == [(line[0], line[1]) for line in expected]
+    for result, (_, _, *texts) in zip(found, expected, strict=True):
+        assert all(text in result.found or text in result.fix for text in texts), result
+
+
+# Kafka.
+
+LIMITS = FetchLimits(fetch_bytes=52_428_800, response_bytes=100_000_000)
+GOOD = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
+}
+STATE = TopicState("orders", "topic-id-1", {number: partition_state(number, 0, 5) for number in range(3)})
+ORDERS = TopicFacts(STATE, replication_factor=3, config=GOOD)
+SOUND = ("topic orders", PASS)
+ALTER = "kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name orders --add-config "
+PATTERN = TopicSelection(pattern="shop_.*")
+
+
+def judged(
+    *topics: TopicFacts,
+    settings: PipelineSettings | None = None,
+    limits: FetchLimits = LIMITS,
+    interval: float | None = HOUR,
+) -> list[CheckResult]:
+    return list(topic_results(settings or pipeline_settings("orders"), topics, limits, interval))
+
+
+def having(replicas: int = 3, **changes: object) -> TopicFacts:
+    config = {**GOOD, **{name.replace("_", "."): str(value) for name, value in changes.items()}}
+    return TopicFacts(STATE, replicas, config)
+
+
+def orders(about: str, verdict: Verdict, *texts: str) -> Line:
+    return (f"topic orders: {about}", verdict, *texts)
+
+
+def test_a_cluster_is_named_and_what_it_does_not_tell_is_said() -> None:
+    assert cluster_result(ClusterFacts("abc", "broker:9092", brokers=3, client_version="2.16.0")) == CheckResult(
+        "kafka",
+        PASS,
+        "cluster abc at broker:9092, brokers: 3; client: librdkafka 2.16.0; "
+        "version of the brokers: unknown, Kafka does not tell",
+    )
+
+
+def test_a_topic_without_concerns_is_one_line_with_its_settings() -> None:
+    found = (
+        "partitions: 3, replication factor: 3, min.insync.replicas: 2, cleanup.policy: delete, "
+        "retention.ms: 604800000, max.message.bytes: 1048588"
+    )
+    assert judged(ORDERS) == [CheckResult("topic orders", PASS, found)]
+    assert judged(replace(ORDERS, state=replace(STATE, may_read=True))) == judged(ORDERS)
+
+
+def test_every_concern_of_a_topic_is_a_line_of_its_own() -> None:
+    partitions = {0: partition_state(0, 0, 5), 1: PartitionState(1, has_leader=False)}
+    config = {
+        "min.insync.replicas": "2",
+        "unclean.leader.election.enable": "true",
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "60000",
+        "retention.bytes": "1073741824",
+        "max.message.bytes": "200000000",
+    }
+    bad = TopicFacts(TopicState("orders", None, partitions, may_read=False), replication_factor=1, config=config)
+    grant = "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME --operation Read --topic orders,"
+    expected = [
+        orders("rights", FAIL, grant),
+        orders("leaders", FAIL, "partition 1: no leader"),
+        orders("topic id", FAIL),
+        orders("replication factor", WARN),
+        orders("min.insync.replicas", WARN),
+        orders("unclean.leader.election.enable", WARN),
+        orders("cleanup.policy", WARN),
+        orders("retention.ms", FAIL),
+        orders("retention.bytes", WARN),
+        orders("max.message.bytes", FAIL),
+    ]
+    require_lines(judged(bad), expected)
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        pytest.param(
+            replace(ORDERS, state=replace(STATE, may_read=False)),
+            [orders("rights", FAIL, "--operation Read --topic orders,")],
+            id="a missing right to read fails with the grant that it needs",
+        ),
+        pytest.param(
+            replace(ORDERS, state=replace(STATE, partitions={1: PartitionState(1, has_leader=True, fault="gone")})),
+            [orders("leaders", FAIL, "partition 1: gone")],
+            id="a partition without offsets fails with the broker's words",
+        ),
+        pytest.param(
+            having(cleanup_policy="compact", retention_ms=1, retention_bytes=1),
+            [orders("cleanup.policy", WARN)],
+            id="a topic that is only compacted has no retention",
+        ),
+        pytest.param(having(3, min_insync_replicas=1), [orders("min.insync.replicas", WARN)], id="on one broker alone"),
+        pytest.param(having(2, min_insync_replicas=2), [SOUND], id="an acknowledged record is on two brokers"),
+        pytest.param(having(2, min_insync_replicas=3), [orders("min.insync.replicas", WARN)], id="nobody can write"),
+        pytest.param(having(1, min_insync_replicas=1), [orders("replication factor", WARN)], id="one replica"),
+        pytest.param(having(max_message_bytes=52_428_800), [SOUND], id="a batch as large as what is asked for"),
+        pytest.param(having(max_message_bytes=52_428_801), [orders("max.message.bytes", WARN)], id="a larger one"),
+        # With 512 bytes of overhead it is exactly 100,000,000.
+        pytest.param(having(max_message_bytes=99_999_488), [orders("max.message.bytes", WARN)], id="it just fits"),
+        pytest.param(having(max_message_bytes=99_999_489), [orders("max.message.bytes", FAIL)], id="it does not fit"),
+        pytest.param(
+            replace(ORDERS, config="Broker: Topic authorization failed"),
+            [
+                (
+                    "topic orders",
+                    WARN,
+                    "its settings could not be read: Broker: Topic authorization failed",
+                    "DESCRIBE_CONFIGS",
+                )
+            ],
+            id="settings that may not be read are a warning with the broker's words",
+        ),
+        pytest.param(
+            replace(ORDERS, config={"retention.ms": "-1"}),
+            [SOUND],
+            id="a setting that an old broker does not know is no concern",
+        ),
+    ],
+)
+def test_what_endangers_records_of_a_topic_is_told(topic: TopicFacts, expected: list[Line]) -> None:
+    require_lines(judged(topic), expected)
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "interval", "expected"),
+    [
+        (3 * DAY * 1000, DAY, SOUND),
+        (3 * DAY * 1000 - 1, DAY, orders("retention.ms", WARN)),
+        (DAY * 1000, DAY, orders("retention.ms", WARN)),
+        (DAY * 1000 - 1, DAY, orders("retention.ms", FAIL)),
+        (-1, DAY, SOUND),  # for ever
+        (1, None, SOUND),  # no schedule to compare with
+    ],
+)
+def test_retention_must_outlast_three_intervals_and_fails_below_one(
+    retention_ms: int, interval: float | None, expected: Line
+) -> None:
+    require_lines(judged(having(retention_ms=retention_ms), interval=interval), [expected])
+
+
+def test_a_limit_that_is_too_small_says_how_large_it_must_be() -> None:
+    [retention] = judged(having(retention_ms=7_200_000), interval=HOUR)
+    assert retention.found == "2 h, shorter than 3 schedule intervals (the longest: 1 h)"
+    assert retention.fix == ALTER + "retention.ms=10800000, or a schedule that runs more often"
+    [answer] = judged(having(max_message_bytes=2000), limits=FetchLimits(1000, 2000))
+    assert answer.fix == "receive.message.max.bytes: 2512 in the extra of the Kafka connection"
+
+
+def test_a_missing_topic_fails_and_the_others_are_still_judged() -> None:
+    results = judged(ORDERS, settings=pipeline_settings("orders", "returns"))
+    require_lines(results, [("topic returns", FAIL), SOUND])
+
+
+def test_a_pattern_that_matches_nothing_fails() -> None:
+    settings = pipeline_settings()
+    settings = replace(settings, plan=replace(settings.plan, topics=PATTERN))
+    assert [(r.result, r.found) for r in judged(settings=settings)] == [(FAIL, "no topic matches shop_.*")]
+    require_lines(judged(ORDERS, settings=settings), [SOUND])
+
+
+def test_a_topic_without_an_id_is_no_concern_where_the_pipeline_says_so() -> None:
+    settings = pipeline_settings("orders")
+    settings = replace(settings, batch=replace(settings.batch, topic_identity=TopicIdentity.NONE))
+    without_id = replace(ORDERS, state=replace(STATE, topic_id=None))
+    require_lines(judged(without_id, settings=settings), [SOUND])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "0.5 s"), (60, "1 min"), (5400, "1.5 h"), (86_400, "1 d"), (604_800, "7 d")]
+)
+def test_durations_are_told_in_their_largest_unit(seconds: float, text: str) -> None:
+    assert spelled(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("schedule", "seconds"),
+    [
+        ("@hourly", HOUR),
+        ("@daily", DAY),
+        ("@weekly", 7 * DAY),
+        ("@monthly", 31 * DAY),
+        ("@quarterly", 92 * DAY),  # July to September, and October to December
+        ("@yearly", 365 * DAY),
+        ("*/15 * * * *", 15 * 60),
+        ("0 9 * * 1-5", 3 * DAY),  # Friday to Monday
+        ("* 9-17 * * *", 15 * HOUR + 60),  # 17:59 to 9:00
+        ("0 0 29 2 *", 1461 * DAY),  # from one leap year to the next
+        (None, None),  # it only runs by hand
+    ],
+)
+def test_the_longest_interval_of_a_schedule_decides(schedule: str | None, seconds: float | None) -> None:
+    assert longest_interval_seconds(ScheduleSettings(schedule)) == seconds
+
+
+# The database.
+
+TARGET = TargetSettings("shop", "orders")
+CREATING = TargetSettings("shop", "orders", create_table=True)
+MISSING = TargetFacts(is_there=False, faults=(Finding("no such table", "CREATE TABLE ..."),))
+NO_TABLE = CheckResult("target table", FAIL, "no such table", "CREATE TABLE ...")
+
+
+@pytest.mark.parametrize(
+    ("version", "number", "encoding", "verdict", "part"),
+    [
+        ("13.22", 130_022, "UTF8", FAIL, "PostgreSQL 13.22, database shop, role loader"),
+        ("14.0", 140_000, "UTF8", PASS, "PostgreSQL 14.0, database shop, role loader"),
+        ("18.6", 180_006, "UTF8", PASS, "PostgreSQL 18.6, database shop, role loader"),
+        ("19beta1", 190_000, "UTF8", WARN, "PostgreSQL 19beta1, database shop, role loader"),
+        ("18.1", 180_001, "LATIN1", WARN, "text that LATIN1 cannot hold become dead letters"),
+        ("18.1", 180_001, "SQL_ASCII", WARN, "counts bytes as characters"),
+    ],
+)
+def test_postgresql_14_to_18_in_utf8_is_supported(
+    version: str, number: int, encoding: str, verdict: Verdict, part: str
+) -> None:
+    result = server_result(ServerFacts(version, number, "shop", "loader", encoding))
+    assert (result.check, result.result) == ("postgresql", verdict)
+    assert part in result.found
+
+
+def test_a_ledger_that_is_up_to_date_names_its_newest_migration() -> None:
+    assert ledger_result("0001_ledger") == CheckResult("ledger", PASS, "up to date: 0001_ledger")
+
+
+def test_each_missing_right_is_a_line_with_its_grant() -> None:
+    missing = (
+        Finding("USAGE on SCHEMA kafka_ingest: not granted", "GRANT USAGE ..."),
+        Finding("TEMPORARY on DATABASE shop: not granted", "GRANT TEMPORARY ..."),
+    )
+    assert right_results(missing) == [
+        CheckResult("privileges", FAIL, "USAGE on SCHEMA kafka_ingest: not granted", "GRANT USAGE ..."),
+        CheckResult("privileges", FAIL, "TEMPORARY on DATABASE shop: not granted", "GRANT TEMPORARY ..."),
+    ]
+    assert [result.result for result in right_results(())] == [PASS]
+
+
+@pytest.mark.parametrize(
+    ("target", "facts", "expected"),
+    [
+        pytest.param(TARGET, MISSING, [NO_TABLE], id="a missing table fails"),
+        pytest.param(
+            CREATING,
+            MISSING,
+            [CheckResult("target table", PASS, "shop.orders is not there yet: the first plan creates it")],
+            id="unless the pipeline creates it",
+        ),
+        pytest.param(CREATING, replace(MISSING, is_lost=True), [NO_TABLE], id="one that is lost is not created"),
+        pytest.param(
+            TARGET,
+            TargetFacts(True, (Finding("a", "fix a"), Finding("b", "fix b")), (Finding("no index", "CREATE INDEX"),)),
+            [
+                CheckResult("target table", FAIL, "a", "fix a"),
+                CheckResult("target table", FAIL, "b", "fix b"),
+                CheckResult("target table", WARN, "no index", "CREATE INDEX"),
+            ],
+            id="every mismatch fails and every weakness warns",
+        ),
+        pytest.param(
+            TARGET,
+            TargetFacts(True),
+            [CheckResult("target table", PASS, "shop.orders fits the pipeline")],
+            id="a table that fits passes",
+        ),
+    ],
+)
+def test_a_target_table_is_judged(target: TargetSettings, facts: TargetFacts, expected: list[CheckResult]) -> None:
+    assert target_results(target, facts) == expected
+
+
+def test_leftovers_that_housekeeping_has_not_reached_for_days_are_a_warning_with_both_ways_to_run_it() -> None:
+    assert housekeeping_result(0, "warehouse").result is PASS
+    warned = housekeeping_result(12, "warehouse")
+    assert (warned.check, warned.result) == ("housekeeping", WARN)
+    assert warned.found.startswith("12 staging tables are left over")
+    assert "kafka_ingest_housekeeping" in warned.fix
+    assert "python -m kafka_ingest housekeeping --connection warehouse" in warned.fix
+
+
+# Spark.
+
+VERSIONS = {"confluent_kafka": "2.16.1", "msgspec": "0.22.0", "psycopg2": "2.9.13", "pyarrow": "26.0.1"}
+DRIVER = InterpreterFacts("driver", "3.11.7", (*VERSIONS.items(), ("pyspark", "4.2.0")))
+
+
+def with_version(name: str, version: str) -> InterpreterFacts:
+    return replace(DRIVER, versions=tuple({**dict(DRIVER.versions), name: version}.items()))
+
+
+@pytest.mark.parametrize(
+    ("master", "verdict"),
+    [
+        (MasterFacts("local[*]"), PASS),
+        (MasterFacts("spark://a:1", reachable=("a:1",)), PASS),
+        (MasterFacts("spark://a:1,b:1", reachable=("a:1",), unreachable=("b:1: refused",)), WARN),
+        (MasterFacts("spark://a:1", unreachable=("a:1: refused",)), FAIL),
+    ],
+)
+def test_one_master_of_several_may_be_down(master: MasterFacts, verdict: Verdict) -> None:
+    result = master_result(master)
+    assert result.result is verdict
+    assert all(words in result.found for words in master.unreachable)
+
+
+def test_an_interpreter_with_everything_passes_with_its_versions() -> None:
+    [result] = package_results(DRIVER, [DRIVER, DRIVER])
+    assert result.result is PASS
+    assert result.found == (
+        "driver: Python 3.11.7, confluent_kafka 2.16.1, msgspec 0.22.0, psycopg2 2.9.13, pyarrow 26.0.1, pyspark 4.2.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("worker", "fault"),
+    [
+        (with_version("pyarrow", "16.1.0"), "pyarrow 16.1.0 is older than 17"),
+        (with_version("psycopg2", "2.9.8"), "psycopg2 2.9.8 is older than 2.9.9"),
+        (
+            replace(DRIVER, faults=(("msgspec", "No module named 'msgspec'"),)),
+            "msgspec cannot be imported (No module named 'msgspec')",
+        ),
+        (replace(DRIVER, python="3.12.1"), "the driver has Python 3.11.7, and minor versions must be equal"),
+    ],
+)
+def test_what_tasks_could_not_run_with_fails(worker: InterpreterFacts, fault: str) -> None:
+    worker = replace(worker, host="worker")
+    driver, found = package_results(DRIVER, [worker, DRIVER])
+    assert (driver.result, found.result) == (PASS, FAIL)
+    assert found.found == f"worker: Python {worker.python}: {fault}"
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert [r.result for r in package_results(DRIVER, [with_version("confluent_kafka", "2.10.0rc1")])] == [PASS]
+
+
+def probe(host: str, *, conf: tuple[tuple[str, str], ...] = (), secret: str = "") -> SparkPreflight:
+    settings = replace(pipeline_settings("orders"), job=JobSettings(conf=conf))
+    extra = {"spark.authenticate.secret": secret} if secret else {}
+    return SparkPreflight(settings, ConnectionValues("spark_default", "spark", host=host, extra=extra))
+
+
+@pytest.mark.parametrize(
+    ("spark", "warnings"),
+    [
+        (probe("local[2]"), 0),
+        (probe("local[2]", conf=(("spark.authenticate", "false"),)), 1),
+        (probe("spark://127.0.0.1:1", secret="s3cret"), 0),
+        (probe("spark://127.0.0.1:1"), 1),
+    ],
+)
+def test_a_spark_that_gives_blocks_to_everybody_is_warned_of(spark: SparkPreflight, warnings: int) -> None:
+    results = list(authentication_results(spark.master()))
+    assert [result.result for result in results] == [WARN] * warnings
+    assert "s3cret" not in repr(results)
+    assert all("spark.authenticate.secret" in result.fix for result in results)
+
+
+def test_every_address_of_a_standalone_master_is_tried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        facts = probe(f"spark://127.0.0.1:{port},127.0.0.1:1,nowhere").master()
+    assert facts.reachable == (f"127.0.0.1:{port}",)
+    assert facts.unreachable == ("127.0.0.1:1: [Errno 111] Connection refused", "nowhere: expected HOST:PORT")
+    assert not facts.is_this_python
+
+
+def test_tasks_of_a_local_master_run_here_unless_another_python_is_named() -> None:
+    assert probe("local[2]").master() == MasterFacts("local[2]")
+    assert not probe("local[2]", conf=(("spark.pyspark.python", "/opt/python"),)).master().is_this_python
+
+
+# The step asks everything, whatever fails on the way.
+
+CLUSTER = MasterFacts("spark://m:1", reachable=("m:1",), is_this_python=False)
+
+
+@dataclass
+class World(KafkaPreflight, PostgresPreflight, SparkPreflight):
+    """Kafka, database and Spark that are as they should be, but for the faults that a test names by method."""
+
+    faults: dict[str, IngestError] = field(default_factory=dict)
+    spark_master: MasterFacts = field(default_factory=lambda: MasterFacts("local[2]"))
+
+    def answer(self, name: str) -> World:
+        if name in self.faults:
+            raise self.faults[name]
+        return self
+
+    def cluster(self) -> ClusterFacts:
+        self.answer("cluster")
+        return ClusterFacts("abc", "broker:9092", 3, "2.16.0")
+
+    def topics(self, settings: PipelineSettings) -> Sequence[TopicFacts]:
+        self.answer("topics")
+        return [TopicFacts(STATE, 3, {"retention.ms": "3600000"})]
+
+    def limits(self) -> FetchLimits:
+        return FetchLimits(1, 1)
+
+    def server(self) -> ServerFacts:
+        self.answer("server")
+        return ServerFacts("18.6", 180_006, "shop", "loader")
+
+    def ledger_version(self) -> str:
+        self.answer("ledger_version")
+        return "0001_ledger"
+
+    def missing_rights(self, settings: BatchSettings) -> Sequence[Finding]:
+        self.answer("missing_rights")
+        return ()
+
+    def old_leftovers(self, days: int) -> int:
+        self.answer("old_leftovers")
+        return 0
+
+    def target(self, settings: BatchSettings) -> TargetFacts:
+        self.answer("target")
+        return TargetFacts(is_there=True)
+
+    def master(self) -> MasterFacts:
+        self.answer("master")
+        return self.spark_master
+
+    def executors(self) -> Sequence[InterpreterFacts]:
+        self.answer("executors")
+        return [replace(this_interpreter(), host="worker")]
+
+    @contextmanager
+    def open_kafka(self) -> Iterator[World]:
+        yield self.answer("kafka")
+
+
+def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool = False) -> Sequence[CheckResult]:
+    settings = replace(pipeline_settings("orders"), schedule=ScheduleSettings(schedule))
+    ports = PreflightPorts(world.open_kafka, lambda: world.answer("database"), lambda: world.answer("spark"))
+    return preflight(settings, ports, submit_job=submit_job)
+
+
+def checked(
+    faults: dict[str, IngestError] | None = None, *, master: MasterFacts | None = None, submit_job: bool = False
+) -> list[tuple[str, Verdict]]:
+    world = World(faults or {}, master or MasterFacts("local[2]"))
+    return [(result.check, result.result) for result in results_of(world, submit_job=submit_job)]
+
+
+def test_everything_is_looked_at_in_a_stable_order() -> None:
+    assert checked() == [
+        ("kafka", PASS),
+        ("topic orders", PASS),
+        ("postgresql", PASS),
+        ("ledger", PASS),
+        ("privileges", PASS),
+        ("target table", PASS),
+        ("housekeeping", PASS),
+        ("spark", PASS),
+        ("python packages", PASS),
+    ]
+
+
+def test_retention_is_compared_with_the_pipelines_own_schedule() -> None:
+    # One hour of retention is three runs every 20 minutes, and one run an hour.
+    checks = {schedule: results_of(World(), schedule=schedule)[1].check for schedule in ("*/20 * * * *", "@hourly")}
+    assert checks == {"*/20 * * * *": "topic orders", "@hourly": "topic orders: retention.ms"}
+
+
+def test_a_broker_that_does_not_answer_hides_nothing_else() -> None:
+    for name in ("kafka", "cluster"):
+        results = checked({name: BrokerUnavailable("no answer")})
+        assert results[0] == ("kafka", FAIL)
+        assert [result for _, result in results[1:]] == [PASS] * 7
+
+
+def test_connections_that_cannot_be_used_hide_nothing_else() -> None:
+    missing = ConfigError("there is no connection")
+    expected = [("kafka", FAIL), ("postgresql", FAIL), ("spark", FAIL)]
+    assert checked({"kafka": missing, "database": missing, "spark": missing}) == expected
+    assert checked({"kafka": missing, "server": missing, "master": missing}) == expected
+
+
+def test_each_question_is_asked_for_itself() -> None:
+    gone = DatabaseUnavailable("gone")
+    faults = {"topics": BrokerUnavailable("gone"), "ledger_version": LedgerOutdated("old"), "missing_rights": gone}
+    results = dict(checked(faults))
+    assert {check for check, verdict in results.items() if verdict is FAIL} == {"topics", "ledger", "privileges"}
+    assert (results["postgresql"], results["target table"]) == (PASS, PASS)
+
+
+@pytest.mark.parametrize("fault", [LedgerOutdated("there is no ledger"), ConfigError("permission denied")])
+def test_a_ledger_that_cannot_be_read_is_one_line_and_not_a_second_one_about_housekeeping(fault: IngestError) -> None:
+    results = dict(checked({"ledger_version": fault, "old_leftovers": fault}))
+    assert results["ledger"] is FAIL
+    assert "housekeeping" not in results
+
+
+def test_packages_of_a_cluster_are_looked_at_only_on_request() -> None:
+    assert checked(master=CLUSTER)[-1] == ("python packages", WARN)
+    assert checked(master=CLUSTER, submit_job=True)[-1] == ("python packages", PASS)
+    failing = checked({"executors": ConfigError("no cores")}, master=CLUSTER, submit_job=True)
+    assert failing[-1] == ("python packages", FAIL)
+
+
+def test_a_fault_is_told_with_what_was_found_and_what_to_run() -> None:
+    fault = ConfigError("cannot connect", found="refused", next_command="start it")
+    assert failed("kafka", fault) == CheckResult("kafka", FAIL, "cannot connect: refused", "start it")
+    assert failed("kafka", ConfigError("cannot connect")).found == "cannot connect"
+
+
+def test_warnings_do_not_keep_a_pipeline_from_being_ready() -> None:
+    assert is_ready([CheckResult("a", PASS, ""), CheckResult("b", WARN, "")])
+    assert not is_ready([CheckResult("a", PASS, ""), CheckResult("b", WARN, ""), CheckResult("c", FAIL, "")])
