@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_ingest.operators.dags import administration_dag
+from kafka_ingest.operators.administration import administration_dag
 from kafka_ingest.pipeline_files.files import read_catalog
 
 folder = Path(__file__).with_name("pipelines")

@@ -14,8 +14,7 @@ import pendulum
 from airflow.sdk import DAG, task
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from kafka_ingest.operators.dags import kafka_to_postgres
-from kafka_ingest.pipeline_files.files import load_pipeline
+from kafka_ingest import kafka_to_postgres, load_pipeline
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from textwrap import indent
 from typing import Any
 
-from kafka_ingest.protocol.accounting import limit_texts
 from kafka_ingest.protocol.batch import Batch, LoadPhases, RecordCounts, Request
 from kafka_ingest.protocol.ledger_view import PositionChange, SettingChange, retired_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
@@ -157,7 +156,7 @@ def dead_letters_text(batch: Batch, groups: Sequence[DeadLetterGroup]) -> str:
         *([indent(table(rows, _REASON_COLUMNS), _INDENT)] if rows else []),
         f"  look: python -m kafka_ingest dead-letters {batch.pipeline} --batch {batch.batch_id}",
         "  the batch went through because it did not pass",
-        *(f"    {limit}" for limit in limit_texts(batch.settings.dead_letters)),
+        *(f"    {limit}" for limit in batch.settings.dead_letters.texts()),
     ]
     return "\n".join(lines)
 

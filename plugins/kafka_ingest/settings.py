@@ -285,6 +285,14 @@ class DeadLetterLimits:
     ratio_from_count: int = 100
     max_consecutive: int = 1_000
 
+    def texts(self) -> tuple[str, ...]:
+        """Return what no batch may pass, for people, with the number up to which the share is not looked at."""
+        return (
+            f"{self.max_count:,} dead letters",
+            f"{self.max_ratio:.1%} of its records (not looked at up to {self.ratio_from_count:,} dead letters)",
+            f"{self.max_consecutive:,} dead letters in a row in one partition",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:

@@ -1,47 +1,159 @@
-"""Puts preflight's ports together from connections, wherever these come from: Airflow, or the environment."""
+"""The world of a pipeline: the real ports of its steps, made from its connections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
 
 from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of
 from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
+from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
+from kafka_ingest.postgres.database import KeptSession
+from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
+from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
+from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.database import PostgresPreflight
-from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight
+from kafka_ingest.preflight.kafka import kafka_preflight
 from kafka_ingest.preflight.preflight import PreflightPorts
 from kafka_ingest.preflight.spark import SparkPreflight
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.changes import ChangePorts
+from kafka_ingest.protocol.plan import PlanPorts
+from kafka_ingest.protocol.ports import RunStates
+from kafka_ingest.protocol.roll_back import RollBackPorts
+from kafka_ingest.report import LagPorts
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
+from kafka_ingest.times import SystemClock
 
-#: A person waits for it: shorter than a load's 30 s, long enough for a broker that is busy.
-_KAFKA_SECONDS = 10.0
+#: Looks a connection up by its id and type (``kafka``, ``postgres`` or ``spark``); raises ``ConfigError``.
+LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
+
+#: A person waits for preflight: shorter than a load's 30 s, long enough for a broker that is busy.
+_PREFLIGHT_SECONDS = 10.0
 
 
-def preflight_ports(settings: PipelineSettings, connection: Callable[[str, str], ConnectionValues]) -> PreflightPorts:
-    """Yield the ports of one pipeline. No connection is looked up or opened before its check asks for it.
+class UnknownRunStates:
+    """Port ``RunStates`` where no scheduler can be asked: a hold ends by its time-out only."""
+
+    def is_finished(self, request: Request) -> bool:
+        """Return ``False``: it cannot be known."""
+        return False
+
+
+class World:
+    """Makes the real ports of one pipeline.
+
+    A method looks up the connections that its ports need, each time that it is called, and opens none. All raise
+    ``ConfigError`` where a connection is missing, unusable, or contradicts the protocol.
 
     Args:
-        settings: The pipeline.
-        connection: Looks a connection up by id and type (``kafka``, ``postgres``, ``spark``); raises ``ConfigError``.
+        pipeline: The pipeline.
+        connection: Looks up connections: in Airflow for its tasks, in the environment for the command line.
+        runs: States of other runs.
     """
 
-    @contextmanager
-    def kafka() -> Iterator[KafkaPreflight]:
-        extra = kafka_settings_of(connection(settings.batch.kafka_connection, "kafka"))
-        client_id = f"kafka_ingest.{settings.pipeline}"
-        config = client_config(
-            extra,
-            settings.batch.isolation_level,
-            client_id=client_id,
-            connection=settings.batch.kafka_connection,
-        )
-        with kafka_preflight(config, timeout_seconds=_KAFKA_SECONDS) as probe:
-            yield probe
+    def __init__(self, pipeline: PipelineSettings, connection: LookUp, runs: RunStates | None = None) -> None:
+        self.pipeline = pipeline
+        self._connection = connection
+        self._runs = runs or UnknownRunStates()
 
-    return PreflightPorts(
-        kafka=kafka,
-        database=lambda: PostgresPreflight(
-            postgres_params_of(connection(settings.batch.target_connection, "postgres"))
-        ),
-        spark=lambda: SparkPreflight(settings, connection(settings.job.spark_connection, "spark")),
-    )
+    def plan_ports(self) -> PlanPorts:
+        """Return what planning needs. Ledger and target share a connection, which is closed with these ports."""
+        params = self.postgres_params()
+        sessions = KeptSession(params)
+        return PlanPorts(
+            ledger=PostgresLedger(params, sessions=sessions),
+            log=self.log(),
+            target=PostgresTarget(params, sessions=sessions),
+            runs=self._runs,
+        )
+
+    def change_ports(self) -> ChangePorts:
+        """Return what a position change needs."""
+        return ChangePorts(PostgresPositionLedger(self.postgres_params()), self.log())
+
+    def roll_back_ports(self) -> RollBackPorts:
+        """Return what a roll-back needs."""
+        return RollBackPorts(PostgresRollBackLedger(self.postgres_params()), self.log())
+
+    def lag_ports(self) -> LagPorts:
+        """Return what a report of the lag needs."""
+        return LagPorts(self.ledger(), self.log(), SystemClock())
+
+    def preflight_ports(self) -> PreflightPorts:
+        """Return what preflight needs. A connection is looked up by the check that uses it, not before."""
+        return PreflightPorts(
+            kafka=lambda: kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS),
+            database=lambda: PostgresPreflight(self.postgres_params()),
+            spark=lambda: SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark")),
+        )
+
+    def ledger(self) -> PostgresLedger:
+        """Return the ledger, in the pipeline's target database."""
+        return PostgresLedger(self.postgres_params())
+
+    def reports(self) -> PostgresReports:
+        """Return the reports about all pipelines of the target database."""
+        return PostgresReports(self.postgres_params())
+
+    def written_table(self) -> PostgresWrittenTable:
+        """Return the target table as an audit of all batches counts it."""
+        return PostgresWrittenTable(self.postgres_params(), self.pipeline.pipeline)
+
+    def log(self) -> KafkaLog:
+        """Return the pipeline's topics."""
+        return KafkaLog(self.kafka_config())
+
+    def mirror(self) -> KafkaGroupMirror:
+        """Return the consumer groups of the pipeline's cluster."""
+        return KafkaGroupMirror(self.kafka_config())
+
+    def submission(self, batch_id: str, outcome_file: Path) -> JobSubmission:
+        """Return all that spark-submit needs for a batch; write the job's secrets beside the outcome file.
+
+        Args:
+            batch_id: The batch.
+            outcome_file: A path, not there yet, in a folder of ``spark/archive.py``.
+        """
+        return job_submission(
+            self.pipeline.pipeline,
+            batch_id,
+            environment=self.job_environment(),
+            spark=self._connection(self.pipeline.job.spark_connection, "spark"),
+            outcome_file=outcome_file,
+        )
+
+    def job_environment(self) -> JobEnvironment:
+        """Return what the job gets from its submitter, secrets included."""
+        return JobEnvironment(self.kafka_config(), self.postgres_params(), self.pipeline.job, self.pipeline.plan.hold)
+
+    def kafka_config(self) -> Mapping[str, str]:
+        """Return the complete librdkafka configuration of the pipeline, secrets included."""
+        batch = self.pipeline.batch
+        return client_config(
+            kafka_settings_of(self._connection(batch.kafka_connection, "kafka")),
+            batch.isolation_level,
+            client_id=f"kafka_ingest.{self.pipeline.pipeline}",
+            connection=batch.kafka_connection,
+        )
+
+    def postgres_params(self) -> dict[str, str]:
+        """Return libpq's parameters of the target database, secrets included."""
+        return postgres_params_of(self._connection(self.pipeline.batch.target_connection, "postgres"))
+
+
+def housekeeper(conn_id: str, connection: LookUp) -> PostgresHousekeeper:
+    """Return what tidies a target database, whichever pipelines load into it.
+
+    Args:
+        conn_id: Connection id of the database.
+        connection: Looks it up.
+
+    Raises:
+        ConfigError: The connection is missing or unusable.
+    """
+    return PostgresHousekeeper(postgres_params_of(connection(conn_id, "postgres")))

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from kafka_ingest.cli.wiring import connection, plan_ports
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.spark.submission import JobConnections, job_submission, read_phases, spark_submit_command
+from kafka_ingest.spark.submission import read_phases, spark_submit_command
 from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command
@@ -37,15 +37,9 @@ def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Comm
     folder = Path(load.folder)
     settings = written_pipeline(load, folder, **sections)
     with environment_of(load, params, folder):
-        batch = plan_batch(
-            settings, Request("bench", "bench"), plan_ports(settings), settings_hash=settings_hash(settings.batch)
-        )
-        connections = JobConnections(
-            kafka=connection(settings.batch.kafka_connection, "kafka"),
-            postgres=connection(settings.batch.target_connection, "postgres"),
-            spark=connection(settings.job.spark_connection, "spark"),
-        )
-        submission = job_submission(settings, batch.batch_id, connections, folder / _OUTCOME)
+        world, request = world_of(settings), Request("bench", "bench")
+        batch = plan_batch(settings, request, world.plan_ports(), settings_hash=settings_hash(settings.batch))
+        submission = world.submission(batch.batch_id, folder / _OUTCOME)
     return Command(spark_submit_command(submission), submission.env_vars)
 
 

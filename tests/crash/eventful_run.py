@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -21,7 +21,6 @@ from kafka_ingest.protocol.audit import audit_batch, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
-from kafka_ingest.spark.submission import JobEnvironment
 from spark_jobs import stage
 from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 from tests.crash.killed_driver import DAG_ID, EveryRunHasEnded
@@ -76,7 +75,7 @@ class EventfulRun:
         """Plans, loads and audits; the same run id again is a retry. All events of ``at`` must come if it succeeds."""
         happening, request = Happening(self.at), Request(DAG_ID, run_id, parameters=self.parameters)
         settings = find_pipeline(self.pipeline)
-        ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
+        ports = replace(world_of(settings).plan_ports(), runs=EveryRunHasEnded())
         watched = watched_plan_ports(ports, happening.reached)
         batch = plan_batch(settings, request, watched, settings_hash=settings_hash(settings.batch))
         if batch.state is not BatchState.COMMITTED:
@@ -88,11 +87,11 @@ class EventfulRun:
 
     def _load(self, batch: Batch, happening: Happening) -> Batch:
         settings = find_pipeline(self.pipeline)
-        environment = JobEnvironment(
-            {**kafka_config(settings), **self.kafka},
-            target_params(settings),
-            replace(settings.job, no_progress_timeout_seconds=self.no_progress_seconds),
-            settings.plan.hold,
+        environment = world_of(settings).job_environment()
+        environment = replace(
+            environment,
+            kafka={**environment.kafka, **self.kafka},
+            job=replace(settings.job, no_progress_timeout_seconds=self.no_progress_seconds),
         )
         runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
         ports = replace(

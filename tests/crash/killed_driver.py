@@ -20,7 +20,7 @@ from types import ModuleType
 
 import msgspec
 
-from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.errors import OK, CommitStateUnknown, IngestError, exit_code
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.database import TransactionLimits
@@ -33,7 +33,6 @@ from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.load import LoadPorts
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.protocol.ports import TaskRunner
-from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import load_job, stage
 from tests.crash.instructions import Instructions, Situation
@@ -67,7 +66,7 @@ class Driver:
     def __init__(self, instructions: Instructions) -> None:
         self._told = instructions
         self._settings = find_pipeline(instructions.pipeline)
-        self._params = target_params(self._settings)
+        self._params = world_of(self._settings).postgres_params()
         self._ledger = PostgresLedger(
             self._params, TransactionLimits(instructions.lock_timeout_seconds, instructions.idle_timeout_seconds)
         )
@@ -110,7 +109,7 @@ class Driver:
         return Request(DAG_ID, self._told.run_id, parameters=self._told.parameters)
 
     def _plan(self) -> Batch:
-        ports = replace(plan_ports(self._settings), ledger=self._ledger)
+        ports = replace(world_of(self._settings).plan_ports(), ledger=self._ledger)
         if self._told.other_runs_have_ended:
             ports = replace(ports, runs=EveryRunHasEnded())
         hash_ = settings_hash(self._settings.batch)
@@ -124,7 +123,7 @@ class Driver:
         replace_in(staging, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
-            os.environ.update(hand_over(_environment(self._settings), outcome))
+            os.environ.update(hand_over(world_of(self._settings).job_environment(), outcome))
             arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
             code = load_job.main(arguments)
             _tell_error(outcome)
@@ -173,10 +172,6 @@ def _tell_error(outcome: Path) -> None:
 
 def _wait_to_be_killed() -> None:
     threading.Event().wait(_FOREVER_SECONDS)
-
-
-def _environment(settings: PipelineSettings) -> JobEnvironment:
-    return JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import psycopg2
 
-from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.rows import settings_hash
@@ -27,7 +27,6 @@ from kafka_ingest.protocol.audit import audit_batch, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
-from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.paths import CHECKOUT
 from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 from tests.crash.instructions import Instructions
@@ -134,7 +133,7 @@ class PipelineAtRisk:
     def plan(self, run_id: str, parameters: str = "{}") -> Batch:
         """Plans in this process; all other runs have ended."""
         settings = find_pipeline(self.name)
-        ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
+        ports = replace(world_of(settings).plan_ports(), runs=EveryRunHasEnded())
         request = Request(DAG_ID, run_id, parameters=parameters)
         return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
 
@@ -142,10 +141,7 @@ class PipelineAtRisk:
         """Runs the three steps in this process to success; all other runs have ended."""
         batch = self.plan(run_id, parameters)
         if batch.state is not BatchState.COMMITTED:
-            settings = find_pipeline(self.name)
-            environment = JobEnvironment(
-                kafka_config(settings), target_params(settings), settings.job, settings.plan.hold
-            )
+            environment = world_of(find_pipeline(self.name)).job_environment()
             runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
             ports = load_ports(environment, runner)
             batch = load_batch(batch.batch_id, ports, hold=environment.hold, report=lambda _: None)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from kafka_ingest.cli.change import change_ports
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.errors import ReloadWouldLose
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
@@ -115,4 +115,4 @@ def set_back(pipeline: PipelineAtRisk, *, to: int) -> None:
     settings = find_pipeline(pipeline.name)
     offsets = tuple(PartitionOffset(pipeline.topic.name, number, to) for number in range(PARTITIONS))
     request = ChangeRequest(pipeline.name, "set back", ResetToOffsets(offsets), who="test", why="a crash test")
-    apply_change(settings, request, change_ports(settings))
+    apply_change(settings, request, world_of(settings).change_ports())

@@ -16,9 +16,8 @@ from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time.task_runner import finalize
 
 from kafka_ingest.errors import IngestError
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator
-from kafka_ingest.protocol.batch import Batch, LoadPhases
+from kafka_ingest.protocol.batch import LoadPhases
 from kafka_ingest.protocol.load import LoadPorts, load_batch
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.position import TopicPartition
@@ -26,6 +25,7 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
+from tests.dags.replaced_world import replace_world
 from tests.fakes.database import FakeDatabase
 from tests.fakes.group_mirror import FakeGroupMirror
 from tests.fakes.ledger import FakeLedger
@@ -55,10 +55,13 @@ class FakeSystem:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ports = PlanPorts(self.ledger, self.log, FakeTarget(), FakeRunStates())
-        monkeypatch.setattr(wiring, "plan_ports", lambda *_: ports)
-        monkeypatch.setattr(wiring, "ledger", lambda _: self.ledger)
-        monkeypatch.setattr(wiring, "group_mirror", lambda _: self.groups)
-        monkeypatch.setattr(wiring, "submission", self._submission)
+        replace_world(
+            monkeypatch,
+            plan_ports=lambda: ports,
+            ledger=lambda: self.ledger,
+            mirror=lambda: self.groups,
+            submission=self._submission,
+        )
         execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
         monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
 
@@ -87,13 +90,13 @@ class FakeSystem:
             finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
         return next(iter(events.extras.values()), {})
 
-    def _submission(self, _: object, batch: Batch, outcome_file: Path) -> JobSubmission:
-        self._submitted = batch.batch_id
+    def _submission(self, batch_id: str, outcome_file: Path) -> JobSubmission:
+        self._submitted = batch_id
         return JobSubmission(
             master="local[2]",
             application="/jobs/load_batch.py",
             py_files="/jobs/code.zip",
-            application_args=("--batch-id", batch.batch_id),
+            application_args=("--batch-id", batch_id),
             conf={},
             env_vars={OUTCOME_VARIABLE: str(outcome_file)},
             name="kafka_ingest.orders",

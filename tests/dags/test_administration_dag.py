@@ -11,8 +11,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import ParamValidationError
 
 from kafka_ingest.forms.change import KINDS, PREFLIGHT, kinds_of, read_order
-from kafka_ingest.operators.administration import AdministrationOperator, administration_params, who_asks
-from kafka_ingest.operators.dags import administration_dag
+from kafka_ingest.operators.administration import (
+    AdministrationOperator,
+    administration_dag,
+    administration_params,
+    who_asks,
+)
 from kafka_ingest.pipeline_files.files import PipelineCatalog
 from tests.builders import pipeline_settings
 from tests.pipeline_texts import pipeline_text

@@ -11,7 +11,7 @@ from airflow.sdk import Connection
 
 from kafka_ingest.connections import ConnectionValues, postgres_params_of
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.operators import context
+from kafka_ingest.operators import lookup
 
 PASSWORD = 'p"a\\s;s@w/o%r$d x'
 
@@ -19,7 +19,7 @@ PASSWORD = 'p"a\\s;s@w/o%r$d x'
 @pytest.fixture
 def masked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
-    monkeypatch.setattr(context, "mask_secret", create_autospec(mask_secret, side_effect=seen.extend))
+    monkeypatch.setattr(lookup, "mask_secret", create_autospec(mask_secret, side_effect=seen.extend))
     return seen
 
 
@@ -37,7 +37,7 @@ def test_a_postgres_connection_becomes_parameters_unchanged(monkeypatch: pytest.
             extra='{"sslmode": "verify-full"}',
         ).get_uri(),
     )
-    assert postgres_params_of(context.postgres_connection("warehouse")) == {
+    assert postgres_params_of(lookup.airflow_connection("warehouse", "postgres")) == {
         "host": "db",
         "port": "5433",
         "user": "loader",
@@ -54,7 +54,7 @@ def test_a_kafka_connection_is_its_extra(monkeypatch: pytest.MonkeyPatch, masked
         "AIRFLOW_CONN_LOG",
         '{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:9092", "sasl.password": "s3cret-of-kafka"}}',
     )
-    assert context.kafka_connection("log").extra == {
+    assert lookup.airflow_connection("log", "kafka").extra == {
         "bootstrap.servers": "b:9092",
         "sasl.password": "s3cret-of-kafka",
     }
@@ -63,7 +63,7 @@ def test_a_kafka_connection_is_its_extra(monkeypatch: pytest.MonkeyPatch, masked
 
 def test_a_missing_connection_is_named_with_the_command_that_adds_it() -> None:
     with pytest.raises(ConfigError) as caught:
-        context.postgres_connection("nowhere")
+        lookup.airflow_connection("nowhere", "postgres")
     assert str(caught.value) == (
         "ConfigError: There is no Airflow connection nowhere\n"
         "  expected: a connection of type postgres\n"
@@ -78,11 +78,11 @@ def test_cluster_deploy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         '{"conn_type": "spark", "host": "spark://m", "port": 7077, "extra": {"deploy-mode": "cluster"}}',
     )
     with pytest.raises(ConfigError, match="deploy-mode cluster"):
-        context.spark_connection("spark_cluster")
+        lookup.airflow_connection("spark_cluster", "spark")
 
 
 def test_a_password_is_masked_in_every_spelling_that_a_log_can_show() -> None:
-    secrets = context.secrets_of(ConnectionValues("c", "postgres", password=PASSWORD))
+    secrets = lookup.secrets_of(ConnectionValues("c", "postgres", password=PASSWORD))
     assert secrets == [
         'p"a\\s;s@w/o%r$d x',  # as it is
         'p\\"a\\\\s;s@w/o%r$d x',  # in JSON, as the job's environment holds it
@@ -103,7 +103,7 @@ def test_a_pem_key_is_masked_whole_in_a_few_texts(masked: list[str], monkeypatch
     key = pem("PRIVATE KEY", 2)
     connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": "b:9092", "ssl.key.pem": key}}
     monkeypatch.setenv("AIRFLOW_CONN_LOG", json.dumps(connection))
-    context.kafka_connection("log")
+    lookup.airflow_connection("log", "kafka")
     assert masked == [
         f"{LINE}\n{LINE}",
         f"{LINE}\\n{LINE}",  # in JSON and in a repr
@@ -121,25 +121,25 @@ def test_certificates_are_not_masked_so_that_mtls_costs_few_texts() -> None:
         "ssl.key.pem": pem("ENCRYPTED PRIVATE KEY", 50),
         "ssl.key.password": PASSWORD,
     }
-    secrets = context.secrets_of(ConnectionValues("c", "kafka", extra=extra))
+    secrets = lookup.secrets_of(ConnectionValues("c", "kafka", extra=extra))
     assert len(secrets) == 4 + 5
     assert not any("CERTIFICATE" in text for text in secrets)
 
 
 def test_a_key_that_stands_beside_its_certificate_is_masked() -> None:
     both = pem("CERTIFICATE", 3) + pem("RSA PRIVATE KEY", 2)
-    secrets = context.secrets_of(ConnectionValues("c", "kafka", extra={"ssl.certificate.pem": both}))
+    secrets = lookup.secrets_of(ConnectionValues("c", "kafka", extra={"ssl.certificate.pem": both}))
     assert secrets[0] == f"{LINE}\n{LINE}"
     assert len(secrets) == 4
 
 
 def test_the_password_inside_a_jaas_line_is_masked_by_itself() -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="in\\"side";'
-    secrets = context.secrets_of(ConnectionValues("c", "kafka", extra={"sasl.jaas.config": jaas}))
+    secrets = lookup.secrets_of(ConnectionValues("c", "kafka", extra={"sasl.jaas.config": jaas}))
     assert jaas in secrets
     assert 'in"side' in secrets
 
 
 def test_places_and_names_are_not_masked() -> None:
     extra = {"bootstrap.servers": "b:9092", "ssl.key.location": "/etc/kafka/key.pem", "security.protocol": "SASL_SSL"}
-    assert context.secrets_of(ConnectionValues("c", "kafka", login="app", extra=extra)) == []
+    assert lookup.secrets_of(ConnectionValues("c", "kafka", login="app", extra=extra)) == []

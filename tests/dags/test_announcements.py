@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.dags import pipeline_dag
-from kafka_ingest.operators.tasks import AuditBatchOperator, ReportLeftOutOperator, event_extra, target_asset
+from kafka_ingest.operators.runs import event_extra
+from kafka_ingest.operators.tasks import AuditBatchOperator, ReportLeftOutOperator, target_asset
 from kafka_ingest.protocol.audit import AuditReport
 from kafka_ingest.protocol.batch import Batch, BatchState, RecordCounts
 from kafka_ingest.protocol.ports import Ledger
@@ -23,6 +23,7 @@ from kafka_ingest.settings import PartitionFaultPolicy, TargetSettings
 from tests.builders import EMPTY_VIEW, NOON, batch_settings, offset_range, pipeline_settings, planned_batch
 from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
+from tests.dags.replaced_world import replace_world
 
 LOADED = replace(
     planned_batch(offset_range(0, 0, 10), offset_range(1, 3, 5), state=BatchState.COMMITTED),
@@ -61,7 +62,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Any:
     ledger.batch.return_value = LOADED
     ledger.violations.return_value = []
     ledger.unannounced.return_value = [ORPHAN, LOADED]
-    monkeypatch.setattr(wiring, "ledger", lambda _: cast("Ledger", ledger))
+    replace_world(monkeypatch, ledger=lambda: ledger)
     return ledger
 
 

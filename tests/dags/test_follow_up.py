@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -11,7 +10,6 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, DagRunTrig
 from airflow.sdk.execution_time.comms import TriggerDagRun
 
 from kafka_ingest.forms.run import run_options
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.dags import pipeline_dag
 from kafka_ingest.operators.tasks import FollowUpOperator
 from kafka_ingest.protocol.batch import Batch, BatchState, RunOptions
@@ -19,6 +17,7 @@ from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.settings import OffsetLimit, PipelineSettings
 from tests.builders import REQUEST, offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, task_context
+from tests.dags.replaced_world import replace_world
 
 CUT = planned_batch(offset_range(0, 0, 10), state=BatchState.COMMITTED)
 HOUR = RunOptions(until_ms=1_767_225_600_000)
@@ -36,7 +35,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> dict[str, Batch | None]:
     found: dict[str, Batch | None] = {"batch": CUT}
     ledger = create_autospec(Ledger, instance=True)
     ledger.batch_of.side_effect = lambda *_: found["batch"]
-    monkeypatch.setattr(wiring, "ledger", lambda _: cast("Ledger", ledger))
+    replace_world(monkeypatch, ledger=lambda: ledger)
     return found
 
 

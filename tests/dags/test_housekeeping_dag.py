@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from kafka_ingest.errors import ConfigError, DatabaseUnavailable
-from kafka_ingest.operators import wiring
+from kafka_ingest.operators import runs
 from kafka_ingest.operators.dags import housekeeping_dag, is_switched_on
 from kafka_ingest.operators.tasks import HousekeepingOperator
 from kafka_ingest.pipeline_files.files import PipelineCatalog
@@ -50,7 +50,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> FakeHousekeeper:
     database.staged = {(SUPERSEDED.batch_id, 1): []}
     housekeeper = FakeHousekeeper(database)
     housekeeper.unsummarized = {"shop.by_offset": 2}
-    monkeypatch.setattr(wiring, "housekeeper", {"warehouse": housekeeper}.__getitem__)
+    monkeypatch.setattr(runs, "housekeeper", lambda conn_id, _: {"warehouse": housekeeper}[conn_id])
     return housekeeper
 
 
@@ -111,9 +111,9 @@ def test_what_is_left_is_a_warning_in_the_log_and_the_task_succeeds(
 
 
 def test_a_database_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_: str) -> Any:
+    def away(*_: object) -> Any:
         raise DatabaseUnavailable("the server cannot be reached")
 
-    monkeypatch.setattr(wiring, "housekeeper", away)
+    monkeypatch.setattr(runs, "housekeeper", away)
     with pytest.raises(AirflowException, match="the server cannot be reached"):
         execute({})

@@ -24,8 +24,9 @@ from kafka_ingest.errors import (
     IngestError,
     TooManyDeadLetters,
 )
-from kafka_ingest.operators import tasks, wiring
-from kafka_ingest.operators.tasks import LoadBatchOperator, SparkSubmitLog, run_plan_step
+from kafka_ingest.operators import runs
+from kafka_ingest.operators.runs import run_plan_step
+from kafka_ingest.operators.tasks import LoadBatchOperator, SparkSubmitLog
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, TaskSeconds
 from kafka_ingest.protocol.ports import BatchStanding, Ledger
 from kafka_ingest.protocol.position import TopicPartition
@@ -33,6 +34,7 @@ from kafka_ingest.protocol.staging import DeadLetterGroup
 from kafka_ingest.spark.submission import JOB_FILE_VARIABLE, OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, run_context
+from tests.dags.replaced_world import replace_world
 
 PLANNED = planned_batch(offset_range(0, 0, 10))
 COMMITTED = replace(PLANNED, state=BatchState.COMMITTED, counts=RecordCounts(rows=10))
@@ -58,7 +60,7 @@ class World:
             raise self.planned
         return self.planned
 
-    def ledger(self, _: object) -> Ledger:
+    def ledger(self) -> Ledger:
         ledger = create_autospec(Ledger, instance=True)
         standing = BatchStanding(self.after.state, self.after.claim)
         ledger.settle.side_effect = self.locked if self.locked else [standing, standing]
@@ -75,21 +77,20 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World()
-    monkeypatch.setattr(tasks, "run_plan_step", create_autospec(run_plan_step, side_effect=found.plan_step))
-    monkeypatch.setattr(wiring, "ledger", found.ledger)
-    monkeypatch.setattr(wiring, "submission", submission)
+    monkeypatch.setattr(runs, "run_plan_step", create_autospec(run_plan_step, side_effect=found.plan_step))
+    replace_world(monkeypatch, ledger=found.ledger, submission=submission)
     monkeypatch.setattr(
         SparkSubmitOperator, "execute", create_autospec(SparkSubmitOperator.execute, side_effect=found.execute)
     )
     return found
 
 
-def submission(_: object, batch: Batch, outcome_file: Path) -> JobSubmission:
+def submission(batch_id: str, outcome_file: Path) -> JobSubmission:
     return JobSubmission(
         master="local[2]",
         application="/jobs/load_batch.py",
         py_files="/jobs/code.zip",
-        application_args=("--pipeline", "orders", "--batch-id", batch.batch_id),
+        application_args=("--pipeline", "orders", "--batch-id", batch_id),
         conf={"spark.ui.enabled": "false"},
         env_vars={JOB_FILE_VARIABLE: str(_job_file(outcome_file)), OUTCOME_VARIABLE: str(outcome_file)},
         name="kafka_ingest.orders",

@@ -9,12 +9,12 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.tasks import PlanBatchOperator
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, run_context
+from tests.dags.replaced_world import replace_world
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeRunStates, FakeTarget
 from tests.fakes.log import FakeLog
@@ -31,7 +31,7 @@ def held_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     log.append("orders", b"a")
     ports = PlanPorts(FakeLedger(), log, FakeTarget(), FakeRunStates())
     plan_batch(pipeline_settings(), HOLDER, ports, settings_hash="hash-1")
-    monkeypatch.setattr(wiring, "plan_ports", lambda *_: ports)
+    replace_world(monkeypatch, plan_ports=lambda: ports)
 
 
 def plan(*, waited_seconds: int | None) -> None:

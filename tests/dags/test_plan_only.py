@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.dags import pipeline_dag
 from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
 from kafka_ingest.protocol.plan import PlanPorts
 from tests.builders import pipeline_settings
 from tests.dags.contexts import run_context
+from tests.dags.replaced_world import replace_world
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeRunStates, FakeTarget
 from tests.fakes.log import FakeLog
@@ -32,7 +32,7 @@ def log() -> FakeLog:
 def ledger(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLedger]:
     ledger = FakeLedger()
     ports = PlanPorts(ledger, log, FakeTarget(), FakeRunStates())
-    monkeypatch.setattr(wiring, "plan_ports", lambda *_: ports)
+    replace_world(monkeypatch, plan_ports=lambda: ports)
     yield ledger
     assert ledger.database.batches == {}
     assert ledger.database.pipelines == {}

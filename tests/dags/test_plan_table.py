@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.operators.tasks import describe_plan
+from kafka_ingest.operators.runs import describe_plan
 from kafka_ingest.protocol.batch import BatchState, RecordCounts
 from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import offset_range, planned_batch

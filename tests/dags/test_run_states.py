@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from kafka_ingest.operators.wiring import AirflowRunStates
+from kafka_ingest.operators.lookup import AirflowRunStates
 from kafka_ingest.protocol.batch import Request
 
 HOLDER = Request("orders", "manual__1")

@@ -9,15 +9,19 @@ import pendulum
 import pytest
 from airflow.sdk import DAG, task, task_group
 
+import kafka_ingest
+from kafka_ingest import kafka_to_postgres, load_pipeline
+from kafka_ingest.operators import dags
 from kafka_ingest.operators.context import request_of
-from kafka_ingest.operators.dags import kafka_to_postgres
 from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
+from kafka_ingest.pipeline_files import files
 from kafka_ingest.settings import PartitionFaultPolicy, PipelineSettings
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, task_context
 from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, violations
 
 EXAMPLES = CHECKOUT / "docs" / "examples"
+PROMISE = "from kafka_ingest import kafka_to_postgres, load_pipeline\n"
 
 
 def dag_of(*pipelines: PipelineSettings) -> DAG:
@@ -25,6 +29,18 @@ def dag_of(*pipelines: PipelineSettings) -> DAG:
         for settings in pipelines:
             kafka_to_postgres(settings, group_id=f"load_{settings.pipeline}")
     return dag
+
+
+def test_the_two_names_that_dags_of_users_need_are_promised_of_the_package_itself() -> None:
+    assert (kafka_to_postgres, load_pipeline) == (dags.kafka_to_postgres, files.load_pipeline)
+    assert kafka_ingest.__all__ == ["kafka_to_postgres", "load_pipeline"]
+    for page in ("docs/operating.md", "docs/examples/own_dag.py"):
+        assert PROMISE in (CHECKOUT / page).read_text(encoding="utf-8"), page
+
+
+def test_no_other_name_of_the_package_is_made_up() -> None:
+    with pytest.raises(AttributeError, match="module 'kafka_ingest' has no attribute 'load_pipelines'"):
+        getattr(kafka_ingest, "load_pipelines")  # noqa: B009
 
 
 def test_a_group_is_plan_load_and_audit_in_this_order() -> None:

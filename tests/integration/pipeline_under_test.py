@@ -15,9 +15,9 @@ import psycopg2
 import pytest
 import yaml
 
+from kafka_ingest.cli.environment import world_of
 from kafka_ingest.cli.main import main
 from kafka_ingest.cli.run import DAG_ID
-from kafka_ingest.cli.wiring import kafka_config, plan_ports, target_params
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol.audit import audit_batch, record_announcement
@@ -26,7 +26,6 @@ from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.report import batch_summary
 from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.spark.submission import JobEnvironment
 from sandbox.airflow_settings import spark_connection
 from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
 
@@ -85,7 +84,8 @@ class PipelineUnderTest:
         """Plans the batch of a run of the command line, which then does not go on."""
         settings = find_pipeline(self.name)
         request = Request(DAG_ID, run_id, parameters=RunOptions().to_parameters())
-        return plan_batch(settings, request, plan_ports(settings), settings_hash=settings_hash(settings.batch))
+        ports = world_of(settings).plan_ports()
+        return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
 
     def load_here(
         self, options: RunOptions | None = None, run_id: str = "", *, clear_number: int = 0
@@ -93,7 +93,7 @@ class PipelineUnderTest:
         """Plans, loads and audits with the job's own code in this process: no process is started, so it is quick."""
         settings = find_pipeline(self.name)
         # A load that failed before must not hold this one up.
-        ports = replace(plan_ports(settings), runs=EveryRunHasEnded())
+        ports = replace(world_of(settings).plan_ports(), runs=EveryRunHasEnded())
         parameters = (options or RunOptions()).to_parameters()
         request = Request("test", run_id or uuid.uuid4().hex, parameters=parameters, clear_number=clear_number)
         batch = plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
@@ -104,7 +104,7 @@ class PipelineUnderTest:
         return batch_summary(report.batch)
 
     def _loaded(self, settings: PipelineSettings, batch: Batch) -> Batch:
-        environment = JobEnvironment(kafka_config(settings), target_params(settings), settings.job, settings.plan.hold)
+        environment = world_of(settings).job_environment()
         runner = InProcessRunner(partial(stage_context, environment=environment), tasks=2)
         return load_batch(batch.batch_id, load_ports(environment, runner), hold=environment.hold, report=lambda _: None)
 

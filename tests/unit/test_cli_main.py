@@ -179,7 +179,7 @@ def test_a_missing_connection_names_the_variable_and_airflows_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As where Airflow is not installed: asking it takes seconds and a database.
-    monkeypatch.setattr("kafka_ingest.cli.wiring.find_spec", lambda _name: None)
+    monkeypatch.setattr("kafka_ingest.cli.environment.find_spec", lambda _name: None)
     assert main.main(["migrate", "--connection", "nowhere_at_all"]) == 78
     message = capsys.readouterr().err
     assert "AIRFLOW_CONN_NOWHERE_AT_ALL" in message

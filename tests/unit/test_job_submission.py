@@ -14,16 +14,15 @@ from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.settings import HoldSettings, JobSettings
 from kafka_ingest.spark.submission import (
-    JobConnections,
     JobSubmission,
     in_process_command,
     in_process_environment,
-    job_submission,
     likely_cause,
     spark_submit_command,
     take_environment,
     take_spark_secret,
 )
+from kafka_ingest.world import LookUp, World
 from tests.builders import pipeline_settings
 
 BATCH_ID = "0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55"
@@ -37,7 +36,7 @@ SETTINGS = replace(
 )
 
 
-def connections(master: str = "local[2]") -> JobConnections:
+def connections(master: str = "local[2]", **spark: str) -> LookUp:
     kafka = {
         "bootstrap.servers": "broker:9093",
         "security.protocol": "SASL_SSL",
@@ -45,18 +44,19 @@ def connections(master: str = "local[2]") -> JobConnections:
         "sasl.username": "app",
         "sasl.password": SECRETS[0],
     }
-    return JobConnections(
-        kafka=ConnectionValues("kafka_default", "kafka", extra=kafka),
-        postgres=ConnectionValues(
+    found = {
+        "kafka": ConnectionValues("kafka_default", "kafka", extra=kafka),
+        "postgres": ConnectionValues(
             "postgres_default", "postgres", host="db", port=5432, login="etl", password=SECRETS[1], schema="shop"
         ),
-        spark=ConnectionValues("spark_default", "spark", host=master),
-    )
+        "spark": ConnectionValues("spark_default", "spark", host=master, extra=spark),
+    }
+    return lambda _, conn_type: found[conn_type]
 
 
 def submission(outcome_file: Path, master: str = "local[2]", **job: Any) -> JobSubmission:
     settings = replace(SETTINGS, job=replace(SETTINGS.job, **job))
-    return job_submission(settings, BATCH_ID, connections(master), outcome_file)
+    return World(settings, connections(master)).submission(BATCH_ID, outcome_file)
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_a_local_spark_asks_for_a_secret_that_it_makes_itself(outcome: Path) -> 
 
 
 def test_a_clusters_secret_comes_from_its_connection_and_turns_on_encryption(outcome: Path) -> None:
-    spark = replace(connections("spark://m:7077").spark, extra={"spark.authenticate.secret": "s3cret-of-spark"})
-    submitted = job_submission(SETTINGS, BATCH_ID, replace(connections(), spark=spark), outcome)
+    found = connections("spark://m:7077", **{"spark.authenticate.secret": "s3cret-of-spark"})
+    submitted = World(SETTINGS, found).submission(BATCH_ID, outcome)
     assert {key: value for key, value in submitted.conf.items() if "authenticate" in key or "crypt" in key} == {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
@@ -195,8 +195,7 @@ def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
 
 @pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
 def test_a_pipelines_own_java_options_stay_alone(outcome: Path, key: str) -> None:
-    job = replace(SETTINGS.job, conf=((key, "-XX:+UseG1GC"),))
-    own = job_submission(replace(SETTINGS, job=job), BATCH_ID, connections("spark://master:7077"), outcome).conf
+    own = submission(outcome, "spark://master:7077", conf=((key, "-XX:+UseG1GC"),)).conf
     assert {name: value for name, value in own.items() if name.startswith("spark.driver") and "Java" in name} == {
         key: "-XX:+UseG1GC"
     }
@@ -234,8 +233,7 @@ def test_local_workers_find_the_code_that_they_load_before_their_first_task(
 
 def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver(outcome: Path) -> None:
     def conf_with(*pairs: tuple[str, str]) -> JobSubmission:
-        job = replace(SETTINGS.job, conf=pairs)
-        return job_submission(replace(SETTINGS, job=job), BATCH_ID, connections(), outcome)
+        return submission(outcome, conf=pairs)
 
     workers = conf_with(("spark.pyspark.python", "/opt/python"))
     assert workers.conf["spark.pyspark.driver.python"] == sys.executable

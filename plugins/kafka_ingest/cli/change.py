@@ -15,7 +15,7 @@ from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
 from kafka_ingest.forms.values import Field, Text
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import Change, ChangeRequest, Selection
-from kafka_ingest.protocol.changes import ChangePorts, ChangePreview, apply_change, preview_change
+from kafka_ingest.protocol.changes import ChangePreview, apply_change, preview_change
 from kafka_ingest.protocol.ledger_view import RecordedChange, SettingChange
 from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import (
@@ -28,7 +28,6 @@ from kafka_ingest.report import (
     table,
     undone_rows,
 )
-from kafka_ingest.settings import PipelineSettings
 
 # ----------
 # Command ``change``: show what a position change would do, and with ``--apply`` make it.
@@ -80,7 +79,7 @@ A reset backwards leaves the rows in place: the next run replaces them. The same
 )
 def run_change(options: argparse.Namespace, output: Output) -> int:
     """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
-    from kafka_ingest.cli.wiring import new_request_id
+    from kafka_ingest.cli.environment import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -92,7 +91,7 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
         why=options.reason,
         supersede=options.supersede,
     )
-    ports = change_ports(settings)
+    ports = world_of(settings).change_ports()
     if options.apply:
         output.note(f"request {request.request_id} (the same again: --request-id {request.request_id})")
         _show_recorded(apply_change(settings, request, ports), output)
@@ -100,15 +99,6 @@ def run_change(options: argparse.Namespace, output: Output) -> int:
     preview = preview_change(settings, request, ports)
     _show_preview(preview, request, output)
     return STOP_AND_CALL if preview.plan.faults else OK
-
-
-def change_ports(settings: PipelineSettings) -> ChangePorts:
-    """Return what a change needs."""
-    from kafka_ingest.cli.wiring import kafka_config, target_params
-    from kafka_ingest.kafka.log import KafkaLog
-    from kafka_ingest.postgres.changes import PostgresPositionLedger
-
-    return ChangePorts(PostgresPositionLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
 def change_of(options: argparse.Namespace, *, zone: str, pipeline: str) -> Change:
@@ -243,7 +233,7 @@ The next run loads the same offsets again. Batches that only reloaded are passed
 )
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
     """Show or do a roll-back. The same request id is done once, however often it comes."""
-    from kafka_ingest.cli.wiring import new_request_id
+    from kafka_ingest.cli.environment import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -256,17 +246,8 @@ def run_roll_back(options: argparse.Namespace, output: Output) -> int:
         supersede=options.supersede,
         allow_compacted=options.allow_compacted,
     )
-    ports = roll_back_ports(settings)
+    ports = world_of(settings).roll_back_ports()
     return _apply(request, ports, output) if options.apply else _preview(request, ports, output)
-
-
-def roll_back_ports(settings: PipelineSettings) -> RollBackPorts:
-    """Return what a roll-back needs."""
-    from kafka_ingest.cli.wiring import kafka_config, target_params
-    from kafka_ingest.kafka.log import KafkaLog
-    from kafka_ingest.postgres.changes import PostgresRollBackLedger
-
-    return RollBackPorts(PostgresRollBackLedger(target_params(settings)), KafkaLog(kafka_config(settings)))
 
 
 def _apply(request: RollBackRequest, ports: RollBackPorts, output: Output) -> int:

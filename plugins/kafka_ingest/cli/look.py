@@ -13,9 +13,8 @@ from kafka_ingest.cli.output import Output
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
 from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table
-from kafka_ingest.report import LagPorts, report_lag
+from kafka_ingest.report import report_lag
 from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.times import SystemClock
 
 # ----------
 # Reports and audits.
@@ -51,16 +50,15 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 @command("status", "say where each pipeline stands", add_pipeline_or_all)
 def run_status(options: argparse.Namespace, output: Output) -> int:
     """Say where each pipeline stands."""
-    from kafka_ingest.cli.wiring import postgres_params
-    from kafka_ingest.postgres.reports import PostgresReports
+    from kafka_ingest.cli.environment import world_of
 
-    by_connection: dict[str, list[str]] = {}
+    by_connection: dict[str, list[PipelineSettings]] = {}
     for settings in _pipelines(options.pipeline, output):
-        by_connection.setdefault(settings.batch.target_connection, []).append(settings.pipeline)
+        by_connection.setdefault(settings.batch.target_connection, []).append(settings)
     rows = [
         {**row, "standing": _standing(row)}
-        for conn_id, names in by_connection.items()
-        for row in PostgresReports(postgres_params(conn_id)).status(names)
+        for neighbours in by_connection.values()
+        for row in world_of(neighbours[0]).reports().status([settings.pipeline for settings in neighbours])
     ]
     output.rows(rows, _STATUS_COLUMNS, empty="no pipeline files found")
     return OK
@@ -78,10 +76,12 @@ open transaction offsets  what an open producer transaction holds back""",
 )
 def run_lag(options: argparse.Namespace, output: Output) -> int:
     """Say how far each partition is behind its log."""
+    from kafka_ingest.cli.environment import world_of
+
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)
-        for partition in report_lag(settings, _lag_ports(settings))
+        for partition in report_lag(settings, world_of(settings).lag_ports())
     ]
     output.rows(rows, _LAG_COLUMNS, empty="no partitions: the topics are missing or have not been planned")
     return OK
@@ -95,12 +95,11 @@ def _batches_arguments(parser: Parser) -> None:
 @command("batches", "list the newest batches of a pipeline", _batches_arguments)
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
-    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.cli.environment import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
-    from kafka_ingest.postgres.reports import PostgresReports
 
     settings = find_pipeline(options.pipeline)
-    rows = PostgresReports(target_params(settings)).batches(settings.pipeline, options.limit)
+    rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
@@ -122,13 +121,12 @@ With --json and --show-values, keys, values and header values are base64.""",
 )
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
-    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.cli.environment import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
-    from kafka_ingest.postgres.reports import PostgresReports
 
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
-    rows = PostgresReports(target_params(settings)).dead_letters(settings.pipeline, batch_id, options.limit)
+    rows = world_of(settings).reports().dead_letters(settings.pipeline, batch_id, options.limit)
     columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
     if options.show_values:
         columns = (*columns, *_PAYLOAD)
@@ -154,20 +152,19 @@ as reading the table takes. It can be stopped at any moment.""",
 )
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
-    from kafka_ingest.cli.wiring import target_params
+    from kafka_ingest.cli.environment import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
-    from kafka_ingest.postgres.ledger import PostgresLedger
-    from kafka_ingest.postgres.reports import PostgresWrittenTable
 
     settings = find_pipeline(options.pipeline)
-    ledger = PostgresLedger(target_params(settings))
+    world = world_of(settings)
+    ledger = world.ledger()
     violations = list(ledger.violations(settings.pipeline))
     found = ledger.audited(settings.pipeline)
     output.note(
         f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
     )
     if options.all:
-        audit = audit_table(PostgresWrittenTable(target_params(settings), settings.pipeline), _progress(output))
+        audit = audit_table(world.written_table(), _progress(output))
         violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
         for line in _looked_at(audit):
             output.note(line)
@@ -225,14 +222,6 @@ def _pipelines(name: str | None, output: Output) -> Sequence[PipelineSettings]:
     return list(loaded.settings.values())
 
 
-def _lag_ports(settings: PipelineSettings) -> LagPorts:
-    from kafka_ingest.cli.wiring import kafka_config, target_params
-    from kafka_ingest.kafka.log import KafkaLog
-    from kafka_ingest.postgres.ledger import PostgresLedger
-
-    return LagPorts(PostgresLedger(target_params(settings)), KafkaLog(kafka_config(settings)), SystemClock())
-
-
 def _standing(row: Mapping[str, Any]) -> str:
     if row["target"] is None:
         return "never planned"
@@ -282,16 +271,15 @@ def run_preflight(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
-    from kafka_ingest.cli.wiring import connection
+    from kafka_ingest.cli.environment import world_of
     from kafka_ingest.preflight.preflight import preflight
-    from kafka_ingest.world import preflight_ports
 
     for name, found in _pipelines_and_faults(options.pipelines):
         if isinstance(found, ConfigError):
             yield name, [failed("pipeline file", found)]
             continue
         output.note(f"checking {name}")
-        yield name, preflight(found, preflight_ports(found, connection), submit_job=options.spark)
+        yield name, preflight(found, world_of(found).preflight_ports(), submit_job=options.spark)
 
 
 def _pipelines_and_faults(names: Sequence[str]) -> Iterator[tuple[str, PipelineSettings | ConfigError]]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.cli.command import Parser, add_field, add_pipeline, command
@@ -25,7 +23,8 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 
 if TYPE_CHECKING:
-    from kafka_ingest.spark.submission import JobConnections, JobSubmission
+    from kafka_ingest.spark.submission import JobSubmission
+    from kafka_ingest.world import World
 
 DAG_ID = "cli"
 _STDERR = 2
@@ -63,20 +62,19 @@ The job's log goes to standard error, the result to standard output.
 )
 def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     """Plan, load and audit one batch. The same run id always means the same batch."""
-    from kafka_ingest.cli.wiring import group_mirror, plan_ports
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
-    connections = _connections(settings, options.runner)
-    _require_job(settings, connections, options.runner)
-    ports = plan_ports(settings)
+    world = _world(settings, options.runner)
+    _require_job(world, options.runner)
+    ports = world.plan_ports()
     batch = _plan(settings, request, ports)
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
         with hold_given_back(batch, ports.ledger):
-            batch = _load(settings, batch, ports.ledger, connections, runner=options.runner)
+            batch = _load(world, batch, ports.ledger, options.runner)
     try:
         audit_batch(batch.batch_id, request, ports.ledger)
     except AccountingMismatch as violations:
@@ -86,7 +84,7 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     mirror_group(
         settings,
         lambda: ports.ledger.plan_view(settings.pipeline, request, target),
-        lambda: group_mirror(settings),
+        world.mirror,
     )
     _tell_result(batch, ports.ledger, output)
     # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
@@ -118,12 +116,12 @@ A run plans by itself: this is for looking. With a span it shows what a reload w
 )
 def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Show what a run would read now, and every fault that would stop it; write nothing."""
-    from kafka_ingest.cli.wiring import plan_ports
+    from kafka_ingest.cli.environment import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
     request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
-    preview = preview_plan(settings, request, plan_ports(settings))
+    preview = preview_plan(settings, request, world_of(settings).plan_ports())
     choice, outstanding = preview.choice, preview.outstanding
     ranges = list(_range_rows(preview))
     if output.as_json:
@@ -146,9 +144,9 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
 
 
 def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    run_id = options.run_id or f"cli__{moment}__{secrets.token_hex(3)}"
-    return Request(DAG_ID, run_id, parameters=_asked(options, settings))
+    from kafka_ingest.cli.environment import new_request_id
+
+    return Request(DAG_ID, options.run_id or new_request_id(), parameters=_asked(options, settings))
 
 
 def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
@@ -158,16 +156,29 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
     return run_options(form, zone=zone, pipeline=name, labels=FLAGS).to_parameters()
 
 
-def _require_job(settings: PipelineSettings, connections: JobConnections, runner: str) -> None:
+def _world(settings: PipelineSettings, runner: str) -> World:
+    from kafka_ingest.cli.environment import world_of
+    from kafka_ingest.world import World
+
+    return world_of(settings) if runner == "spark" else World(settings, _without_spark)
+
+
+def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
+    from kafka_ingest.cli.environment import connection
+
+    if conn_type == "spark":
+        return ConnectionValues("in_process", "spark", host="local[1]")
+    return connection(conn_id, conn_type)
+
+
+def _require_job(world: World, runner: str) -> None:
     """Find what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
 
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
     """
-    from kafka_ingest.spark.submission import job_submission
-
     with job_folder() as folder:
-        _command(job_submission(settings, "not planned yet", connections, folder / "outcome.json"), runner)
+        _command(world.submission("not planned yet", folder / "outcome.json"), runner)
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
@@ -187,28 +198,13 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
         ) from None
 
 
-def _load(
-    settings: PipelineSettings, batch: Batch, ledger: Ledger, connections: JobConnections, *, runner: str
-) -> Batch:
-    from kafka_ingest.spark.submission import job_submission, loaded_batch
+def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> Batch:
+    from kafka_ingest.spark.submission import loaded_batch
 
     with job_folder() as folder:
         outcome_file = folder / "outcome.json"
-        submission = job_submission(settings, batch.batch_id, connections, outcome_file)
-        code = _run_job(submission, runner)
+        code = _run_job(world.submission(batch.batch_id, outcome_file), runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
-
-
-def _connections(settings: PipelineSettings, runner: str) -> JobConnections:
-    from kafka_ingest.cli.wiring import connection
-    from kafka_ingest.spark.submission import JobConnections
-
-    spark = ConnectionValues("in_process", "spark", host="local[1]")
-    return JobConnections(
-        kafka=connection(settings.batch.kafka_connection, "kafka"),
-        postgres=connection(settings.batch.target_connection, "postgres"),
-        spark=spark if runner == "in-process" else connection(settings.job.spark_connection, "spark"),
-    )
 
 
 def _run_job(submission: JobSubmission, runner: str) -> int:

@@ -71,7 +71,7 @@ Running it twice is harmless.""",
 )
 def run_migrate(options: argparse.Namespace, output: Output) -> int:
     """Bring the ledger up to date in one database, or in the target database of every pipeline."""
-    from kafka_ingest.cli.wiring import postgres_params, target_connections
+    from kafka_ingest.cli.environment import postgres_params, target_connections
     from kafka_ingest.postgres.migrations import migrate
 
     rows = []
@@ -120,14 +120,14 @@ the same once a day.""",
 )
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
     """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
-    from kafka_ingest.cli.wiring import postgres_params, target_connections
-    from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
+    from kafka_ingest.cli.environment import connection, target_connections
+    from kafka_ingest.world import housekeeper
 
     rows = [
         {"connection": conn_id, **asdict(report)}
         for conn_id in options.connection or target_connections()
         for report in keep_house(
-            PostgresHousekeeper(postgres_params(conn_id)),
+            housekeeper(conn_id, connection),
             older_than_days=options.older_than_days,
             is_dry_run=options.dry_run,
         )

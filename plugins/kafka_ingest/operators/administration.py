@@ -1,19 +1,20 @@
-"""The administration DAG's form and its task *administer*: a change of positions from Airflow."""
+"""The administration DAG, its form and its task: preflight, position changes and roll-backs from Airflow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Param
+import pendulum
+from airflow.sdk import DAG, BaseOperator, Param
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
-from kafka_ingest.operators import wiring
 from kafka_ingest.operators.context import airflow_outcome
 from kafka_ingest.operators.params import form_params
-from kafka_ingest.pipeline_files.files import one_pipeline
+from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
 from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import ChangeRequest
@@ -37,6 +38,8 @@ from kafka_ingest.settings import PipelineSettings
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
+
+    from kafka_ingest.world import World
 
 
 # ----------
@@ -105,53 +108,55 @@ class AdministrationOperator(BaseOperator):
         return one_pipeline(name.strip(), self.folder) if isinstance(name, str) and name.strip() else None
 
     def _done(self, settings: PipelineSettings, order: Order) -> dict[str, Any]:
-        request = order.request
-        if isinstance(request, PreflightRequest):
-            return self._preflight(settings, request)
-        if isinstance(request, ChangeRequest):
-            return self._change(settings, request) if order.apply else self._show_change(settings, request)
-        return self._roll_back(settings, request) if order.apply else self._show_roll_back(settings, request)
+        # Imported now: a world brings the clients of Kafka and PostgreSQL along.
+        from kafka_ingest.operators.lookup import world_of
 
-    def _preflight(self, settings: PipelineSettings, request: PreflightRequest) -> dict[str, Any]:
-        # Imported now: its probes load the clients of Kafka and PostgreSQL.
+        world, request = world_of(settings), order.request
+        if isinstance(request, PreflightRequest):
+            return self._preflight(world, request)
+        if isinstance(request, ChangeRequest):
+            return self._change(world, request) if order.apply else self._show_change(world, request)
+        return self._roll_back(world, request) if order.apply else self._show_roll_back(world, request)
+
+    def _preflight(self, world: World, request: PreflightRequest) -> dict[str, Any]:
         from kafka_ingest.preflight.preflight import preflight
 
-        results = preflight(settings, wiring.preflight_ports_of(settings), submit_job=request.submit_job)
+        results = preflight(world.pipeline, world.preflight_ports(), submit_job=request.submit_job)
         rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
         self._log_table(rows, _CHECK_COLUMNS)
-        _require_ready(settings.pipeline, results)
+        _require_ready(world.pipeline.pipeline, results)
         return {"applied": False, "checks": rows}
 
-    def _show_change(self, settings: PipelineSettings, request: ChangeRequest) -> dict[str, Any]:
-        preview = preview_change(settings, request, wiring.change_ports(settings))
+    def _show_change(self, world: World, request: ChangeRequest) -> dict[str, Any]:
+        preview = preview_change(world.pipeline, request, world.change_ports())
         if preview.recorded:
             self.log.info("This request was applied at %s by %s", preview.recorded.at, preview.recorded.who)
         positions, bindings = change_rows(preview.plan.positions), setting_rows(preview.plan.settings)
         self._log_change(positions, bindings)
         self._warn_of(preview.outstanding, supersede=request.supersede)
-        _require_no_faults(settings.pipeline, preview.plan.faults)
+        _require_no_faults(world.pipeline.pipeline, preview.plan.faults)
         self.log.info(_SHOWN)
         return {"applied": False, "positions": positions, "settings": bindings}
 
-    def _change(self, settings: PipelineSettings, request: ChangeRequest) -> dict[str, Any]:
-        done = apply_change(settings, request, wiring.change_ports(settings))
+    def _change(self, world: World, request: ChangeRequest) -> dict[str, Any]:
+        done = apply_change(world.pipeline, request, world.change_ports())
         positions, bindings = change_rows(done.positions), setting_rows(done.settings)
         self._log_change(positions, bindings)
         self.log.info("Recorded as %s of %s at %s: %s", done.kind, done.who, done.at, done.why)
         self._log_superseded(done.superseded)
         return {"applied": True, "positions": positions, "settings": bindings}
 
-    def _show_roll_back(self, settings: PipelineSettings, request: RollBackRequest) -> dict[str, Any]:
-        plan = preview_roll_back(request, wiring.roll_back_ports(settings))
+    def _show_roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
+        plan = preview_roll_back(request, world.roll_back_ports())
         rows, batch_ids = lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
         self.log.info("Batches, the newest first: %s", ", ".join(batch_ids) or "none")
         self._log_table(rows, ROLL_BACK_COLUMNS)
-        _require_no_faults(settings.pipeline, plan.faults)
+        _require_no_faults(world.pipeline.pipeline, plan.faults)
         self.log.info(_SHOWN)
         return {"applied": False, "positions": rows, "batch_ids": batch_ids}
 
-    def _roll_back(self, settings: PipelineSettings, request: RollBackRequest) -> dict[str, Any]:
-        record = roll_back(request, wiring.roll_back_ports(settings))
+    def _roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
+        record = roll_back(request, world.roll_back_ports())
         rows = undone_rows(record.spans)
         self.log.info("Rolled back, the newest first: %s", ", ".join(record.batch_ids))
         self._log_table(rows, UNDONE_COLUMNS)
@@ -198,3 +203,50 @@ def _require_ready(pipeline: str, results: Sequence[CheckResult]) -> None:
         next_command="; ".join(dict.fromkeys(result.fix for result in failed if result.fix)),
         pipeline=pipeline,
     )
+
+
+# ----------
+# The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
+
+_DOC = """\
+Everything that moves a pipeline's positions without a batch, and a look at what a pipeline rests on. **Trigger** it and
+fill in the form; nothing is changed until **Apply** is ticked.
+
+1. Trigger it without **Apply**: the log of `administer` shows what would happen, and every reason why it would be
+   refused.
+2. Trigger it again with the same values and **Apply**. It is done in one transaction and recorded in
+   `kafka_ingest.position_change` with your name, the reason, from and to. The run's id is the request's id: a retry or
+   a cleared task does it once.
+
+Any number of runs may go on at once; the ledger takes one change after the other. The same without Airflow:
+`python -m kafka_ingest change`, `roll-back` and `preflight`. Which one, when, and what it does to table and position:
+`docs/operating.md`.
+"""
+
+
+def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
+    """Build the DAG. No connection is looked up and nothing is asked over the network.
+
+    Args:
+        catalog: All pipelines, for the form.
+        folder: ``pipelines`` beside the DAG file, where the task reads the chosen one.
+    """
+    with DAG(
+        dag_id="kafka_ingest_administration",
+        description="Preflight, reset, accept loss or new logs, rename, retire, roll back: shown first, then applied",
+        doc_md=_DOC,
+        schedule=None,
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        catchup=False,
+        tags=["kafka-ingest"],
+        params=administration_params([pipeline.pipeline for pipeline in catalog.pipelines]),
+        default_args={
+            "owner": "data-platform",
+            "retries": 2,
+            "retry_delay": timedelta(minutes=1),
+            # A roll-back deletes rows one identity after the other: minutes for millions.
+            "execution_timeout": timedelta(hours=2),
+        },
+    ) as dag:
+        AdministrationOperator(task_id="administer", folder=folder)
+    return dag

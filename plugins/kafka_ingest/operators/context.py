@@ -1,8 +1,7 @@
-"""What a task gets from Airflow: request, interval, connections, and what its failures become."""
+"""What a task gets from Airflow: request, interval, time to wait, and what its failures become."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,142 +9,23 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pendulum
-from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowNotFoundException,
-    BaseHook,
-    mask_secret,
-)
+from airflow.exceptions import AirflowRescheduleException  # Airflow 3.1 has it only here, others are in the SDK
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from kafka_ingest.connections import ConnectionValues, environment_variable
 from kafka_ingest.errors import Busy, BusyTooLong, ConfigError, IngestError, StopAndCall
 from kafka_ingest.forms.run import backfill_options, run_options
 from kafka_ingest.protocol.batch import Request, RunMode, RunOptions, TimeSpan
-from kafka_ingest.secrets import secret_values, spellings
 from kafka_ingest.settings import PipelineSettings, RunEnd, ScheduleSettings
 from kafka_ingest.times import to_record_time_ms
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection, Context
+    from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
 
 # ----------
-# Airflow connections as plain values for the adapters; their secrets are registered for masking.
-#
-# Airflow masks passwords and values of keys that look sensitive, but not JAAS lines or PEM keys (seen on Airflow
-# 3.3.2), and not a password in the spelling that JSON or a URL gives it. So every secret is registered here, in every
-# spelling that a log line could show, before anyone else gets it.
-#
-# The fewer texts the better: Airflow compiles one pattern of all texts anew for each (``SecretsMasker.add_mask``,
-# 3.3.2). So a private key is registered whole; that its lines are hidden one by one is up to
-# ``core.secret_texts.scrubbed``.
-
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-
-_EXAMPLES = {
-    "kafka": """--conn-type kafka --conn-extra '{"bootstrap.servers": "HOST:9092"}'""",
-    "postgres": "--conn-type postgres --conn-host HOST --conn-login USER --conn-password ... --conn-schema DATABASE",
-    "spark": "--conn-type spark --conn-host 'local[*]'",
-}
-
-
-def kafka_connection(conn_id: str) -> ConnectionValues:
-    """Return an Airflow connection of type ``kafka``, as the Kafka provider's hook looks it up; secrets are masked.
-
-    Raises:
-        ConfigError: There is no such connection.
-    """
-    # It imports confluent_kafka, which must not be loaded while DAGs are parsed.
-    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
-
-    hook = KafkaBaseHook(kafka_config_id=conn_id)  # type: ignore[no-untyped-call]
-    return _values(hook, conn_id, "kafka")
-
-
-def postgres_connection(conn_id: str) -> ConnectionValues:
-    """Return an Airflow connection of type ``postgres``; its secrets are masked.
-
-    Raises:
-        ConfigError: There is no such connection.
-    """
-    return _values(BaseHook(), conn_id, "postgres")
-
-
-def spark_connection(conn_id: str) -> ConnectionValues:
-    """Return an Airflow connection of type ``spark`` for client mode.
-
-    Raises:
-        ConfigError: There is no such connection, or it asks for another deploy mode.
-    """
-    values = _values(BaseHook(), conn_id, "spark")
-    deploy_mode = values.extra.get("deploy-mode") or "client"
-    if deploy_mode != "client":
-        raise ConfigError(
-            f"Connection {conn_id} cannot be used",
-            expected="deploy-mode client: Spark refuses Python jobs in cluster mode on spark://",
-            found=f"deploy-mode {deploy_mode}",
-            next_command=f"take deploy-mode out of the extra of connection {conn_id}",
-        )
-    return values
-
-
-def _values(hook: BaseHook, conn_id: str, conn_type: str) -> ConnectionValues:
-    try:
-        connection = hook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        raise ConfigError(
-            f"There is no Airflow connection {conn_id}",
-            expected=f"a connection of type {conn_type}",
-            next_command=(
-                f"airflow connections add {conn_id} {_EXAMPLES[conn_type]}, or set {environment_variable(conn_id)}"
-            ),
-        ) from None
-    values = _plain(connection)
-    if secrets := secrets_of(values):
-        # One call is one message to the task's supervisor.
-        mask_secret([*secrets])
-    return values
-
-
-def _plain(connection: Connection) -> ConnectionValues:
-    extra = connection.extra_dejson
-    if not isinstance(extra, Mapping):
-        raise ConfigError(
-            f"Connection {connection.conn_id} cannot be used",
-            expected="an extra that is a JSON object",
-            found=f"JSON of type {type(extra).__name__}",
-            next_command=f"airflow connections delete {connection.conn_id}, and add it again",
-        )
-    return ConnectionValues(
-        conn_id=connection.conn_id,
-        conn_type=connection.conn_type or "",
-        host=connection.host,
-        port=connection.port,
-        login=connection.login,
-        password=connection.password,
-        schema=connection.schema,
-        extra=extra,
-    )
-
-
-def secrets_of(values: ConnectionValues) -> list[str]:
-    """List the texts to mask: the secrets, the passwords in JAAS lines, and each in all its spellings."""
-    whole = [values.password or "", *secret_values(values.extra)]
-    parts = [part for secret in whole if secret for part in (secret, *_quoted(secret))]
-    return list(dict.fromkeys(spelling for part in parts for spelling in spellings(part)))
-
-
-def _quoted(secret: str) -> Iterator[str]:
-    """Give what stands in quotes: the password inside a JAAS line may be shown alone."""
-    yield from (re.sub(r"\\(.)", r"\1", quoted) for quoted in _QUOTED.findall(secret) if quoted)
-
-
-# ----------
-# Data intervals of a pipeline's schedule.
+# Data intervals of a pipeline's schedule. DAG files are parsed with them: this module must stay light.
 
 
 def timetable_of(schedule: ScheduleSettings) -> CronDataIntervalTimetable | None:
@@ -205,7 +85,7 @@ def planning_request_of(context: Context, pipeline: PipelineSettings, *, has_for
     Args:
         context: Airflow's.
         pipeline: The pipeline.
-        has_form: Whether the run's conf is the form of ``core.run_form``; else it belongs to somebody else's DAG.
+        has_form: Whether the run's conf is the form of ``forms.run``; else it belongs to somebody else's DAG.
 
     Raises:
         ConfigError: Lists every fault of the form.
@@ -252,7 +132,7 @@ def _interval_of(dag_run: DagRunProtocol, pipeline: PipelineSettings) -> TimeSpa
 
 @contextmanager
 def patience(context: Context, timeout_seconds: int) -> Iterator[None]:
-    """Lets ``Busy`` pass for so long, counted from the first time that this try was postponed.
+    """Let ``Busy`` pass for that long, counted from the first time that this try was postponed.
 
     Airflow keeps that time: it does not change while a task is rescheduled again and again, and begins anew with a
     retry or a clear (as for sensors in mode ``reschedule``, ``airflow/sdk/bases/sensor.py``, Airflow 3.3.2).
@@ -280,17 +160,14 @@ def patience(context: Context, timeout_seconds: int) -> Iterator[None]:
 # ----------
 # The one place that says what an error means to Airflow.
 #
-# | family        | Airflow                                                  |
-# |---------------|----------------------------------------------------------|
-# | `RetryLater`  | the task fails and is retried                            |
+# | family        | Airflow                                                        |
+# |---------------|----------------------------------------------------------------|
+# | `RetryLater`  | the task fails and is retried                                  |
 # | `Fenced`      | the same: the retry finds the batch as the newer claim left it |
-# | `Busy`        | the task is asked again later and uses up no retry       |
-# | `StopAndCall` | the task fails at once, without retries                  |
+# | `Busy`        | the task is asked again later and uses up no retry             |
+# | `StopAndCall` | the task fails at once, without retries                        |
 #
 # Anything else is a fault of this package or of its environment: it keeps its stack trace, and Airflow retries.
-
-# Airflow 3.1 has it only here; the others moved to the SDK and are deprecated here since 3.2.
-
 
 #: A held pipeline is asked again after this long: half of the time after which a silent holder loses its hold.
 BUSY_DELAY = timedelta(seconds=30)

@@ -1,11 +1,10 @@
-"""The DAGs: pipelines, housekeeping, administration."""
+"""The DAGs of pipelines and of housekeeping."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pendulum
@@ -13,7 +12,6 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.run import FIELDS
-from kafka_ingest.operators.administration import AdministrationOperator, administration_params
 from kafka_ingest.operators.context import timetable_of
 from kafka_ingest.operators.params import form_params
 from kafka_ingest.operators.tasks import (
@@ -25,8 +23,6 @@ from kafka_ingest.operators.tasks import (
     ReportLeftOutOperator,
 )
 from kafka_ingest.pipeline_files.files import PipelineCatalog
-from kafka_ingest.protocol.accounting import limit_texts
-from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
 from kafka_ingest.protocol.staging import written_columns
 from kafka_ingest.settings import (
     FirstRun,
@@ -91,7 +87,7 @@ def _facts(pipeline: PipelineSettings) -> str:
             "becomes a dead letter, in the table `kafka_ingest.dead_letter`; the run stays green, and the log of "
             "`load_batch` warns with counts, reasons and first offsets"
         ),
-        "a batch stops at more than": ", or ".join(limit_texts(batch.dead_letters)),
+        "a batch stops at more than": ", or ".join(batch.dead_letters.texts()),
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in facts.items())])
 
@@ -128,7 +124,7 @@ def kafka_to_postgres(pipeline: PipelineSettings, *, group_id: str = "kafka_to_p
     The run's conf belongs to the DAG and is not looked at, and no follow-up run is started.
 
     Args:
-        pipeline: The pipeline, as ``adapters.pipeline_files.load_pipeline`` gives it.
+        pipeline: The pipeline, as ``load_pipeline`` returns it.
         group_id: Prefix of the task ids; part of the request. A renamed group asks for batches of its own.
     """
     # Its converter hides the type of default_args from mypy (attrs.field in airflow/sdk/definitions/taskgroup.py).
@@ -152,7 +148,7 @@ def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatch
 
     Args:
         pipeline: The pipeline.
-        has_form: Whether the run's conf is the form of a run (``forms/run.py``).
+        has_form: Whether the run's conf is the form of ``forms.run``.
     """
     plan = PlanBatchOperator(task_id="plan_batch", pipeline=pipeline, has_form=has_form)
     load = LoadBatchOperator(task_id="load_batch", pipeline=pipeline, has_form=has_form)
@@ -211,8 +207,8 @@ def pipeline_dag(pipeline: PipelineSettings) -> DAG:
 SWITCH = "KAFKA_INGEST_HOUSEKEEPING"
 
 _HOUSEKEEPING_DOC = """\
-Tidies the target database of every pipeline, once a day. It stands in nobody's way: what is in use is left, named in
-the task's log, and done by a later run. Running it again, at any moment, is harmless.
+Tidies the target database of every pipeline, once a day. What is in use is left, named in the task's log, and
+done by a later run. Running it again, at any moment, is harmless.
 
 - **Staging tables** are dropped whose batch is no longer planned, or whose claim was fenced by a newer one. Those of a
   live claim stay.
@@ -220,8 +216,8 @@ the task's log, and done by a later run. Running it again, at any moment, is har
   published ranges, positions, position changes and dead letters stay for good.
 - **BRIN indexes** of the target tables are summarised.
 
-It runs from the day of its installation on: it is not paused when Airflow first sees it. Who runs the command instead
-sets the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
+It runs from the day of its installation on: it is not paused when Airflow first sees it. Deployments that run the
+command instead set the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
 
 Trigger it with `dry_run` to see what it would do. The same without Airflow: `python -m kafka_ingest housekeeping`.
 """
@@ -250,6 +246,8 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
     Args:
         catalog: All pipelines; without any, a run of the DAG has nothing to do.
     """
+    from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS
+
     connections = sorted({pipeline.batch.target_connection for pipeline in catalog.pipelines})
     with DAG(
         dag_id="kafka_ingest_housekeeping",
@@ -284,51 +282,4 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
         HousekeepingOperator.partial(task_id="keep_house", map_index_template="{{ task.connection }}").expand(
             connection=connections
         )
-    return dag
-
-
-# ----------
-# The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
-
-_ADMINISTRATION_DOC = """\
-Everything that moves a pipeline's positions without a batch, and a look at what a pipeline rests on. **Trigger** it and
-fill in the form; nothing is changed until **Apply** is ticked.
-
-1. Trigger it without **Apply**: the log of `administer` shows what would happen, and every reason why it would be
-   refused.
-2. Trigger it again with the same values and **Apply**. It is done in one transaction and recorded in
-   `kafka_ingest.position_change` with your name, the reason, from and to. The run's id is the request's id: a retry or
-   a cleared task does it once.
-
-Any number of runs may go on at once; the ledger takes one change after the other. The same without Airflow:
-`python -m kafka_ingest change`, `roll-back` and `preflight`. Which one, when, and what it does to table and position:
-`docs/operating.md`.
-"""
-
-
-def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
-    """Build the DAG. No connection is looked up and nothing is asked over the network.
-
-    Args:
-        catalog: All pipelines, for the form.
-        folder: ``pipelines`` beside the DAG file, where the task reads the chosen one.
-    """
-    with DAG(
-        dag_id="kafka_ingest_administration",
-        description="Preflight, reset, accept loss or new logs, rename, retire, roll back: shown first, then applied",
-        doc_md=_ADMINISTRATION_DOC,
-        schedule=None,
-        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-        catchup=False,
-        tags=["kafka-ingest"],
-        params=administration_params([pipeline.pipeline for pipeline in catalog.pipelines]),
-        default_args={
-            "owner": "data-platform",
-            "retries": 2,
-            "retry_delay": timedelta(minutes=1),
-            # A roll-back deletes rows one identity after the other: minutes for millions.
-            "execution_timeout": timedelta(hours=2),
-        },
-    ) as dag:
-        AdministrationOperator(task_id="administer", folder=folder)
     return dag

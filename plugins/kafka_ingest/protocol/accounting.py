@@ -26,15 +26,6 @@ from kafka_ingest.settings import DeadLetterLimits
 # Limits of dead letters: a few bad records never block a topic, and a broken producer never fills the table with them.
 
 
-def limit_texts(limits: DeadLetterLimits) -> tuple[str, ...]:
-    """Give what no batch may pass, for people, with the number up to which the share is not looked at."""
-    return (
-        f"{limits.max_count:,} dead letters",
-        f"{limits.max_ratio:.1%} of its records (not looked at up to {limits.ratio_from_count:,} dead letters)",
-        f"{limits.max_consecutive:,} dead letters in a row in one partition",
-    )
-
-
 def require_few_dead_letters(
     limits: DeadLetterLimits,
     counts: RecordCounts,

@@ -335,7 +335,14 @@ class PlanPreview:
         return self.view.outstanding
 
 
-def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *, settings_hash: str) -> Batch:
+def plan_batch(
+    settings: PipelineSettings,
+    request: Request,
+    ports: PlanPorts,
+    *,
+    settings_hash: str,
+    on_snapshot: Callable[[LogSnapshot], None] = lambda _: None,
+) -> Batch:
     """Return the batch of a request, planning it if need be.
 
     Durable on return: the batch with its ranges is in the ledger, ``planned``; or ``committed``, when it had been
@@ -346,6 +353,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
         request: Who asks.
         ports: The world.
         settings_hash: Hash of ``settings.batch``.
+        on_snapshot: Called with the log as a plan saw it; never, where the batch had been planned before.
 
     Raises:
         Busy: Another live request holds the pipeline.
@@ -354,7 +362,7 @@ def plan_batch(settings: PipelineSettings, request: Request, ports: PlanPorts, *
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
     with relaxed_gc():
-        return until_it_stands(lambda: _plan_once(settings, request, ports, settings_hash))
+        return until_it_stands(lambda: _plan_once(settings, request, ports, settings_hash, on_snapshot))
 
 
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
@@ -364,7 +372,13 @@ def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts)
     return PlanPreview(choice, snapshot, view)
 
 
-def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, settings_hash: str) -> Batch:
+def _plan_once(
+    settings: PipelineSettings,
+    request: Request,
+    ports: PlanPorts,
+    settings_hash: str,
+    on_snapshot: Callable[[LogSnapshot], None],
+) -> Batch:
     view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
     request = numbered_request(view, request)
     if standing := standing_batch(view, request, settings_hash):
@@ -374,6 +388,7 @@ def _plan_once(settings: PipelineSettings, request: Request, ports: PlanPorts, s
     ports.target.prepare(settings.batch)
     options = run_options_of(request)
     snapshot, choice = _choose(settings, view, options, ports)
+    on_snapshot(snapshot)
     if choice.faults:
         raise fault_error(choice.faults, settings.pipeline)
     _warn(choice)

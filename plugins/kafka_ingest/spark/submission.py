@@ -16,15 +16,8 @@ from typing import Any
 
 import msgspec
 
-from kafka_ingest.connections import (
-    ConnectionValues,
-    kafka_settings_of,
-    postgres_params_of,
-    spark_master_of,
-    spark_secret_of,
-)
+from kafka_ingest.connections import ConnectionValues, spark_master_of, spark_secret_of
 from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, IngestError, RetryLater, error_from_record
-from kafka_ingest.kafka.client import client_config
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, TaskSeconds
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.settings import HoldSettings, JobSettings, PipelineSettings
@@ -266,15 +259,6 @@ _LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 
 @dataclass(frozen=True, slots=True)
-class JobConnections:
-    """The three connections of a pipeline."""
-
-    kafka: ConnectionValues
-    postgres: ConnectionValues
-    spark: ConnectionValues
-
-
-@dataclass(frozen=True, slots=True)
 class JobSubmission:
     """Everything that spark-submit needs. It holds no secrets, only the paths of files that do.
 
@@ -304,28 +288,29 @@ class JobSubmission:
 
 
 def job_submission(
-    settings: PipelineSettings, batch_id: str, connections: JobConnections, outcome_file: Path
+    pipeline: str, batch_id: str, *, environment: JobEnvironment, spark: ConnectionValues, outcome_file: Path
 ) -> JobSubmission:
     """Put together the submission of one batch, and write the file with the job's secrets beside the outcome file.
 
     Args:
-        settings: The pipeline.
+        pipeline: Name of the pipeline.
         batch_id: The planned batch.
-        connections: Kafka, target database and Spark.
+        environment: What the job is to get.
+        spark: The Spark connection.
         outcome_file: A path, not there yet, in a folder of ``spark/archive.py``.
 
     Raises:
         ConfigError: A connection that cannot be used, or a master that would show the environment.
     """
     return _submission(
-        settings.job,
-        connections.spark,
-        name=f"kafka_ingest.{settings.pipeline}",
+        environment.job,
+        spark,
+        name=f"kafka_ingest.{pipeline}",
         script="load_batch",
-        arguments=("--pipeline", settings.pipeline, "--batch-id", batch_id),
-        variables=hand_over(_environment(settings, connections), outcome_file)
-        | hand_over_spark_secret(spark_secret_of(connections.spark), outcome_file.parent)
-        | _local_dirs(settings.job, outcome_file.parent),
+        arguments=("--pipeline", pipeline, "--batch-id", batch_id),
+        variables=hand_over(environment, outcome_file)
+        | hand_over_spark_secret(spark_secret_of(spark), outcome_file.parent)
+        | _local_dirs(environment.job, outcome_file.parent),
     )
 
 
@@ -450,20 +435,6 @@ def in_process_command(submission: JobSubmission) -> list[str]:
 def in_process_environment(submission: JobSubmission) -> dict[str, str]:
     """Return the variables for :func:`in_process_command`, on top of the caller's environment."""
     return {**submission.env_vars, "PYTHONPATH": submission.py_files}
-
-
-def _environment(settings: PipelineSettings, connections: JobConnections) -> JobEnvironment:
-    return JobEnvironment(
-        kafka=client_config(
-            kafka_settings_of(connections.kafka),
-            settings.batch.isolation_level,
-            client_id=f"kafka_ingest.{settings.pipeline}",
-            connection=settings.batch.kafka_connection,
-        ),
-        postgres=postgres_params_of(connections.postgres),
-        job=settings.job,
-        hold=settings.plan.hold,
-    )
 
 
 def _local_workers(archive: str) -> dict[str, str]:

@@ -1,0 +1,409 @@
+"""What the operators do when a task runs. Parsing a DAG file never loads this module: it brings the clients along."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
+
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty
+from kafka_ingest.metrics import (
+    STEP_DURATION,
+    Measurement,
+    MetricKind,
+    batch_measurements,
+    headroom_measurements,
+    lag_measurements,
+    phase_measurements,
+    valid_through_measurements,
+)
+from kafka_ingest.operators.context import TaskLog, airflow_outcome, patience, planning_request_of, request_of
+from kafka_ingest.operators.lookup import airflow_connection, world_of
+from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol import housekeeping
+from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, Request, RunMode, run_options_of
+from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
+from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.load import hold_given_back
+from kafka_ingest.protocol.log import LogSnapshot
+from kafka_ingest.protocol.plan import (
+    PlanPreview,
+    follow_up_form,
+    follow_up_run_id,
+    plan_batch,
+    preview_plan,
+    why_nothing_follows,
+)
+from kafka_ingest.protocol.ports import Ledger
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition, fault_error
+from kafka_ingest.protocol.staging import DeadLetterGroup
+from kafka_ingest.report import (
+    Row,
+    batch_summary,
+    committed_text,
+    dead_letters_text,
+    load_summary,
+    plan_remarks,
+    table,
+)
+from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.archive import job_folder
+from kafka_ingest.spark.submission import JobSubmission, loaded_batch, read_phases, require_unlocked
+from kafka_ingest.world import World, housekeeper
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+# ----------
+# The plan step, as plan_batch and load_batch run it, with a table of what was planned in the task log.
+
+_COLUMNS = ("topic", "partition", "start", "end", "offsets", "committed_before", "above_log_start")
+#: A screen of lines. The XCom value has every range.
+_MOST_ROWS = 40
+
+
+def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
+    """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
+    with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
+        batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        if view := read_for_metrics(pipeline, batch.request):
+            send(lag_measurements(pipeline, view))
+            send(headroom_measurements(pipeline, view))
+        return batch_summary(batch)
+
+
+def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> Batch:
+    """Return the batch of this task's request, planned anew where need be, and log its ranges.
+
+    Args:
+        pipeline: The pipeline.
+        context: Airflow's.
+        log: The task's.
+        has_form: Whether the run's conf is the form of ``forms.run``.
+
+    Raises:
+        AirflowSkipException: The run was asked to show its plan only; the log shows it.
+        IngestError: As ``plan_batch`` raises it; ``BusyTooLong`` after ``airflow.busy_timeout_seconds``.
+    """
+    request = planning_request_of(context, pipeline, has_form=has_form)
+    ports = world_of(pipeline, context).plan_ports()
+    seen: list[LogSnapshot] = []
+    if run_options_of(request).mode is RunMode.PLAN_ONLY:
+        _show_plan(preview_plan(pipeline, request, ports), pipeline, log)
+        raise AirflowSkipException("The run was asked to show its plan only: nothing was planned or loaded")
+    with patience(context, pipeline.schedule.busy_timeout_seconds):
+        hash_ = settings_hash(pipeline.batch)
+        batch = plan_batch(pipeline, request, ports, settings_hash=hash_, on_snapshot=seen.append)
+    log.info("%s", describe_plan(batch, _log_starts(seen[-1]) if seen else {}))
+    return batch
+
+
+def _log_starts(snapshot: LogSnapshot) -> Mapping[TopicPartition, int]:
+    return {
+        TopicPartition(topic, number): partition.log_start_offset
+        for topic, state in snapshot.topics.items()
+        for number, partition in state.partitions.items()
+        if partition.log_start_offset is not None
+    }
+
+
+def _show_plan(preview: PlanPreview, pipeline: PipelineSettings, log: TaskLog) -> None:
+    log.info("%s", describe_preview(preview))
+    if preview.choice.faults:
+        raise fault_error(preview.choice.faults, pipeline.pipeline)
+
+
+def describe_preview(preview: PlanPreview) -> str:
+    """Say in a few lines, with a table of the ranges, what a run would read now, and what would stop it."""
+    ranges, log_starts = preview.choice.ranges, _log_starts(preview.snapshot)
+    head = f"A run would read {sum(r.span_offsets for r in ranges):,} offsets in {len(ranges):,} partitions"
+    return "\n".join([head, *_table(ranges, log_starts), *(f"  {remark}" for remark in plan_remarks(preview))])
+
+
+def describe_plan(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:
+    """Say in a few lines what the batch holds, with a table of the ranges where it was planned just now.
+
+    Args:
+        batch: The batch.
+        log_start_offsets: First offset that the log still holds; empty where Kafka was not asked, because the batch was
+            planned before: the log of the task that planned it has the table.
+    """
+    name = f"Batch {batch.batch_id}"
+    left_out = [f"  left out: {fault}" for fault in batch.left_out]
+    if not batch.ranges:
+        return "\n".join([f"{name}: there is nothing to read, Spark is not started", *left_out])
+    again = f" ({batch.replaced_offsets:,} of them again)" if batch.replaced_offsets else ""
+    offsets = f"{batch.span_offsets:,} offsets{again} in {len(batch.ranges):,} partitions"
+    summary = f"{name} {_state(batch, log_start_offsets)}: {offsets}"
+    place = f"  of pipeline {batch.pipeline} into {batch.settings.target}"
+    return "\n".join(
+        [summary, place, *(_table(batch.ranges, log_start_offsets) if log_start_offsets else ()), *left_out]
+    )
+
+
+def _state(batch: Batch, log_start_offsets: Mapping[TopicPartition, int]) -> str:
+    if batch.state is BatchState.COMMITTED:
+        return "was loaded before"
+    return "is planned" if log_start_offsets else "was planned before"
+
+
+def _table(ranges: Sequence[OffsetRange], log_start_offsets: Mapping[TopicPartition, int]) -> Iterator[str]:
+    if not ranges:
+        return
+    rows = [_row(r, log_start_offsets) for r in ranges[:_MOST_ROWS]]
+    yield indent(table(rows, _COLUMNS), "  ")
+    if rest := ranges[_MOST_ROWS:]:
+        yield f"  and {len(rest):,} more partitions with {sum(r.span_offsets for r in rest):,} offsets"
+
+
+def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> Row:
+    log_start = log_start_offsets.get(r.topic_partition)
+    return {
+        "topic": r.topic,
+        "partition": r.partition,
+        "start": r.start,
+        "end": r.end,
+        "offsets": r.span_offsets,
+        "committed_before": r.committed_before,
+        "above_log_start": None if log_start is None else r.start - log_start,
+    }
+
+
+def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
+    """Return the batch of a run; ``None`` where it planned none."""
+    return world_of(settings).ledger().batch_of(settings.pipeline, request)
+
+
+# ----------
+# Metrics go through Airflow's own stats: StatsD, Datadog or OpenTelemetry, whichever the deployment has chosen.
+
+_log = logging.getLogger(__name__)
+
+_SENDERS: Mapping[MetricKind, Callable[..., None]] = {
+    MetricKind.COUNTER: Stats.incr,
+    MetricKind.GAUGE: Stats.gauge,
+    MetricKind.TIMER: Stats.timing,
+}
+
+
+def read_for_metrics(pipeline: PipelineSettings, request: Request) -> PlanView | None:
+    """Read the ledger for metrics, after the task's work is done.
+
+    Returns:
+        ``None``, with a warning, when it could not be read: that fails no task.
+    """
+    try:
+        return world_of(pipeline).ledger().plan_view(pipeline.pipeline, request, pipeline.batch.target)
+    except IngestError as error:
+        _log.warning("Lag and headroom are not sent: %s", error)
+        return None
+
+
+def send(measurements: Iterable[Measurement]) -> None:
+    """Send each value under its name, with its tags; nothing where Airflow's configuration has no ``[metrics]``."""
+    for measurement in measurements:
+        tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
+        _SENDERS[measurement.metric.kind](measurement.metric.name, measurement.value, tags=tags)
+
+
+@contextmanager
+def timed_step(pipeline: str, step: str) -> Iterator[None]:
+    """Send how long a step took, when it ends without an error."""
+    began = time.monotonic()
+    yield
+    milliseconds = (time.monotonic() - began) * 1_000
+    send([Measurement(STEP_DURATION, milliseconds, pipeline, (("step", step),))])
+
+
+# ----------
+# Task *load_batch*.
+
+#: Runs spark-submit to its end; returns the tail of its output when it failed, else an empty text.
+Submit: TypeAlias = Callable[[JobSubmission], str]
+
+
+def load(
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
+) -> dict[str, Any]:
+    """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
+    with airflow_outcome(log):
+        phases: LoadPhases | None = None
+        batch, world = run_plan_step(pipeline, context, log, has_form=has_form), world_of(pipeline)
+        if batch.state is not BatchState.COMMITTED:
+            given_back = hold_given_back(batch, world.ledger())
+            may_wait = patience(context, pipeline.schedule.busy_timeout_seconds)
+            with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
+                batch, phases = _load(world, batch, submit)
+        _tell_result(batch, world.ledger(), log)
+        if phases:
+            send(phase_measurements(phases, batch.pipeline))
+        return load_summary(batch, phases)
+
+
+def _load(world: World, batch: Batch, submit: Submit) -> tuple[Batch, LoadPhases | None]:
+    with job_folder() as folder:
+        outcome_file = folder / "outcome.json"
+        require_unlocked(batch, world.ledger())
+        output_tail = submit(world.submission(batch.batch_id, outcome_file))
+        committed = loaded_batch(batch, world.ledger(), outcome_file, output_tail or "exit code 0")
+        return committed, read_phases(outcome_file)
+
+
+def _tell_result(batch: Batch, ledger: Ledger, log: TaskLog) -> None:
+    """Log what the batch has written; dead letters are a warning, for the run is green all the same."""
+    if not batch.ranges:
+        return
+    log.info("%s", committed_text(batch))
+    if batch.counts and batch.counts.dead_letters:
+        log.warning("%s", dead_letters_text(batch, _dead_letter_groups(batch, ledger)))
+
+
+def _dead_letter_groups(batch: Batch, ledger: Ledger) -> Sequence[DeadLetterGroup]:
+    try:
+        return ledger.dead_letter_groups(batch.batch_id)
+    except IngestError:
+        return ()  # The batch is committed: its task must not fail because nobody can say why records did not fit.
+
+
+# ----------
+# Task *audit_batch*.
+
+_ANNOUNCED = (
+    "batch_id",
+    "pipeline",
+    "kind",
+    "committed_offsets",
+    "record_time_min",
+    "record_time_max",
+    "valid_through",
+)
+
+
+def audit(
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
+) -> dict[str, Any]:
+    """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
+    with airflow_outcome(log), timed_step(pipeline.pipeline, "audit"):
+        own = own_batch(pipeline, request_of(context))
+        if own is None:
+            raise BatchNotCommitted(
+                "this run has no batch to audit",
+                expected="a batch planned by plan_batch or load_batch of the same run and task group",
+                next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
+                pipeline=pipeline.pipeline,
+            )
+        report = audit_batch(own.batch_id, own.request, world_of(pipeline).ledger())
+        announce(report)
+        everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
+        log.info("Rows of the newest batch were counted; those of all batches: %s", everything)
+        _tell_others(pipeline, report.batch)
+        return batch_summary(report.batch)
+
+
+def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
+    """Send metrics and copy the position to the consumer group; a failure is a warning here."""
+    world = world_of(pipeline)
+    send(valid_through_measurements(batch, datetime.now(UTC)))
+    view = read_for_metrics(pipeline, batch.request)
+    if view:
+        send(lag_measurements(pipeline, view))
+    mirror_group(pipeline, lambda: view, world.mirror)
+
+
+def record_announced(pipeline: PipelineSettings, report: AuditReport) -> None:
+    """Store that the batches of an audit are announced, and count them."""
+    record_announcement(report, world_of(pipeline).ledger())
+    send(batch_measurements(report.announced))
+
+
+def has_succeeded(context: Context) -> bool:
+    """Ask Airflow's server whether it holds this task as successful."""
+    ti = context["ti"]
+    states = ti.get_task_states(
+        dag_id=ti.dag_id,
+        task_ids=[ti.task_id],
+        run_ids=[ti.run_id],
+        map_index=None if ti.map_index is None or ti.map_index < 0 else ti.map_index,
+    )
+    return "success" in states.get(ti.run_id, {}).values()
+
+
+def event_extra(report: AuditReport) -> dict[str, Any]:
+    """Return the event's extra: the run's own batch, and under ``also_announced`` those of runs that never got there.
+
+    A batch can be announced twice; consumers tell by ``batch_id``.
+    """
+    others = [batch for batch in report.announced if batch.batch_id != report.batch.batch_id]
+    return {**_announcement(report.batch), "also_announced": [_announcement(batch) for batch in others]}
+
+
+def _announcement(batch: Batch) -> dict[str, Any]:
+    summary = batch_summary(batch)
+    counts = batch.counts
+    return {
+        **{key: summary[key] for key in _ANNOUNCED},
+        "rows": counts.rows if counts else 0,
+        "dead_letters": counts.dead_letters if counts else 0,
+        "warnings": list(batch.warnings),
+    }
+
+
+# ----------
+# Tasks *follow_up*, *report_left_out* and *keep_house*.
+
+
+def follow_up(pipeline: PipelineSettings, context: Context, log: TaskLog) -> tuple[str, dict[str, Any]]:
+    """Return run id and form of the run that follows this one.
+
+    Raises:
+        AirflowSkipException: Nothing follows.
+    """
+    with airflow_outcome(log):
+        own = own_batch(pipeline, request_of(context))
+    form = follow_up_form(own, pipeline.plan.limit) if own else None
+    if own is None or form is None:
+        raise AirflowSkipException(f"No run follows: {why_nothing_follows(own, pipeline.plan.limit)}")
+    return follow_up_run_id(own), form
+
+
+def report_left_out(pipeline: PipelineSettings, context: Context, log: TaskLog) -> None:
+    """Fail where the batch of this run left partitions out, and name each with its fault."""
+    with airflow_outcome(log):
+        own = own_batch(pipeline, request_of(context))
+        if own and own.left_out:
+            raise PartitionsFaulty(
+                "partitions were left out; the others are loaded and announced",
+                expected="every partition of the topics read",
+                found="\n".join(own.left_out),
+                next_command=f"python -m kafka_ingest plan {pipeline.pipeline} --dry-run",
+                pipeline=pipeline.pipeline,
+                batch_id=own.batch_id,
+            )
+        log.info("No partition was left out")
+
+
+def keep_house(connection: str, params: Mapping[str, Any], log: TaskLog) -> dict[str, int]:
+    """Tidy the database of a connection; return how many chores were done, would be done, and were left."""
+    with airflow_outcome(log):
+        reports = housekeeping.keep_house(
+            housekeeper(connection, airflow_connection),
+            older_than_days=params["older_than_days"],
+            is_dry_run=params["dry_run"],
+        )
+    for report in reports:
+        tell = log.warning if report.outcome is Outcome.LEFT else log.info
+        tell("%s", _line(report))
+    return {outcome.value: sum(r.outcome is outcome for r in reports) for outcome in Outcome}
+
+
+def _line(report: ChoreReport) -> str:
+    count = "" if report.count is None else f" ({report.count:,})"
+    reason = f": {report.reason}" if report.reason else ""
+    return f"{report.chore}, {report.thing}: {report.outcome}{count}{reason}"
