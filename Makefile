@@ -73,7 +73,7 @@ test-all: CRASH := crash
 test-all: $(READY) ## run all tests, also the slow ones
 	@exec $(SIDE_BY_SIDE)
 
-test-unit: $(READY) ## run unit and property tests: no services, seconds
+test-unit: $(READY) ## run unit and property tests: no services, two minutes
 	@exec $(PYTEST) tests/unit tests/properties
 
 test-dags: $(READY) ## load every DAG and check the policies: no services
