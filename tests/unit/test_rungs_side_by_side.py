@@ -107,3 +107,12 @@ def test_a_signal_lets_every_pytest_stop_its_services(tmp_path: Path, number: si
     assert process.wait(60) == 128 + number
     process.stdout.close()
     assert [path.exists() for path in stopped] == [True, True, False]
+
+
+@pytest.mark.parametrize(("target", "left_out"), [("test", {"crash"}), ("test-change", set()), ("test-all", set())])
+def test_no_folder_of_tests_is_forgotten_by_make(target: str, left_out: set[str]) -> None:
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    [run] = [line for line in shown if "tools.rungs" in line]
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert folders - set(run.split(" -- ")[0].split()) == left_out
