@@ -148,11 +148,11 @@ class FedPipeline(PipelineUnderTest):
         self.write(self.topic, **sections)
         return self.topic
 
-    def send(self, *values: str | bytes | None, to: str = "", **record: Any) -> None:
-        """Sends values, with this key, partition, headers or timestamp, and waits for the broker."""
+    def send(self, *values: str | bytes | None, to: str = "", partition: int = 0, **record: Any) -> None:
+        """Sends values, with this key, headers or timestamp, and waits for the broker."""
         with produced(self.make_producer()) as sender:
             for value in values:
-                sender.produce(to or self.topic, value=value, **record)
+                sender.produce(to or self.topic, value=value, partition=partition, **record)
 
 
 class EveryRunHasEnded:

@@ -16,7 +16,7 @@ from tests.services import ProducerFactory, TopicFactory
 
 def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(pipeline: FedPipeline) -> None:
     name = pipeline.open(2)
-    pipeline.send(*"02468", partition=0)
+    pipeline.send(*"02468")
     pipeline.send(*"13579", partition=1)
     first = pipeline.load()
     assert (first["counts"]["rows"], first["ranges"]) == (10, {name: {"0": [0, 5], "1": [0, 5]}})

@@ -57,9 +57,9 @@ def records(pipeline: PipelineUnderTest) -> list[Any]:
 def test_rows_dead_letters_and_position_go_together_and_the_next_run_loads_them_again_once(
     pipeline: FedPipeline, name: str
 ) -> None:
-    pipeline.send('{"n": 1}', '{"n": 2}', partition=0)
+    pipeline.send('{"n": 1}', '{"n": 2}')
     first = pipeline.load_here()
-    pipeline.send('{"n": 3}', "{broken", '{"n": 5}', partition=0)
+    pipeline.send('{"n": 3}', "{broken", '{"n": 5}')
     pipeline.send('{"n": 6}', partition=1)
     second = pipeline.load_here()
     loaded = records(pipeline)
@@ -84,7 +84,7 @@ def test_rows_dead_letters_and_position_go_together_and_the_next_run_loads_them_
 
 
 def test_the_change_is_recorded_with_who_when_why_from_and_to(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', '{"n": 2}', partition=0)
+    pipeline.send('{"n": 1}', '{"n": 2}')
     batch = pipeline.load_here()
     roll_back(pipeline, 1, "--request-id", "incident-812")
     [row] = pipeline.query(
@@ -97,7 +97,7 @@ def test_the_change_is_recorded_with_who_when_why_from_and_to(pipeline: FedPipel
 
 def test_it_is_shown_first_and_the_same_request_id_is_done_once(pipeline: FedPipeline, name: str) -> None:
     for number in (1, 2):
-        pipeline.send(f'{{"n": {number}}}', partition=0)
+        pipeline.send(f'{{"n": {number}}}')
         pipeline.load_here()
     before = content(pipeline)
     code, shown, _ = pipeline.command("roll-back", "events", "--batches", "1")
@@ -110,11 +110,11 @@ def test_it_is_shown_first_and_the_same_request_id_is_done_once(pipeline: FedPip
 
 
 def test_two_batches_are_rolled_back_also_where_only_one_touched_a_partition(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', partition=0)
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     pipeline.send('{"n": 2}', partition=1)
     pipeline.load_here()
-    pipeline.send('{"n": 3}', partition=0)
+    pipeline.send('{"n": 3}')
     pipeline.load_here()
     loaded = records(pipeline)
     roll_back(pipeline, 2)
@@ -125,19 +125,19 @@ def test_two_batches_are_rolled_back_also_where_only_one_touched_a_partition(pip
 
 
 def test_the_run_of_a_batch_that_was_rolled_back_plans_anew(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', partition=0)
+    pipeline.send('{"n": 1}')
     batch = pipeline.load_here(run_id="r1")
     roll_back(pipeline)
-    pipeline.send('{"n": 2}', partition=0)
+    pipeline.send('{"n": 2}')
     again = pipeline.load_here(run_id="r1")
     assert again["batch_id"] != batch["batch_id"]
     assert (again["ranges"], pipeline.rows("n")) == ({name: {"0": [0, 2]}}, [(1,), (2,)])
 
 
 def test_a_reload_in_between_loses_what_lies_above_the_new_position(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', '{"n": 2}', partition=0)
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
-    pipeline.send('{"n": 3}', '{"n": 4}', partition=0)
+    pipeline.send('{"n": 3}', '{"n": 4}')
     second = pipeline.load_here()
     loaded = records(pipeline)
     reload = pipeline.load_here(RunOptions(RunMode.RELOAD, offsets=(OffsetSpan(name, 0, 1, 3),)))
@@ -152,7 +152,7 @@ def test_a_reload_in_between_loses_what_lies_above_the_new_position(pipeline: Fe
 def test_a_roll_back_stops_at_a_reset_and_the_next_run_still_replaces_what_lies_above(
     pipeline: FedPipeline, name: str
 ) -> None:
-    pipeline.send(*[f'{{"n": {number}}}' for number in range(6)], partition=0)
+    pipeline.send(*[f'{{"n": {number}}}' for number in range(6)])
     first = pipeline.load_here()
     loaded = records(pipeline)
     reset = ("change", "events", "reset", "--to-offset", name, "0", "2", "--reason", "mapping", "--apply")
@@ -173,7 +173,7 @@ def test_a_roll_back_stops_at_a_reset_and_the_next_run_still_replaces_what_lies_
 def test_what_the_log_no_longer_holds_is_not_rolled_back(
     pipeline: FedPipeline, name: str, kafka_broker: KafkaBroker
 ) -> None:
-    pipeline.send('{"n": 1}', '{"n": 2}', partition=0)
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     admin.delete_records([TopicPartition(name, 0, 1)])[TopicPartition(name, 0, 1)].result(30)
@@ -183,7 +183,7 @@ def test_what_the_log_no_longer_holds_is_not_rolled_back(
 
 
 def test_a_topic_that_is_gone_is_not_rolled_back(pipeline: FedPipeline, name: str, kafka_broker: KafkaBroker) -> None:
-    pipeline.send('{"n": 1}', partition=0)
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     admin.delete_topics([name])[name].result(30)
@@ -199,7 +199,7 @@ def test_a_compacted_topic_is_rolled_back_only_where_that_is_allowed(pipeline: F
 
 
 def test_a_reason_is_needed(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', partition=0)
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     code, _, notes = pipeline.command("roll-back", "events", "--batches", "1", "--apply")
     assert (code, '"class": "ConfigError"' in notes, len(pipeline.rows("n"))) == (78, True, 1)
@@ -208,14 +208,14 @@ def test_a_reason_is_needed(pipeline: FedPipeline, name: str) -> None:
 def test_names_of_the_table_and_its_metadata_columns_are_quoted(pipeline: FedPipeline) -> None:
     odd = {"topic": "From", "generation": "select", "partition": "Partition", "offset": "offset$1"}
     pipeline.open(value=JSON, target={"table": "shop.Order", "create_table": True}, metadata_columns=odd)
-    pipeline.send('{"n": 1}', partition=0)
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     roll_back(pipeline)
     assert pipeline.query('SELECT n FROM shop."Order"') == []
 
 
 def test_rows_that_a_trigger_keeps_from_being_deleted_stop_the_roll_back(pipeline: FedPipeline, name: str) -> None:
-    pipeline.send('{"n": 1}', '{"n": 2}', partition=0)
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
     pipeline.query(
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"
