@@ -17,7 +17,7 @@ import pytest
 from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
-from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import FedPipeline, produced, set_connections
 from tests.services import ProducerFactory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -26,10 +26,10 @@ BAD = (5, 1_234, 2_999)
 
 
 @pytest.fixture
-def pipeline(raw_pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch) -> PipelineUnderTest:
+def pipeline(pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch) -> FedPipeline:
     """The pipeline, with the paths that its processes import from."""
     monkeypatch.setenv("PYTHONPATH", f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}")
-    return raw_pipeline
+    return pipeline
 
 
 class CommandLines(threading.Thread):
