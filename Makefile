@@ -13,17 +13,19 @@ IMPORTS := PYTHONPATH=plugins:.
 # A test that hangs is stopped with the stacks of all threads; the longest takes about two minutes on two cores.
 # Recipes exec it, so that a make that is stopped stops it, and not only a shell around it.
 PYTEST := $(BIN)/python -m pytest --timeout=900
-# The rungs, quickest first.
-ALL_RUNGS := $(wildcard tests/unit tests/properties tests/protocol_model tests/dags tests/contracts tests/integration \
-	tests/crash tests/e2e)
+# The rungs run beside each other, JOBS at a time, in this order: the quick word on the code first, beside the longest
+# wait, and short ones last, so that no core is idle at the end.
+RUNGS = e2e unit $(CRASH) integration contracts protocol_model dags properties
+SIDE_BY_SIDE = $(BIN)/python -m tools.rungs --jobs $(JOBS) $(RUNGS) -- --timeout=900
+JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
 SPARK ?=
 CYCLES ?= 20
 SEED ?= 1
 
-.PHONY: help setup up down status doctor demo soak test test-all test-unit test-dags test-integration crash test-airflow check format \
-	model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
+.PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
+	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,26 +62,31 @@ demo: $(READY) ## run the main job in a real Airflow, kill it, and count every r
 soak: $(READY) ## kill everything at seeded moments under load, then compare every record (CYCLES=20 SEED=1)
 	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED)
 
-test: $(READY) ## run all tests but the slow ones, on services that they start and stop
-	@exec $(PYTEST) -m "not slow" $(ALL_RUNGS)
+test: $(READY) ## run all tests but the slow ones and the crash tests, on services that they start and stop
+	@exec $(SIDE_BY_SIDE) -m "not slow"
 
+test-change: CRASH := crash
+test-change: $(READY) ## run make test with the crash tests, what CI does after make check
+	@exec $(SIDE_BY_SIDE) -m "not slow"
+
+test-all: CRASH := crash
 test-all: $(READY) ## run all tests, also the slow ones
-	@exec $(PYTEST) $(ALL_RUNGS)
+	@exec $(SIDE_BY_SIDE)
 
-test-unit: $(READY) ## run unit and property tests: no services, seconds
-	@exec $(PYTEST) $(wildcard tests/unit tests/properties)
+test-unit: $(READY) ## run unit and property tests: no services, two minutes
+	@exec $(PYTEST) tests/unit tests/properties
 
 test-dags: $(READY) ## load every DAG and check the policies: no services
-	@exec $(PYTEST) $(wildcard tests/dags)
+	@exec $(PYTEST) tests/dags
 
 test-integration: $(READY) ## run contract and integration tests: real Kafka, PostgreSQL, Spark
-	@exec $(PYTEST) $(wildcard tests/contracts tests/integration)
+	@exec $(PYTEST) tests/contracts tests/integration
 
 crash: $(READY) ## kill real processes at every point, cut and stop them, break Kafka and PostgreSQL; run again; count
 	@exec $(PYTEST) --durations=15 tests/crash
 
 test-airflow: $(READY) ## press every button and run every kind of run in one running Airflow, with real backfills
-	@exec $(PYTEST) $(wildcard tests/e2e)
+	@exec $(PYTEST) tests/e2e
 
 model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)
 	@"$(PYTHON)" model/check.py

@@ -28,6 +28,7 @@ from kafka_ingest.report import batch_summary
 from kafka_ingest.settings import PipelineSettings
 from sandbox.airflow_settings import spark_connection
 from spark_jobs.load_job import InProcessRunner, load_ports, stage_context
+from tests.services import ProducerFactory, TopicFactory
 
 RAW = {
     "first_run": "earliest",
@@ -126,6 +127,31 @@ class PipelineUnderTest:
             f'SELECT {columns} FROM kafka_ingest.dead_letter WHERE pipeline = %s ORDER BY partition, "offset"',
             self.name,
         )
+
+
+@dataclass
+class FedPipeline(PipelineUnderTest):
+    """A pipeline with topics of its own, to which the test sends records.
+
+    Attributes:
+        topic: The one that was opened last.
+    """
+
+    make_topic: TopicFactory = field(kw_only=True, repr=False)
+    make_producer: ProducerFactory = field(kw_only=True, repr=False)
+    topic: str = ""
+
+    def open(self, partitions: int = 1, config: Mapping[str, str] | None = None, /, **sections: Any) -> str:
+        """Makes a topic, writes the file that loads it, and gives the topic's name."""
+        self.topic = self.make_topic(partitions, config)
+        self.write(self.topic, **sections)
+        return self.topic
+
+    def send(self, *values: str | bytes | None, to: str = "", partition: int = 0, **record: Any) -> None:
+        """Sends values, with this key, headers or timestamp, and waits for the broker."""
+        with produced(self.make_producer()) as sender:
+            for value in values:
+                sender.produce(to or self.topic, value=value, partition=partition, **record)
 
 
 class EveryRunHasEnded:

@@ -9,19 +9,15 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 import tests.airflow_home  # noqa: F401 (before anything imports Airflow)
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 
 
 @pytest.fixture
-def loaded(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> PipelineUnderTest:
+def loaded(pipeline: FedPipeline) -> PipelineUnderTest:
     """Five records in one partition, loaded as batches of offsets [0, 3) and [3, 5)."""
-    name = topic()
-    pipeline.write(name)
+    pipeline.open()
     for values in (["a", "b", "c"], ["d", "e"]):
-        with produced(producer()) as sender:
-            for value in values:
-                sender.produce(name, value=value)
+        pipeline.send(*values)
         pipeline.load_here()
     return pipeline
 

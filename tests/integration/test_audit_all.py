@@ -9,9 +9,7 @@ from kafka_ingest.postgres.reports import PostgresWrittenTable
 from kafka_ingest.postgres.rows import settings_to_json
 from kafka_ingest.protocol.audit import TableAudit, audit_table
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
-from tests.integration.pipeline_under_test import PipelineUnderTest
-from tests.integration.test_change_positions import produce
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 
 BATCHES, PARTITIONS, OFFSETS = 250, 8, 10
 TEXT = {"value": {"format": "text", "column": "body"}, "key": None, "headers": None, "metadata_columns": None}
@@ -212,19 +210,16 @@ def test_resolved_dead_letters_and_their_rows_are_not_the_audits_business(grown:
 
 
 @pytest.fixture
-def loaded(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> str:
+def loaded(pipeline: FedPipeline) -> str:
     """The topic, whose records a to f were loaded by three batches of two records each."""
-    name = topic()
-    pipeline.write(name, **TEXT)
+    name = pipeline.open(**TEXT)
     for two in ("ab", "cd", "ef"):
-        produce(producer, name, *two)
+        pipeline.send(*two)
         pipeline.load_here()
     return name
 
 
-def test_loads_reloads_roll_backs_and_resets_leave_a_table_that_is_whole(
-    pipeline: PipelineUnderTest, loaded: str, producer: ProducerFactory
-) -> None:
+def test_loads_reloads_roll_backs_and_resets_leave_a_table_that_is_whole(pipeline: FedPipeline, loaded: str) -> None:
     def is_whole() -> bool:
         return audit(pipeline, "--all")[:2] == (0, [])
 
@@ -237,7 +232,7 @@ def test_loads_reloads_roll_backs_and_resets_leave_a_table_that_is_whole(
     pipeline.query("INSERT INTO shop.events SELECT * FROM shop.events WHERE kafka_offset = 0")
     assert audit(pipeline, "--all")[0] == 65
     assert pipeline.command("change", "events", "reset", "--by", "-3", "--reason", "again", "--apply")[0] == 0
-    produce(producer, loaded, "g")
+    pipeline.send("g")
     pipeline.load_here()
     _, [row], _ = audit(pipeline, "--all")
     assert row.endswith("1 rows, found 2, 1 doubled; doubled: 0")

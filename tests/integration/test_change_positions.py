@@ -13,19 +13,13 @@ from kafka_ingest.cli.main import main
 from kafka_ingest.errors import TopicRecreated
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 from tests.services import ProducerFactory, TopicFactory
 
 
 @pytest.fixture
 def admin(kafka_broker: KafkaBroker) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-
-
-def produce(producer: ProducerFactory, topic: str, *values: str, partition: int = 0) -> None:
-    with produced(producer()) as sender:
-        for value in values:
-            sender.produce(topic, value=value, partition=partition)
 
 
 def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
@@ -74,13 +68,10 @@ def everything(generation: int = 0, **spans: tuple[int, int]) -> list[tuple[int,
     return [(generation, int(name[1:]), offset) for name, (start, end) in spans.items() for offset in range(start, end)]
 
 
-def test_a_reset_backwards_is_loaded_again_in_place_of_the_rows_that_stay_until_then(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(2)
-    pipeline.write(name)
-    produce(producer, name, *"abcde")
-    produce(producer, name, *"xyz", partition=1)
+def test_a_reset_backwards_is_loaded_again_in_place_of_the_rows_that_stay_until_then(pipeline: FedPipeline) -> None:
+    name = pipeline.open(2)
+    pipeline.send(*"abcde")
+    pipeline.send(*"xyz", partition=1)
     first = pipeline.load_here()["batch_id"]
     made = change(pipeline, "reset", "--to", "earliest", "--only", name, "0")
     assert made["positions"] == [
@@ -96,35 +87,28 @@ def test_a_reset_backwards_is_loaded_again_in_place_of_the_rows_that_stay_until_
         }
     ]
     assert offsets(pipeline) == everything(p0=(0, 5), p1=(0, 3))
-    produce(producer, name, "f")
+    pipeline.send("f")
     again = pipeline.load_here()["batch_id"]
     assert offsets(pipeline) == everything(p0=(0, 6), p1=(0, 3))
     written_by = pipeline.rows("batch_id::text")
     assert written_by == [(again,)] * 6 + [(first,)] * 3
 
 
-def test_a_reset_forwards_gives_up_what_it_passes_over_and_goes_on_in_its_line(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_a_reset_forwards_gives_up_what_it_passes_over_and_goes_on_in_its_line(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
-    produce(producer, name, *"defgh")
+    pipeline.send(*"defgh")
     [moved] = change(pipeline, "skip-lag", "--keep", "1")["positions"]
     assert (moved["from"], moved["to"], moved["line"], moved["given_up"]) == (3, 7, 0, "[3, 7)")
     pipeline.load_here()
     assert offsets(pipeline) == everything(p0=(0, 3)) + everything(p0=(7, 8))
 
 
-def test_a_reset_to_a_time_goes_to_its_first_record(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(1, {"retention.ms": "-1"})
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        for second in range(1, 6):
-            sender.produce(name, value="x", timestamp=second * 1_000)
+def test_a_reset_to_a_time_goes_to_its_first_record(pipeline: FedPipeline) -> None:
+    pipeline.open(1, {"retention.ms": "-1"})
+    for second in range(1, 6):
+        pipeline.send("x", timestamp=second * 1_000)
     pipeline.load_here()
     [moved] = change(pipeline, "reset", "--to-time", "1970-01-01T00:00:03Z")["positions"]
     assert (moved["from"], moved["to"]) == (5, 2)
@@ -132,12 +116,9 @@ def test_a_reset_to_a_time_goes_to_its_first_record(
     assert offsets(pipeline) == everything(p0=(0, 5))
 
 
-def test_offsets_outside_the_log_are_refused_and_named(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(2)
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_offsets_outside_the_log_are_refused_and_named(pipeline: FedPipeline) -> None:
+    name = pipeline.open(2)
+    pipeline.send(*"abc")
     pipeline.load_here()
     wanted = ("--to-offset", name, "0", "4", "--to-offset", name, "1", "1", "--to-offset", name, "2", "0")
     code, preview, _ = pipeline.command("change", "events", "reset", *wanted)
@@ -148,13 +129,12 @@ def test_offsets_outside_the_log_are_refused_and_named(
 
 
 def test_c11_accepted_loss_records_what_was_lost_and_loads_what_is_left(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+    pipeline: FedPipeline, admin: AdminClient
 ) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
-    produce(producer, name, *"defgh")
+    pipeline.send(*"defgh")
     delete_before(admin, name, 5)
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     assert (code, "change events accept-loss" in notes) == (78, True)
@@ -167,15 +147,14 @@ def test_c11_accepted_loss_records_what_was_lost_and_loads_what_is_left(
 
 
 def test_an_accepted_recreation_loads_the_new_log_beside_the_rows_of_the_old_one(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+    pipeline: FedPipeline, admin: AdminClient
 ) -> None:
-    name = topic(2)
-    pipeline.write(name)
-    produce(producer, name, *"abc")
-    produce(producer, name, *"xy", partition=1)
+    name = pipeline.open(2)
+    pipeline.send(*"abc")
+    pipeline.send(*"xy", partition=1)
     pipeline.load_here()
     recreate(admin, name, 1)
-    produce(producer, name, *"ABCD")
+    pipeline.send(*"ABCD")
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     assert (code, f"change events accept-recreation {name}" in notes) == (78, True), notes
     made = change(pipeline, "accept-recreation")
@@ -194,13 +173,11 @@ def bind_to_another_cluster(pipeline: PipelineUnderTest) -> None:
         pipeline.query(f"UPDATE kafka_ingest.{table} SET cluster_id = 'former'")
 
 
-def test_an_accepted_cluster_begins_a_generation_of_every_topic(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_an_accepted_cluster_begins_a_generation_of_every_topic(pipeline: FedPipeline, topic: TopicFactory) -> None:
     one, other = topic(), topic()
     pipeline.write(one, kafka={"topics": [one, other]})
-    produce(producer, one, *"abc")
-    produce(producer, other, *"xy")
+    pipeline.send(*"abc", to=one)
+    pipeline.send(*"xy", to=other)
     pipeline.load_here()
     bind_to_another_cluster(pipeline)
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
@@ -217,27 +194,21 @@ def test_an_accepted_cluster_begins_a_generation_of_every_topic(
     assert counted == [(other, 0, 2), (other, 1, 2), (one, 0, 3), (one, 1, 3)]
 
 
-def test_the_same_log_under_another_cluster_id_goes_on_where_it_was(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_the_same_log_under_another_cluster_id_goes_on_where_it_was(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     bind_to_another_cluster(pipeline)
     [moved] = change(pipeline, "accept-same-log")["positions"]
     assert (moved["from"], moved["to"], moved["generation"], moved["line"]) == (3, 3, 0, 0)
-    produce(producer, name, "d")
+    pipeline.send("d")
     assert pipeline.load_here()["ranges"] == {name: {"0": [3, 4]}}
     assert offsets(pipeline) == everything(p0=(0, 4))
 
 
-def test_a_renamed_pipeline_goes_on_where_it_was(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_a_renamed_pipeline_goes_on_where_it_was(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     renamed = PipelineUnderTest("sales", pipeline.folder, pipeline.database, pipeline.capture)
     renamed.write(name, target={"table": pipeline.table, "create_table": True})
@@ -248,32 +219,32 @@ def test_a_renamed_pipeline_goes_on_where_it_was(
     code, made, notes = renamed.command("change", *arguments)
     assert (code, made["settings"]) == (0, [{"name": "pipeline", "from": "events", "to": "sales"}]), notes
     assert renamed.command("change", *arguments)[1] == made
-    produce(producer, name, "d")
+    pipeline.send("d")
     assert renamed.load_here()["ranges"] == {name: {"0": [3, 4]}}
     assert offsets(pipeline) == everything(p0=(0, 4))
     assert renamed.command("audit", "sales")[:2] == (0, [])
 
 
 def test_a_retired_topic_is_read_no_more_and_does_not_hold_back_the_others(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+    pipeline: FedPipeline, topic: TopicFactory, admin: AdminClient
 ) -> None:
     kept, gone = topic(), topic()
     pipeline.write(kept, kafka={"topics": [kept, gone]})
-    produce(producer, kept, "a")
-    produce(producer, gone, "x")
+    pipeline.send("a", to=kept)
+    pipeline.send("x", to=gone)
     pipeline.load_here()
     admin.delete_topics([gone])[gone].result(30)
     until(lambda: gone not in admin.list_topics(timeout=10).topics, f"{gone} is gone")
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     assert (code, f"change events retire-topic {gone}" in notes) == (78, True), notes
     change(pipeline, "retire-topic", gone)
-    produce(producer, kept, "b")
+    pipeline.send("b", to=kept)
     summary = pipeline.load_here()
     assert summary["ranges"] == {kept: {"0": [1, 2]}}
     _, lags, _ = pipeline.command("lag", "events")
     assert [lag["topic"] for lag in lags] == [kept]
     recreate_deleted(admin, gone, 1)
-    produce(producer, gone, "y", "z")
+    pipeline.send("y", "z", to=gone)
     assert pipeline.load_here()["ranges"] == {}
     [(warnings,)] = pipeline.query("SELECT warnings FROM kafka_ingest.batch ORDER BY ordinal DESC LIMIT 1")
     assert f"change events read-topic-again {gone}" in warnings[0]
@@ -286,29 +257,23 @@ def test_a_retired_topic_is_read_no_more_and_does_not_hold_back_the_others(
     assert pipeline.query("SELECT count(*) FROM kafka_ingest.position_change WHERE kind = 'topic_read_again'") == [(1,)]
 
 
-def test_another_target_begins_where_the_former_one_ended(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_another_target_begins_where_the_former_one_ended(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     pipeline.write(name, target={"table": "mart.sales", "create_table": True})
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     assert (code, "change events change-target" in notes) == (78, True)
     change(pipeline, "change-target")
-    produce(producer, name, *"de")
+    pipeline.send(*"de")
     pipeline.load_here()
     assert offsets(pipeline) == everything(p0=(0, 3))
     assert pipeline.query("SELECT kafka_offset FROM mart.sales ORDER BY 1") == [(3,), (4,)]
 
 
-def test_nobody_else_may_load_a_topic_into_the_table_that_a_pipeline_left(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_nobody_else_may_load_a_topic_into_the_table_that_a_pipeline_left(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     pipeline.write(name, target={"table": "mart.sales", "create_table": True})
     change(pipeline, "change-target")
@@ -319,11 +284,8 @@ def test_nobody_else_may_load_a_topic_into_the_table_that_a_pipeline_left(
     assert offsets(pipeline) == everything(p0=(0, 3))
 
 
-def test_another_isolation_level_is_read_from_then_on(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
+def test_another_isolation_level_is_read_from_then_on(pipeline: FedPipeline, producer: ProducerFactory) -> None:
+    name = pipeline.open()
     pipeline.load_here()
     sender = producer(transactional_id=f"{name}-t")
     sender.init_transactions()
@@ -337,14 +299,11 @@ def test_another_isolation_level_is_read_from_then_on(
     assert pipeline.rows("payload") == [(b"never committed",)]
 
 
-def test_a_change_is_refused_while_a_batch_is_outstanding_unless_it_supersedes_it(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_a_change_is_refused_while_a_batch_is_outstanding_unless_it_supersedes_it(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
-    produce(producer, name, *"de")
+    pipeline.send(*"de")
     pipeline.plan_only("stays planned")
     wanted = ("change", "events", "reset", "--by", "-1", "--reason", "because", "--apply")
     code, _, notes = pipeline.command(*wanted)
@@ -356,12 +315,9 @@ def test_a_change_is_refused_while_a_batch_is_outstanding_unless_it_supersedes_i
     assert offsets(pipeline) == everything(p0=(0, 5))
 
 
-def test_the_same_request_is_made_once_and_never_with_other_arguments(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_the_same_request_is_made_once_and_never_with_other_arguments(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     wanted = ("change", "events", "reset", "--request-id", "r1", "--reason", "because", "--apply")
     first = pipeline.command(*wanted, "--by", "-1")
@@ -371,12 +327,9 @@ def test_the_same_request_is_made_once_and_never_with_other_arguments(
     assert pipeline.query("SELECT committed_offset FROM kafka_ingest.committed_offset") == [(2,)]
 
 
-def test_people_see_a_table_and_what_to_do_next(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+def test_people_see_a_table_and_what_to_do_next(pipeline: FedPipeline) -> None:
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
     pipeline.capture.readouterr()
     assert main(["change", "events", "reset", "--to", "earliest"]) == 0
@@ -391,14 +344,14 @@ def test_people_see_a_table_and_what_to_do_next(
 
 
 def test_a_pipeline_planned_without_topic_ids_goes_on_with_them_and_stops_at_a_recreated_topic(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, admin: AdminClient
+    pipeline: FedPipeline, admin: AdminClient
 ) -> None:
-    name = topic(partitions=2)
+    name = pipeline.open(2)
     pipeline.write(name, kafka={"topics": [name], "topic_identity": "none"})
-    produce(producer, name, "a", "b")
+    pipeline.send("a", "b")
     pipeline.load_here()
     pipeline.write(name)
-    produce(producer, name, "c", partition=1)
+    pipeline.send("c", partition=1)
     pipeline.load_here(run_id="with ids")
     assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1))
     adopted = (
@@ -412,6 +365,6 @@ def test_a_pipeline_planned_without_topic_ids_goes_on_with_them_and_stops_at_a_r
     with pytest.raises(TopicRecreated):
         pipeline.load_here()
     change(pipeline, "accept-recreation", name)
-    produce(producer, name, "z")
+    pipeline.send("z")
     pipeline.load_here()
     assert offsets(pipeline) == everything(p0=(0, 2), p1=(0, 1)) + everything(1, p0=(0, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -14,8 +15,7 @@ from kafka_ingest.postgres.migrations import migrate
 from kafka_ingest.preflight.database import PostgresPreflight
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, set_connections
 
 
 @pytest.fixture(params=["LATIN1", "SQL_ASCII"])
@@ -23,9 +23,9 @@ def encoded(
     request: pytest.FixtureRequest,
     postgres_server: PostgresServer,
     kafka_broker: KafkaBroker,
-    pipeline: PipelineUnderTest,
+    pipeline: FedPipeline,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[PipelineUnderTest]:
+) -> Iterator[FedPipeline]:
     """The pipeline in a database of that encoding, which the migrations are applied to."""
     name = f"encoded_{uuid.uuid4().hex[:16]}"
     with closing(psycopg2.connect(**postgres_server.params())) as server:
@@ -37,22 +37,17 @@ def encoded(
             params: dict[str, Any] = {**pipeline.database, "dbname": name, "client_encoding": "UTF8"}
             migrate(params)
             set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=params)
-            yield PipelineUnderTest(pipeline.name, pipeline.folder, params, pipeline.capture)
+            yield replace(pipeline, database=params)
         finally:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_c71_text_that_the_database_cannot_hold_becomes_a_dead_letter_that_can_be_stored(
-    encoded: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_c71_text_that_the_database_cannot_hold_becomes_a_dead_letter_that_can_be_stored(encoded: FedPipeline) -> None:
     columns = [{"name": "id", "type": "bigint"}, {"name": "t", "type": "text"}]
-    encoded.write(name := topic(1), value={"format": "json", "columns": columns})
-    with produced(producer()) as sender:
-        sender.produce(name, value='{"id": 1, "t": "ü"}'.encode())
-        sender.produce(name, value='{"id": 2, "t": "日"}'.encode())
-        sender.produce(name, value='{"id": "日"}'.encode())
-        sender.produce(name, value=b'{"id": "x"}', headers=[("ключ", b"1")])
-        sender.produce(name, value=b'{"id": 5, "t": "a"}')
+    encoded.open(value={"format": "json", "columns": columns})
+    encoded.send('{"id": 1, "t": "ü"}', '{"id": 2, "t": "日"}', '{"id": "日"}')
+    encoded.send(b'{"id": "x"}', headers=[("ключ", b"1")])
+    encoded.send(b'{"id": 5, "t": "a"}')
 
     encoded.load_here()
 

@@ -10,17 +10,10 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 
 ID = {"format": "json", "columns": [{"name": "id", "type": "bigint"}]}
 STOPPED = 78
-
-
-def send(producer: ProducerFactory, name: str, *values: bytes) -> None:
-    with produced(producer()) as sender:
-        for value in values:
-            sender.produce(name, value=value)
 
 
 def require_a_message(code: int, notes: str, *parts: str) -> None:
@@ -49,17 +42,15 @@ def frozen_ddl(pipeline: PipelineUnderTest) -> Iterator[None]:
             cursor.execute("DROP EVENT TRIGGER frozen; DROP FUNCTION public.no_ddl()")
 
 
-def test_c88_an_event_trigger_that_refuses_ddl_is_told_in_its_own_words_by_plan_and_load(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    pipeline.write(name := topic(1), value=ID)
-    send(producer, name, b'{"id": 1}')
+def test_c88_an_event_trigger_that_refuses_ddl_is_told_in_its_own_words_by_plan_and_load(pipeline: FedPipeline) -> None:
+    pipeline.open(value=ID)
+    pipeline.send(b'{"id": 1}')
     with frozen_ddl(pipeline):
         code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     require_a_message(code, notes, "could not prepare the table shop.events", "DDL is frozen (SQLSTATE P0001)")
 
     pipeline.load_here()
-    send(producer, name, b'{"id": 2}')
+    pipeline.send(b'{"id": 2}')
     with frozen_ddl(pipeline):
         code, _, notes = pipeline.command("run", "events", "--runner", "in-process", "--run-id", "frozen")
     require_a_message(code, notes, "could not create staging tables", "DDL is frozen (SQLSTATE P0001)")
@@ -68,17 +59,15 @@ def test_c88_an_event_trigger_that_refuses_ddl_is_told_in_its_own_words_by_plan_
     assert pipeline.rows("id") == [(1,), (2,)]
 
 
-def test_a_function_of_the_target_that_raises_while_staging_is_told_without_the_record(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    pipeline.write(name := topic(1), value={"format": "json", "columns": [{"name": "t", "type": "text"}]})
+def test_a_function_of_the_target_that_raises_while_staging_is_told_without_the_record(pipeline: FedPipeline) -> None:
+    name = pipeline.open(value={"format": "json", "columns": [{"name": "t", "type": "text"}]})
     pipeline.load_here()
     pipeline.query(
         "CREATE FUNCTION shop.judge(t text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS"
         " $$BEGIN RAISE EXCEPTION 'not today' USING DETAIL = t, HINT = t; END$$"
     )
     pipeline.query("ALTER TABLE shop.events ADD CONSTRAINT judged CHECK (shop.judge(t))")
-    send(producer, name, b'{"t": "card 4111"}')
+    pipeline.send(b'{"t": "card 4111"}')
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
     require_a_message(code, notes, f"{name}[0] offset 0", "function shop.judge(text)", "P0001")
     assert "4111" not in notes
@@ -94,14 +83,9 @@ def test_a_function_of_the_target_that_raises_while_staging_is_told_without_the_
     ],
 )
 def test_c86_a_fault_of_the_connections_extra_is_a_configuration_error_at_once(
-    pipeline: PipelineUnderTest,
-    topic: TopicFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    extra: dict[str, str],
-    found: str,
-    advice: str,
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch, extra: dict[str, str], found: str, advice: str
 ) -> None:
-    pipeline.write(topic(1), value=ID)
+    pipeline.open(value=ID)
     database: dict[str, Any] = dict(pipeline.database)
     connection = {
         "conn_type": "postgres",

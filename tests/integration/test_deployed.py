@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.paths import CHECKOUT
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +44,10 @@ def test_the_wheel_installs_one_name_at_the_top(wheel: Path) -> None:
 
 @pytest.mark.parametrize("way", ["wheel", "folders"])
 def test_a_load_runs_beside_a_spark_jobs_package_of_the_users_own(
-    way: str,
-    request: pytest.FixtureRequest,
-    pipeline: PipelineUnderTest,
-    topic: TopicFactory,
-    producer: ProducerFactory,
-    tmp_path: Path,
+    way: str, request: pytest.FixtureRequest, pipeline: FedPipeline, tmp_path: Path
 ) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value=b"one")
+    pipeline.open()
+    pipeline.send(b"one")
     theirs = tmp_path / "theirs" / "spark_jobs"
     theirs.mkdir(parents=True)
     (theirs / "__init__.py").write_text("raise RuntimeError('this is not the package of the job')\n")

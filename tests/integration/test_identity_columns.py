@@ -6,9 +6,8 @@ import pytest
 
 from kafka_ingest.errors import ConfigError, TargetMismatch
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
-from tests.integration.pipeline_under_test import PipelineUnderTest
-from tests.integration.test_change_positions import change, produce
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
+from tests.integration.test_change_positions import change
 
 TEXT = {"value": {"format": "text", "column": "body"}, "key": None, "headers": None, "metadata_columns": None}
 RENAMED = {**TEXT, "metadata_columns": {"offset": "source_offset"}}
@@ -19,13 +18,12 @@ ONCE_EACH = [("a", 1), ("b", 1), ("c", 1)]
 
 
 @pytest.fixture
-def loaded(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> str:
+def loaded(pipeline: FedPipeline) -> str:
     """The topic, of whose records a, b and c stand in the table; d waits."""
-    name = topic()
-    pipeline.write(name, **TEXT)
-    produce(producer, name, *"abc")
+    name = pipeline.open(**TEXT)
+    pipeline.send(*"abc")
     pipeline.load_here()
-    produce(producer, name, "d")
+    pipeline.send("d")
     return name
 
 
@@ -96,17 +94,14 @@ def test_a_column_that_was_renamed_in_the_table_alone_is_not_to_be_added(
     assert "never ADD COLUMN" in str(found)
 
 
-def test_a_column_is_added_to_a_table_that_nothing_was_loaded_into(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name, **TEXT)
+def test_a_column_is_added_to_a_table_that_nothing_was_loaded_into(pipeline: FedPipeline) -> None:
+    pipeline.open(**TEXT)
     pipeline.query("CREATE SCHEMA shop")
     pipeline.query(
         "CREATE TABLE shop.events (body text, kafka_topic text, kafka_generation integer, kafka_partition integer,"
         " kafka_timestamp timestamptz, batch_id uuid)"
     )
-    produce(producer, name, "a")
+    pipeline.send("a")
     with pytest.raises(TargetMismatch) as stopped:
         pipeline.load_here()
     statement = 'ALTER TABLE "shop"."events" ADD COLUMN "kafka_offset" bigint;'

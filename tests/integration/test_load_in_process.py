@@ -10,22 +10,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory
 
 
-def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(2)
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        for number in range(10):
-            sender.produce(name, value=f"{number}", partition=number % 2)
+def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(pipeline: FedPipeline) -> None:
+    name = pipeline.open(2)
+    pipeline.send(*"02468")
+    pipeline.send(*"13579", partition=1)
     first = pipeline.load()
     assert (first["counts"]["rows"], first["ranges"]) == (10, {name: {"0": [0, 5], "1": [0, 5]}})
-    with produced(producer()) as sender:
-        sender.produce(name, value="late", partition=1)
+    pipeline.send("late", partition=1)
     second = pipeline.load()
     assert (second["counts"]["rows"], second["ranges"]) == (1, {name: {"1": [5, 6]}})
     expected = [(0, o, f"{2 * o}".encode()) for o in range(5)] + [(1, o, f"{2 * o + 1}".encode()) for o in range(5)]
@@ -33,7 +28,7 @@ def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(
 
 
 def test_a_connection_with_a_ca_bundle_of_300_kb_is_loaded_from(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, monkeypatch: pytest.MonkeyPatch
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # More than Linux lets one variable of a process hold (128 KiB, execve(2)).
     line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
@@ -41,65 +36,44 @@ def test_a_connection_with_a_ca_bundle_of_300_kb_is_loaded_from(
     kafka["extra"]["ssl.ca.pem"] = f"-----BEGIN CERTIFICATE-----\n{line}\n-----END CERTIFICATE-----\n" * 2_600
     assert len(kafka["extra"]["ssl.ca.pem"]) > 300_000
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+    pipeline.open()
+    pipeline.send("a")
     assert pipeline.load()["counts"]["rows"] == 1
 
 
-def test_the_same_run_again_is_the_same_batch(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+def test_the_same_run_again_is_the_same_batch(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send("a")
     first = pipeline.load("--run-id", "r1")
-    with produced(producer()) as sender:
-        sender.produce(name, value="b")
+    pipeline.send("b")
     again = pipeline.load("--run-id", "r1")
     assert again == first
     assert pipeline.rows("payload") == [(b"a",)]
 
 
-def test_the_same_run_with_another_limit_is_refused(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        for number in range(5):
-            sender.produce(name, value=f"{number}")
+def test_the_same_run_with_another_limit_is_refused(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send(*map(str, range(5)))
     assert pipeline.load("--run-id", "r1", "--limit", "2")["counts"]["rows"] == 2
     code, _, notes = pipeline.command("run", "events", "--runner", "in-process", "--run-id", "r1", "--limit", "3")
     assert code == 78
     assert '"class": "RequestChanged"' in notes
 
 
-def test_a_limit_is_worked_off_run_by_run(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        for number in range(5):
-            sender.produce(name, value=f"{number}")
+def test_a_limit_is_worked_off_run_by_run(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send(*map(str, range(5)))
     assert [pipeline.load("--limit", "2")["span_offsets"] for _ in range(4)] == [2, 2, 1, 0]
     assert pipeline.rows("kafka_offset") == [(o,) for o in range(5)]
 
 
-def test_c42_an_empty_range_is_green_and_starts_no_job(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(2)
-    pipeline.write(name)
+def test_c42_an_empty_range_is_green_and_starts_no_job(pipeline: FedPipeline) -> None:
+    name = pipeline.open(2)
     for _ in range(3):
         code, summary, notes = pipeline.command("run", "events", "--runner", "spark")
         assert (code, summary["state"], summary["ranges"]) == (0, "committed", {})
         assert "has nothing to read: Spark is not started" in notes
-    with produced(producer()) as sender:
-        sender.produce(name, value="first", partition=1)
+    pipeline.send("first", partition=1)
     loaded = pipeline.load()
     assert loaded["ranges"] == {name: {"1": [0, 1]}}
     assert pipeline.rows("kafka_partition, payload") == [(1, b"first")]
@@ -129,14 +103,10 @@ def test_c12_one_bad_record_is_a_dead_letter_with_its_bytes_and_the_others_are_r
     assert [None if v is None else bytes(v) for v in headers] == [b"\xff", None]
 
 
-def test_c12_a_sick_database_is_never_a_dead_letter(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
+def test_c12_a_sick_database_is_never_a_dead_letter(pipeline: FedPipeline) -> None:
+    pipeline.open()
     pipeline.load("--run-id", "creates the table")
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+    pipeline.send("a")
     pipeline.query(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'disk full' USING ERRCODE = 'disk_full'; END $$"
@@ -151,17 +121,12 @@ def test_c12_a_sick_database_is_never_a_dead_letter(
 
 
 def test_over_the_limit_of_dead_letters_nothing_is_written_and_the_first_offsets_are_named(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+    pipeline: FedPipeline,
 ) -> None:
-    name = topic()
-    pipeline.write(
-        name,
-        value={"format": "json", "columns": [{"name": "n", "type": "integer"}]},
-        dead_letters={"max_count": 2},
+    name = pipeline.open(
+        value={"format": "json", "columns": [{"name": "n", "type": "integer"}]}, dead_letters={"max_count": 2}
     )
-    with produced(producer()) as sender:
-        for value in (b'{"n": 1}', b"{", b"{", b"{"):
-            sender.produce(name, value=value)
+    pipeline.send(b'{"n": 1}', b"{", b"{", b"{")
     for _ in range(2):  # the second is another run: the first one holds the pipeline no more
         code, _, notes = pipeline.command("run", "events", "--runner", "in-process")
         assert (code, '"class": "TooManyDeadLetters"' in notes) == (78, True), notes
@@ -170,13 +135,12 @@ def test_over_the_limit_of_dead_letters_nothing_is_written_and_the_first_offsets
 
 
 def test_c18_null_empty_and_json_null_are_three_different_things(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+    pipeline: FedPipeline, producer: ProducerFactory
 ) -> None:
-    name = topic()
-    pipeline.write(name, value={"format": "json", "column": "document"}, tombstones="row")
+    pipeline.open(value={"format": "json", "column": "document"}, tombstones="row")
     with produced(producer()) as sender:
         for key, value in ((b"1", b'{"a": 1}'), (b"1", None), (None, b"{}"), (b"", b"null"), (b"2", b"")):
-            sender.produce(name, key=key, value=value)
+            sender.produce(pipeline.topic, key=key, value=value)
     counts = pipeline.load_here()["counts"]
     assert (counts["rows"], counts["dead_letters"]) == (4, 1)
     assert pipeline.rows("key, document::text") == [
@@ -188,14 +152,11 @@ def test_c18_null_empty_and_json_null_are_three_different_things(
     assert pipeline.dead_letters('"offset", key, value, reason') == [(4, b"2", b"", "malformed")]
 
 
-def test_c18_raw_bytes_keep_null_and_empty_apart(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name, tombstones="row")
+def test_c18_raw_bytes_keep_null_and_empty_apart(pipeline: FedPipeline, producer: ProducerFactory) -> None:
+    pipeline.open(tombstones="row")
     with produced(producer()) as sender:
         for key, value in ((b"1", b"{}"), (b"1", None), (None, b"{}"), (b"", b""), (b"1", b"null")):
-            sender.produce(name, key=key, value=value)
+            sender.produce(pipeline.topic, key=key, value=value)
     pipeline.load_here()
     assert pipeline.rows("key, payload") == [
         (b"1", b"{}"),
@@ -206,23 +167,17 @@ def test_c18_raw_bytes_keep_null_and_empty_apart(
     ]
 
 
-def test_tombstones_can_be_counted_instead(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name, tombstones="count")
-    with produced(producer()) as sender:
-        sender.produce(name, key=b"1", value=b"a")
-        sender.produce(name, key=b"1", value=None)
+def test_tombstones_can_be_counted_instead(pipeline: FedPipeline) -> None:
+    pipeline.open(tombstones="count")
+    pipeline.send(b"a", None, key=b"1")
     counts = pipeline.load_here()["counts"]
     assert (counts["rows"], counts["tombstones"]) == (1, 1)
 
 
 def test_c16_markers_and_aborted_records_end_a_range_and_are_counted_as_invisible(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+    pipeline: FedPipeline, producer: ProducerFactory
 ) -> None:
-    name = topic()
-    pipeline.write(name)
+    name = pipeline.open()
     sender = producer(transactional_id=f"{name}-t")
     sender.init_transactions()
     sender.begin_transaction()
@@ -246,11 +201,8 @@ def test_c16_markers_and_aborted_records_end_a_range_and_are_counted_as_invisibl
     assert len(pipeline.rows("kafka_offset")) == 100
 
 
-def test_c43_framed_bytes_are_landed_untouched(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
+def test_c43_framed_bytes_are_landed_untouched(pipeline: FedPipeline) -> None:
+    pipeline.open()
     values = [
         b"\x00\x00\x00\x00\x01\x02ab",
         b"\x00\x00\x00\x00\x02\x06xyz",
@@ -258,37 +210,25 @@ def test_c43_framed_bytes_are_landed_untouched(
         b"\x00\x01\x02",
         bytes(range(256)),
     ]
-    with produced(producer()) as sender:
-        for value in values:
-            sender.produce(name, value=value)
+    pipeline.send(*values)
     pipeline.load_here()
     assert pipeline.rows("payload") == [(value,) for value in values]
 
 
-def test_c43_framed_bytes_are_never_decoded_as_text_or_json(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
+def test_c43_framed_bytes_are_never_decoded_as_text_or_json(pipeline: FedPipeline) -> None:
     framed = [b"\x00\x00\x00\x00\x01\x02ab", b'\x00\x00\x00\x00\x02{"a": 1}']
-    pipeline.write(name, value={"format": "json", "columns": [{"name": "a", "type": "integer"}]})
-    with produced(producer()) as sender:
-        for value in framed:
-            sender.produce(name, value=value)
+    pipeline.open(value={"format": "json", "columns": [{"name": "a", "type": "integer"}]})
+    pipeline.send(*framed)
     pipeline.load_here()
     assert pipeline.rows("a") == []
     assert [value for (value,) in pipeline.dead_letters("value")] == framed
 
 
-def test_reports_tell_status_lag_batches_and_dead_letters(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name, value={"format": "text", "column": "line"})
+def test_reports_tell_status_lag_batches_and_dead_letters(pipeline: FedPipeline) -> None:
+    pipeline.open(value={"format": "text", "column": "line"})
     _, [before], _ = pipeline.command("status", "events")
     assert before["standing"] == "never planned"
-    with produced(producer()) as sender:
-        for value in (b"a", b"b\xff", b"c"):
-            sender.produce(name, key=b"k", value=value)
+    pipeline.send(b"a", b"b\xff", b"c", key=b"k")
     code, preview, _ = pipeline.command("plan", "events", "--dry-run", "--limit", "2")
     assert (code, preview["backlog_offsets"], [(r["start"], r["end"]) for r in preview["ranges"]]) == (0, 3, [(0, 2)])
     summary = pipeline.load("--limit", "2", "--run-id", "r1")
@@ -305,13 +245,9 @@ def test_reports_tell_status_lag_batches_and_dead_letters(
     assert pipeline.command("audit", "events")[:2] == (0, [])
 
 
-def test_an_audit_finds_a_row_that_somebody_took_away(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+def test_an_audit_finds_a_row_that_somebody_took_away(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send("a")
     pipeline.load("--run-id", "r1")
     pipeline.query("DELETE FROM shop.events")
     code, violations, _ = pipeline.command("audit", "events")
@@ -320,16 +256,10 @@ def test_an_audit_finds_a_row_that_somebody_took_away(
 
 
 def test_c11_records_that_expire_between_plan_and_load_stop_the_batch(
-    pipeline: PipelineUnderTest,
-    topic: TopicFactory,
-    producer: ProducerFactory,
-    kafka_broker: KafkaBroker,
+    pipeline: FedPipeline, kafka_broker: KafkaBroker
 ) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        for number in range(10):
-            sender.produce(name, value=f"{number}")
+    name = pipeline.open()
+    pipeline.send(*map(str, range(10)))
     pipeline.plan_only("r1")
     admin, partition = AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), TopicPartition(name, 0, 4)
     admin.delete_records([partition])[partition].result(30)
@@ -342,13 +272,11 @@ def test_c11_records_that_expire_between_plan_and_load_stop_the_batch(
 
 
 def test_a_spark_connection_that_cannot_be_used_is_found_before_anything_is_planned(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, monkeypatch: pytest.MonkeyPatch
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C85: Airflow's own default connection."""
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+    pipeline.open()
+    pipeline.send("a")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
     code, _, notes = pipeline.command("run", "events")
     assert (code, '"class": "ConfigError"' in notes) == (78, True), notes
@@ -356,13 +284,9 @@ def test_a_spark_connection_that_cannot_be_used_is_found_before_anything_is_plan
     assert pipeline.load()["counts"]["rows"] == 1
 
 
-def test_another_run_is_told_to_come_back_while_a_batch_is_planned(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
-    with produced(producer()) as sender:
-        sender.produce(name, value="a")
+def test_another_run_is_told_to_come_back_while_a_batch_is_planned(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send("a")
     pipeline.plan_only("r1")
     code, _, notes = pipeline.command("run", "events", "--run-id", "r2", "--runner", "in-process")
     assert (code, '"class": "Busy"' in notes) == (75, True), notes
@@ -386,9 +310,9 @@ def test_a_missing_topic_stops_before_anything_is_written(pipeline: PipelineUnde
 
 
 def test_a_database_without_a_ledger_names_the_command(
-    pipeline: PipelineUnderTest, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, kafka_broker: KafkaBroker
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch, kafka_broker: KafkaBroker
 ) -> None:
-    pipeline.write(topic())
+    pipeline.open()
     bare = {**pipeline.database, "dbname": "postgres"}
     set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=bare)
     code, _, notes = pipeline.command("run", "events")

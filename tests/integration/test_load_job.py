@@ -17,8 +17,8 @@ import pytest
 from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, produced, set_connections
+from tests.services import ProducerFactory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PARTITIONS, RECORDS = 3, 3_000
@@ -26,10 +26,10 @@ BAD = (5, 1_234, 2_999)
 
 
 @pytest.fixture
-def pipeline(raw_pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch) -> PipelineUnderTest:
+def pipeline(pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch) -> FedPipeline:
     """The pipeline, with the paths that its processes import from."""
     monkeypatch.setenv("PYTHONPATH", f"{CHECKOUT / 'plugins'}{os.pathsep}{CHECKOUT}")
-    return raw_pipeline
+    return pipeline
 
 
 class CommandLines(threading.Thread):
@@ -73,12 +73,9 @@ def send(sender: Any, name: str, numbers: range) -> None:
         sender.produce(name, key=f"{number}", value=value, partition=number % PARTITIONS)
 
 
-def test_the_job_loads_every_record_once_and_shows_no_secret(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(PARTITIONS)
+def test_the_job_loads_every_record_once_and_shows_no_secret(pipeline: FedPipeline, producer: ProducerFactory) -> None:
     columns = [{"name": "n", "type": "bigint", "required": True}, {"name": "text", "type": "text"}]
-    pipeline.write(name, value={"format": "json", "columns": columns}, tombstones="dead_letter")
+    name = pipeline.open(PARTITIONS, value={"format": "json", "columns": columns}, tombstones="dead_letter")
     with produced(producer()) as sender:
         send(sender, name, range(RECORDS))
     assert kafka_ingest("migrate").returncode == 0
@@ -108,14 +105,10 @@ def test_the_job_loads_every_record_once_and_shows_no_secret(
     assert "has nothing to read: Spark is not started" in nothing_new.stderr
 
 
-def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(2)
-    pipeline.write(name, value={"format": "json", "column": "document"}, dead_letters={"max_count": 1})
-    with produced(producer()) as sender:
-        for number in range(10):
-            sender.produce(name, value=b"{", partition=number % 2)
+def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(pipeline: FedPipeline) -> None:
+    pipeline.open(2, value={"format": "json", "column": "document"}, dead_letters={"max_count": 1})
+    for partition in range(2):
+        pipeline.send(*[b"{"] * 5, partition=partition)
     done = kafka_ingest("run", "events")
     assert done.returncode == 78
     assert done.stderr.count("TooManyDeadLetters: ") == 1
@@ -125,19 +118,12 @@ def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(
 
 
 def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
-    pipeline: PipelineUnderTest,
-    topic: TopicFactory,
-    producer: ProducerFactory,
-    kafka_broker: KafkaBroker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pipeline: FedPipeline, kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = topic(PARTITIONS)
     # The workers' python3 may lack the libraries.
-    pipeline.write(name, spark={"conf": {"spark.pyspark.python": sys.executable}, "executor_memory": "512m"})
-    with produced(producer()) as sender:
-        for number in range(30):
-            sender.produce(name, value=f"{number}", partition=number % PARTITIONS)
+    pipeline.open(PARTITIONS, spark={"conf": {"spark.pyspark.python": sys.executable}, "executor_memory": "512m"})
+    for partition in range(PARTITIONS):
+        pipeline.send(*map(str, range(partition, 30, PARTITIONS)), partition=partition)
     cluster = SparkCluster(tmp_path / "spark", workers=1, cores=2)
     cluster.start()
     try:
@@ -150,11 +136,8 @@ def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
     assert sorted(int(payload) for (payload,) in pipeline.rows("payload")) == list(range(30))
 
 
-def test_a_record_that_only_insert_refuses_is_staged_again_as_a_dead_letter(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(PARTITIONS)
-    pipeline.write(name, value={"format": "json", "columns": [{"name": "n", "type": "bigint"}]})
+def test_a_record_that_only_insert_refuses_is_staged_again_as_a_dead_letter(pipeline: FedPipeline) -> None:
+    pipeline.open(PARTITIONS, value={"format": "json", "columns": [{"name": "n", "type": "bigint"}]})
     pipeline.query("CREATE SCHEMA shop")
     pipeline.query(
         "CREATE TABLE shop.events (n bigint, key bytea, headers jsonb, kafka_topic text NOT NULL,"
@@ -162,9 +145,8 @@ def test_a_record_that_only_insert_refuses_is_staged_again_as_a_dead_letter(
         " kafka_timestamp timestamptz, kafka_timestamp_type text, batch_id uuid NOT NULL) PARTITION BY RANGE (n)"
     )
     pipeline.query("CREATE TABLE shop.events_small PARTITION OF shop.events FOR VALUES FROM (0) TO (1000)")
-    with produced(producer()) as sender:
-        for number in (1, 5_000, 2):
-            sender.produce(name, value=json.dumps({"n": number}), partition=number % PARTITIONS)
+    for number in (1, 5_000, 2):
+        pipeline.send(json.dumps({"n": number}), partition=number % PARTITIONS)
     done = kafka_ingest("run", "events", "--json")
     assert done.returncode == 0, done.stderr
     assert pipeline.query("SELECT n FROM shop.events ORDER BY n") == [(1,), (2,)]

@@ -12,22 +12,21 @@ from kafka_ingest.errors import IngestError, TargetMismatch
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.target import PostgresTarget
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest
-from tests.integration.test_change_positions import change, produce
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
+from tests.integration.test_change_positions import change
+from tests.services import TopicFactory
 
 GONE = "the table shop.events is gone"
 OFFSETS = "SELECT kafka_offset FROM shop.events ORDER BY 1"
 
 
 @pytest.fixture
-def loaded(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> str:
+def loaded(pipeline: FedPipeline) -> str:
     """The topic, of whose records a, b and c were loaded into a table that the pipeline has created; d waits."""
-    name = topic()
-    pipeline.write(name)
-    produce(producer, name, *"abc")
+    name = pipeline.open()
+    pipeline.send(*"abc")
     pipeline.load_here()
-    produce(producer, name, "d")
+    pipeline.send("d")
     return name
 
 
@@ -128,7 +127,7 @@ def test_another_reset_does_not_say_that_the_rows_are_given_up(
 
 
 def test_another_target_is_created_and_so_is_the_former_one_when_the_pipeline_comes_back(
-    pipeline: PipelineUnderTest, loaded: str, producer: ProducerFactory
+    pipeline: FedPipeline, loaded: str
 ) -> None:
     pipeline.write(loaded, target={"table": "mart.sales", "create_table": True})
     change(pipeline, "change-target")
@@ -137,7 +136,7 @@ def test_another_target_is_created_and_so_is_the_former_one_when_the_pipeline_co
     pipeline.query("DROP TABLE shop.events")
     pipeline.write(loaded)
     change(pipeline, "change-target")
-    produce(producer, loaded, "e")
+    pipeline.send("e")
     pipeline.load_here()
     assert pipeline.query(OFFSETS) == [(4,)]
 
@@ -150,14 +149,11 @@ def test_after_everything_was_rolled_back_the_table_may_be_created(pipeline: Pip
     assert pipeline.query(OFFSETS) == [(0,), (1,), (2,), (3,)]
 
 
-def test_a_table_is_created_again_while_nothing_was_committed_into_it(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
-    pipeline.write(name)
+def test_a_table_is_created_again_while_nothing_was_committed_into_it(pipeline: FedPipeline) -> None:
+    pipeline.open()
     pipeline.load_here()
     pipeline.query("DROP TABLE shop.events")
-    produce(producer, name, "a")
+    pipeline.send("a")
     pipeline.load_here()
     assert pipeline.query(OFFSETS) == [(0,)]
 

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced
+from tests.services import ProducerFactory
 
 COLUMNS = {
     "value": {
@@ -31,12 +31,11 @@ Sent = Callable[..., str]
 
 
 @pytest.fixture
-def sent(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> Sent:
+def sent(pipeline: FedPipeline, producer: ProducerFactory) -> Sent:
     """Makes the target ``shop.events (id, body, ...)`` and a topic with records of ids 0, 1, ... and these bodies."""
 
     def send(*bodies: object, more: str = "", after: str = "", also: tuple[str, ...] = ()) -> str:
-        name = topic()
-        pipeline.write(name, **COLUMNS)
+        name = pipeline.open(**COLUMNS)
         pipeline.query("CREATE SCHEMA IF NOT EXISTS shop")
         pipeline.query(f"CREATE TABLE shop.events (id bigint, body text, {METADATA}{more}) {after}")
         for statement in also:

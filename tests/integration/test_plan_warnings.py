@@ -11,14 +11,8 @@ from confluent_kafka.admin import AdminClient
 from kafka_ingest.protocol.position import TopicPartition as Place
 from sandbox.kafka import KafkaBroker
 from tests.contracts.test_group_mirror_contract import offsets_of
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
-
-
-def send(producer: ProducerFactory, topic: str, count: int) -> None:
-    with produced(producer()) as sender:
-        for _ in range(count):
-            sender.produce(topic, value=b"x", partition=0)
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
+from tests.services import TopicFactory
 
 
 def delete_before(broker: KafkaBroker, topic: str, offset: int) -> None:
@@ -36,15 +30,14 @@ def two_hours_pass(pipeline: PipelineUnderTest) -> None:
 
 
 def test_retention_that_comes_close_is_warned_of_in_offsets_and_time(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, kafka_broker: KafkaBroker
+    pipeline: FedPipeline, kafka_broker: KafkaBroker
 ) -> None:
     """100 are loaded; then 90 are deleted in two hours, and 20 wait: ten offsets are 800 seconds."""
-    name = topic()
-    pipeline.write(name, alerts={"min_headroom_seconds": 3_600})
-    send(producer, name, 100)
+    name = pipeline.open(alerts={"min_headroom_seconds": 3_600})
+    pipeline.send(*["x"] * 100)
     assert pipeline.load_here()["warnings"] == []
     two_hours_pass(pipeline)
-    send(producer, name, 20)
+    pipeline.send(*["x"] * 20)
     delete_before(kafka_broker, name, 90)
 
     _, preview, _ = pipeline.command("plan", pipeline.name, "--dry-run")
@@ -60,11 +53,11 @@ def test_retention_that_comes_close_is_warned_of_in_offsets_and_time(
 
 
 def test_a_run_of_the_command_line_copies_the_position_to_the_pipeline_s_group(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory, kafka_broker: KafkaBroker
+    pipeline: FedPipeline, topic: TopicFactory, kafka_broker: KafkaBroker
 ) -> None:
     name = topic()
     pipeline.name = name.replace("-", "_")  # a group of the test's own
     pipeline.write(name, mirror_group=True)
-    send(producer, name, 7)
+    pipeline.send(*["x"] * 7, to=name)
     pipeline.load()
     assert offsets_of(kafka_broker.bootstrap, f"kafka_ingest.{pipeline.name}", name) == {Place(name, 0): 7}

@@ -18,8 +18,7 @@ from psycopg2 import sql
 from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, set_connections
 
 PASSWORD = "s3cret-of-the-loader"
 COLUMNS = (
@@ -83,8 +82,8 @@ def results(rows: Rows) -> dict[str, str]:
     return {row["check"]: row["result"] for row in rows}
 
 
-def test_a_sound_pipeline_fails_nowhere(pipeline: PipelineUnderTest, topic: TopicFactory) -> None:
-    pipeline.write(name := topic(2))
+def test_a_sound_pipeline_fails_nowhere(pipeline: FedPipeline) -> None:
+    name = pipeline.open(2)
 
     code, rows = preflight(pipeline)
 
@@ -103,9 +102,9 @@ def test_a_sound_pipeline_fails_nowhere(pipeline: PipelineUnderTest, topic: Topi
 
 
 def test_settings_of_a_topic_that_endanger_records_are_named_with_the_command_that_changes_them(
-    pipeline: PipelineUnderTest, topic: TopicFactory
+    pipeline: FedPipeline,
 ) -> None:
-    name = topic(
+    name = pipeline.open(
         1,
         {
             "retention.ms": "60000",
@@ -115,7 +114,6 @@ def test_settings_of_a_topic_that_endanger_records_are_named_with_the_command_th
             "max.message.bytes": "150000000",
         },
     )
-    pipeline.write(name)
 
     code, rows = preflight(pipeline)
 
@@ -133,9 +131,7 @@ def test_settings_of_a_topic_that_endanger_records_are_named_with_the_command_th
     assert f"--entity-name {name} --add-config retention.ms=259200000" in concerns["retention.ms"]["fix"]
 
 
-def test_a_missing_topic_and_a_missing_table_are_told_together(
-    pipeline: PipelineUnderTest, topic: TopicFactory
-) -> None:
+def test_a_missing_topic_and_a_missing_table_are_told_together(pipeline: PipelineUnderTest) -> None:
     pipeline.write("not-there", target={"table": "shop.events"})
 
     code, rows = preflight(pipeline)
@@ -145,10 +141,8 @@ def test_a_missing_topic_and_a_missing_table_are_told_together(
     assert of(rows, "target table") == [("fail", "shop.events: expected a table; found no such table")]
 
 
-def test_every_mismatch_of_a_broken_target_is_told_at_once(
-    pipeline: PipelineUnderTest, topic: TopicFactory, database: dict[str, Any]
-) -> None:
-    pipeline.write(topic(1))
+def test_every_mismatch_of_a_broken_target_is_told_at_once(pipeline: FedPipeline, database: dict[str, Any]) -> None:
+    pipeline.open()
     broken = COLUMNS.replace("payload bytea", "payload text").replace("kafka_offset bigint", "kafka_offset integer")
     pipeline.query(f"CREATE SCHEMA shop; CREATE UNLOGGED TABLE shop.events ({broken}, owner text NOT NULL)")
 
@@ -175,19 +169,12 @@ def test_every_mismatch_of_a_broken_target_is_told_at_once(
 
 @pytest.mark.parametrize("creates_table", [True, False])
 def test_the_grants_that_it_names_are_all_that_a_load_needs(
-    pipeline: PipelineUnderTest,
-    loader: Loader,
-    topic: TopicFactory,
-    producer: ProducerFactory,
-    *,
-    creates_table: bool,
+    pipeline: FedPipeline, loader: Loader, *, creates_table: bool
 ) -> None:
-    name = topic(1)
-    pipeline.write(name, target={"table": pipeline.table, "create_table": creates_table})
+    pipeline.open(1, target={"table": pipeline.table, "create_table": creates_table})
     if not creates_table:
         loader.run(f"CREATE SCHEMA shop; CREATE TABLE shop.events ({COLUMNS})")
-    with produced(producer()) as sender:
-        sender.produce(name, value=b"1")
+    pipeline.send(b"1")
 
     code, rows = preflight(pipeline)
     assert code == 78
@@ -230,11 +217,9 @@ def test_a_broker_that_is_away_hides_no_fault_of_the_database(
     assert fixes["ledger"] == "python -m kafka_ingest migrate"
 
 
-def test_a_wrong_password_is_a_fault_of_the_connection_and_is_not_shown(
-    pipeline: PipelineUnderTest, loader: Loader, topic: TopicFactory
-) -> None:
+def test_a_wrong_password_is_a_fault_of_the_connection_and_is_not_shown(pipeline: FedPipeline, loader: Loader) -> None:
     loader.run(f"ALTER ROLE {loader.name} PASSWORD 'another'")
-    pipeline.write(topic(1))
+    pipeline.open()
 
     code, rows = preflight(pipeline)
 
@@ -245,8 +230,8 @@ def test_a_wrong_password_is_a_fault_of_the_connection_and_is_not_shown(
     assert of(rows, "ledger", "privileges", "target table") == []
 
 
-def test_a_broken_pipeline_file_is_a_row_beside_the_others(pipeline: PipelineUnderTest, topic: TopicFactory) -> None:
-    pipeline.write(topic(1))
+def test_a_broken_pipeline_file_is_a_row_beside_the_others(pipeline: FedPipeline) -> None:
+    pipeline.open()
     (pipeline.folder / "broken.yaml").write_text("pipeline: broken\n")
 
     code, rows, _ = pipeline.command("preflight", "broken", "events")
@@ -259,14 +244,10 @@ def test_a_broken_pipeline_file_is_a_row_beside_the_others(pipeline: PipelineUnd
 
 
 def test_a_small_job_looks_at_the_packages_of_a_clusters_executors(
-    pipeline: PipelineUnderTest,
-    topic: TopicFactory,
-    kafka_broker: KafkaBroker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pipeline: FedPipeline, kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark = {"conf": {"spark.pyspark.python": sys.executable}, "executor_memory": "512m"}
-    pipeline.write(topic(1), spark=spark)
+    pipeline.open(spark=spark)
     cluster = SparkCluster(tmp_path / "spark", workers=1, cores=2)
     cluster.start()
     try:
@@ -282,10 +263,8 @@ def test_a_small_job_looks_at_the_packages_of_a_clusters_executors(
     assert f"Python {sys.version_info[0]}.{sys.version_info[1]}" in found
 
 
-def test_a_python_that_tasks_cannot_run_on_is_told_with_sparks_own_reason(
-    pipeline: PipelineUnderTest, topic: TopicFactory
-) -> None:
-    pipeline.write(topic(1), spark={"conf": {"spark.pyspark.python": "/not/there/python3"}})
+def test_a_python_that_tasks_cannot_run_on_is_told_with_sparks_own_reason(pipeline: FedPipeline) -> None:
+    pipeline.open(spark={"conf": {"spark.pyspark.python": "/not/there/python3"}})
 
     _, not_asked = preflight(pipeline)
     code, asked = preflight(pipeline, "--spark")

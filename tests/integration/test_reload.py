@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from kafka_ingest.errors import OffsetsExpired, ReloadWouldLose, RequestChanged
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions, TimeSpan
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced
+from tests.services import ProducerFactory
 
 HOUR_MS = 3_600_000
 #: 2026-01-02 00:00 UTC: record times of the tests count from here.
@@ -22,19 +22,18 @@ KEPT = {"retention.ms": "-1"}
 
 
 @pytest.fixture
-def hours(pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory) -> str:
+def hours(pipeline: FedPipeline) -> str:
     """One partition with two records an hour: offsets 0, 1 in the first hour of the day, up to 7 in the fourth."""
-    name = topic(1, KEPT)
-    pipeline.write(name)
-    send(producer, name, [(hour, f"{hour}:{half}") for hour in range(4) for half in (0, 30)])
+    name = pipeline.open(1, KEPT)
+    send(pipeline, [(hour, f"{hour}:{half}") for hour in range(4) for half in (0, 30)])
     return name
 
 
-def send(producer: ProducerFactory, name: str, records: list[tuple[float, str | None]]) -> None:
+def send(pipeline: FedPipeline, records: list[tuple[float, str | None]]) -> None:
     """Sends values with record times, in hours since midnight."""
-    with produced(producer()) as sender:
+    with produced(pipeline.make_producer()) as sender:
         for hour, value in records:
-            sender.produce(name, value=value, timestamp=MIDNIGHT_MS + int(hour * HOUR_MS), partition=0)
+            sender.produce(pipeline.topic, value=value, timestamp=MIDNIGHT_MS + int(hour * HOUR_MS), partition=0)
 
 
 def of_hours(first: float, beyond: float | None, **more: bool) -> RunOptions:
@@ -102,25 +101,19 @@ def test_live_runs_with_an_interval_take_their_own_hour(pipeline: PipelineUnderT
     assert taken == [[0, 2], [2, 4], None, [4, 8]]
 
 
-def test_a_late_record_goes_with_the_interval_that_reads_its_offset(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_a_late_record_goes_with_the_interval_that_reads_its_offset(pipeline: FedPipeline) -> None:
     """Offsets: 0 of hour 0, 1 of hour 1, 2 late of hour 0, 3 of hour 2."""
-    name = topic(1, KEPT)
-    pipeline.write(name)
-    send(producer, name, [(0.5, "a"), (1.5, "b"), (0.7, "late"), (2.5, "c")])
+    name = pipeline.open(1, KEPT)
+    send(pipeline, [(0.5, "a"), (1.5, "b"), (0.7, "late"), (2.5, "c")])
     assert pipeline.load_here(RunOptions(until_ms=MIDNIGHT_MS + HOUR_MS))["ranges"] == {name: {"0": [0, 1]}}
     assert pipeline.load_here(RunOptions(until_ms=MIDNIGHT_MS + 2 * HOUR_MS))["ranges"] == {name: {"0": [1, 3]}}
     # A backfill of hour 0 begins at its first record and ends before the first of a later hour: the late one is not in.
     assert pipeline.load_here(of_hours(0, 1))["ranges"] == {name: {"0": [0, 1]}}
 
 
-def test_a_record_from_the_future_does_not_stop_the_pipeline(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(1, {**KEPT, "message.timestamp.after.max.ms": str(2**62)})
-    pipeline.write(name)
-    send(producer, name, [(0.5, "a"), (10_000_000, "from the year 3166"), (0.6, "b")])
+def test_a_record_from_the_future_does_not_stop_the_pipeline(pipeline: FedPipeline) -> None:
+    name = pipeline.open(1, {**KEPT, "message.timestamp.after.max.ms": str(2**62)})
+    send(pipeline, [(0.5, "a"), (10_000_000, "from the year 3166"), (0.6, "b")])
     assert pipeline.load_here(RunOptions(until_ms=MIDNIGHT_MS + HOUR_MS))["ranges"] == {name: {"0": [0, 3]}}
 
 
@@ -132,12 +125,10 @@ def test_a_span_of_offsets_reads_just_these(pipeline: PipelineUnderTest, hours: 
     assert [index for index, owner in enumerate(owners(pipeline)) if owner == reload["batch_id"]] == [3, 4]
 
 
-def test_a_reload_can_reach_back_before_the_first_position(
-    pipeline: PipelineUnderTest, hours: str, producer: ProducerFactory
-) -> None:
+def test_a_reload_can_reach_back_before_the_first_position(pipeline: FedPipeline, hours: str) -> None:
     pipeline.write(hours, first_run="latest")
     assert pipeline.load_here()["ranges"] == {}
-    send(producer, hours, [(4, "new")])
+    send(pipeline, [(4, "new")])
     assert pipeline.load_here()["ranges"] == {hours: {"0": [8, 9]}}
     assert pipeline.load_here(of_hours(2, 3))["ranges"] == {hours: {"0": [4, 6]}}
     assert [offset for offset, _ in content(pipeline)] == [4, 5, 8]
@@ -178,13 +169,10 @@ def test_a_backfill_run_that_is_reprocessed_reads_again_and_a_retry_does_not(
     assert pipeline.load_here(of_hours(0, 2), "backfill", clear_number=1)["batch_id"] == again["batch_id"]
 
 
-def test_dead_letters_that_fit_by_now_become_rows(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(1, KEPT)
+def test_dead_letters_that_fit_by_now_become_rows(pipeline: FedPipeline) -> None:
     narrow = {"format": "json", "columns": [{"name": "n", "type": "smallint", "required": True}]}
-    pipeline.write(name, value=narrow, tombstones="count")
-    send(producer, name, [(0, '{"n": 1}'), (0, '{"n": 70000}'), (0, '{"n": "x"}'), (0, '{"n": 4}')])
+    name = pipeline.open(1, KEPT, value=narrow, tombstones="count")
+    send(pipeline, [(0, '{"n": 1}'), (0, '{"n": 70000}'), (0, '{"n": "x"}'), (0, '{"n": 4}')])
     assert pipeline.load_here()["counts"]["dead_letters"] == 2
     by_hand(pipeline, "ALTER TABLE shop.events ALTER COLUMN n TYPE integer")
     wide = {"format": "json", "columns": [{"name": "n", "type": "integer", "required": True}]}
@@ -194,12 +182,9 @@ def test_dead_letters_that_fit_by_now_become_rows(
     assert pipeline.dead_letters('"offset"') == [(2,)]
 
 
-def test_tombstones_that_are_counted_by_now_are_no_loss(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(1, KEPT)
-    pipeline.write(name, tombstones="row")
-    send(producer, name, [(0, "a"), (0, None), (0, "b")])
+def test_tombstones_that_are_counted_by_now_are_no_loss(pipeline: FedPipeline) -> None:
+    name = pipeline.open(1, KEPT, tombstones="row")
+    send(pipeline, [(0, "a"), (0, None), (0, "b")])
     assert pipeline.load_here()["counts"]["rows"] == 3
     pipeline.write(name, tombstones="count")
     counts = pipeline.load_here(of_hours(0, None))["counts"]
@@ -208,19 +193,18 @@ def test_tombstones_that_are_counted_by_now_are_no_loss(
 
 
 def test_a_row_without_a_record_behind_it_stops_a_reload_and_is_given_up_when_told(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
+    pipeline: FedPipeline, producer: ProducerFactory
 ) -> None:
     """An aborted record's offset, which somebody has put a row at, stands for one that compaction took."""
-    name = topic(1, KEPT)
-    pipeline.write(name)
-    send(producer, name, [(0, "a")])
+    name = pipeline.open(1, KEPT)
+    send(pipeline, [(0, "a")])
     transactional = producer(transactional_id="t")
     transactional.init_transactions()
     transactional.begin_transaction()
     transactional.produce(name, value="aborted", partition=0, timestamp=MIDNIGHT_MS)
     assert transactional.flush(30) == 0
     transactional.abort_transaction()
-    send(producer, name, [(0, "b")])
+    send(pipeline, [(0, "b")])
     pipeline.load_here()
     whole = content(pipeline)
     by_hand(

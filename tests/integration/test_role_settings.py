@@ -16,8 +16,7 @@ from kafka_ingest.errors import ConfigError
 from kafka_ingest.postgres.database import SESSION_SETTINGS, connect, database_faults, transaction
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, set_connections
 
 PASSWORD = "A-password-1"
 
@@ -97,19 +96,14 @@ def let(params: dict[str, Any], owner: dict[str, Any], settings: dict[str, str])
 
 
 def test_a_load_a_reload_and_a_roll_back_do_not_depend_on_settings_of_the_role(
-    pipeline: PipelineUnderTest,
-    role: dict[str, Any],
-    database: dict[str, Any],
-    topic: TopicFactory,
-    producer: ProducerFactory,
+    pipeline: FedPipeline, role: dict[str, Any], database: dict[str, Any]
 ) -> None:
     let(role, database, HOSTILE)
-    pipeline.write(name := topic(1), value={"format": "json", "columns": COLUMNS})
+    name = pipeline.open(value={"format": "json", "columns": COLUMNS})
     value = {"t": r"a\'b\\ 'c'", "numbers": [1, None, 3], "at": "2026-03-04T05:06:07Z", "f": 0.1}
-    with produced(producer()) as sender:
-        sender.produce(name, value=json.dumps(value))
-        sender.produce(name, value=b"{broken", headers=[("h", b"\xff")])
-        sender.produce(name, value=json.dumps({**value, "numbers": []}))
+    pipeline.send(json.dumps(value))
+    pipeline.send(b"{broken", headers=[("h", b"\xff")])
+    pipeline.send(json.dumps({**value, "numbers": []}))
 
     pipeline.load_here()
     expected = [
@@ -123,8 +117,7 @@ def test_a_load_a_reload_and_a_roll_back_do_not_depend_on_settings_of_the_role(
     pipeline.load_here(RunOptions(RunMode.RELOAD, offsets=(OffsetSpan(name, 0, 0, 3),)))
     assert pipeline.rows(loaded) == expected
 
-    with produced(producer()) as sender:
-        sender.produce(name, value=json.dumps(value))
+    pipeline.send(json.dumps(value))
     pipeline.load_here()
     code, record, notes = pipeline.command("roll-back", "events", "--batches", "1", "--reason", "why", "--apply")
     assert code == 0, notes

@@ -10,8 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 
 JSON = {"format": "json", "columns": [{"name": "n", "type": "integer"}]}
 STATES = "SELECT batch_id::text, state FROM kafka_ingest.batch ORDER BY ordinal"
@@ -19,17 +18,9 @@ POSITIONS = "SELECT partition, committed_offset, loaded_to, line FROM kafka_inge
 
 
 @pytest.fixture
-def name(pipeline: PipelineUnderTest, topic: TopicFactory) -> str:
+def name(pipeline: FedPipeline) -> str:
     """A topic of two partitions whose values are JSON, and its pipeline."""
-    name = topic(2)
-    pipeline.write(name, value=JSON)
-    return name
-
-
-def send(producer: ProducerFactory, name: str, partition: int, *values: str) -> None:
-    with produced(producer()) as sender:
-        for value in values:
-            sender.produce(name, value=value, partition=partition)
+    return pipeline.open(2, value=JSON)
 
 
 def roll_back(pipeline: PipelineUnderTest, batches: int = 1, *more: str) -> dict[str, Any]:
@@ -64,12 +55,12 @@ def records(pipeline: PipelineUnderTest) -> list[Any]:
 
 
 def test_rows_dead_letters_and_position_go_together_and_the_next_run_loads_them_again_once(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
+    pipeline: FedPipeline, name: str
 ) -> None:
-    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+    pipeline.send('{"n": 1}', '{"n": 2}')
     first = pipeline.load_here()
-    send(producer, name, 0, '{"n": 3}', "{broken", '{"n": 5}')
-    send(producer, name, 1, '{"n": 6}')
+    pipeline.send('{"n": 3}', "{broken", '{"n": 5}')
+    pipeline.send('{"n": 6}', partition=1)
     second = pipeline.load_here()
     loaded = records(pipeline)
 
@@ -92,10 +83,8 @@ def test_rows_dead_letters_and_position_go_together_and_the_next_run_loads_them_
     assert pipeline.load_here()["ranges"] == {}
 
 
-def test_the_change_is_recorded_with_who_when_why_from_and_to(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
-    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+def test_the_change_is_recorded_with_who_when_why_from_and_to(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}', '{"n": 2}')
     batch = pipeline.load_here()
     roll_back(pipeline, 1, "--request-id", "incident-812")
     [row] = pipeline.query(
@@ -106,11 +95,9 @@ def test_the_change_is_recorded_with_who_when_why_from_and_to(
     assert row == ("incident-812", "events", name, 0, True, "wrong data", 2, 0, 0, 1, True, details)
 
 
-def test_it_is_shown_first_and_the_same_request_id_is_done_once(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
+def test_it_is_shown_first_and_the_same_request_id_is_done_once(pipeline: FedPipeline, name: str) -> None:
     for number in (1, 2):
-        send(producer, name, 0, f'{{"n": {number}}}')
+        pipeline.send(f'{{"n": {number}}}')
         pipeline.load_here()
     before = content(pipeline)
     code, shown, _ = pipeline.command("roll-back", "events", "--batches", "1")
@@ -122,14 +109,12 @@ def test_it_is_shown_first_and_the_same_request_id_is_done_once(
     assert after[0] == [(0, 0, 1)]
 
 
-def test_two_batches_are_rolled_back_also_where_only_one_touched_a_partition(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
-    send(producer, name, 0, '{"n": 1}')
+def test_two_batches_are_rolled_back_also_where_only_one_touched_a_partition(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
-    send(producer, name, 1, '{"n": 2}')
+    pipeline.send('{"n": 2}', partition=1)
     pipeline.load_here()
-    send(producer, name, 0, '{"n": 3}')
+    pipeline.send('{"n": 3}')
     pipeline.load_here()
     loaded = records(pipeline)
     roll_back(pipeline, 2)
@@ -139,24 +124,20 @@ def test_two_batches_are_rolled_back_also_where_only_one_touched_a_partition(
     assert records(pipeline) == loaded
 
 
-def test_the_run_of_a_batch_that_was_rolled_back_plans_anew(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
-    send(producer, name, 0, '{"n": 1}')
+def test_the_run_of_a_batch_that_was_rolled_back_plans_anew(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}')
     batch = pipeline.load_here(run_id="r1")
     roll_back(pipeline)
-    send(producer, name, 0, '{"n": 2}')
+    pipeline.send('{"n": 2}')
     again = pipeline.load_here(run_id="r1")
     assert again["batch_id"] != batch["batch_id"]
     assert (again["ranges"], pipeline.rows("n")) == ({name: {"0": [0, 2]}}, [(1,), (2,)])
 
 
-def test_a_reload_in_between_loses_what_lies_above_the_new_position(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
-    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+def test_a_reload_in_between_loses_what_lies_above_the_new_position(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
-    send(producer, name, 0, '{"n": 3}', '{"n": 4}')
+    pipeline.send('{"n": 3}', '{"n": 4}')
     second = pipeline.load_here()
     loaded = records(pipeline)
     reload = pipeline.load_here(RunOptions(RunMode.RELOAD, offsets=(OffsetSpan(name, 0, 1, 3),)))
@@ -169,9 +150,9 @@ def test_a_reload_in_between_loses_what_lies_above_the_new_position(
 
 
 def test_a_roll_back_stops_at_a_reset_and_the_next_run_still_replaces_what_lies_above(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
+    pipeline: FedPipeline, name: str
 ) -> None:
-    send(producer, name, 0, *[f'{{"n": {number}}}' for number in range(6)])
+    pipeline.send(*[f'{{"n": {number}}}' for number in range(6)])
     first = pipeline.load_here()
     loaded = records(pipeline)
     reset = ("change", "events", "reset", "--to-offset", name, "0", "2", "--reason", "mapping", "--apply")
@@ -190,9 +171,9 @@ def test_a_roll_back_stops_at_a_reset_and_the_next_run_still_replaces_what_lies_
 
 
 def test_what_the_log_no_longer_holds_is_not_rolled_back(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory, kafka_broker: KafkaBroker
+    pipeline: FedPipeline, name: str, kafka_broker: KafkaBroker
 ) -> None:
-    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     admin.delete_records([TopicPartition(name, 0, 1)])[TopicPartition(name, 0, 1)].result(30)
@@ -201,51 +182,40 @@ def test_what_the_log_no_longer_holds_is_not_rolled_back(
     assert "1 offsets could not be read again" in notes
 
 
-def test_a_topic_that_is_gone_is_not_rolled_back(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory, kafka_broker: KafkaBroker
-) -> None:
-    send(producer, name, 0, '{"n": 1}')
+def test_a_topic_that_is_gone_is_not_rolled_back(pipeline: FedPipeline, name: str, kafka_broker: KafkaBroker) -> None:
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     admin.delete_topics([name])[name].result(30)
     assert "no such topic in the cluster" in refused(pipeline)
 
 
-def test_a_compacted_topic_is_rolled_back_only_where_that_is_allowed(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic(1, {"cleanup.policy": "compact"})
-    pipeline.write(name, value=JSON)
-    with produced(producer()) as sender:
-        sender.produce(name, key="k", value='{"n": 1}')
+def test_a_compacted_topic_is_rolled_back_only_where_that_is_allowed(pipeline: FedPipeline) -> None:
+    pipeline.open(1, {"cleanup.policy": "compact"}, value=JSON)
+    pipeline.send('{"n": 1}', key="k")
     pipeline.load_here()
     assert "cleanup.policy compact" in refused(pipeline)
     assert roll_back(pipeline, 1, "--allow-compacted")["spans"][0]["to_offset"] == 0
 
 
-def test_a_reason_is_needed(pipeline: PipelineUnderTest, name: str, producer: ProducerFactory) -> None:
-    send(producer, name, 0, '{"n": 1}')
+def test_a_reason_is_needed(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     code, _, notes = pipeline.command("roll-back", "events", "--batches", "1", "--apply")
     assert (code, '"class": "ConfigError"' in notes, len(pipeline.rows("n"))) == (78, True, 1)
 
 
-def test_names_of_the_table_and_its_metadata_columns_are_quoted(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
-    name = topic()
+def test_names_of_the_table_and_its_metadata_columns_are_quoted(pipeline: FedPipeline) -> None:
     odd = {"topic": "From", "generation": "select", "partition": "Partition", "offset": "offset$1"}
-    pipeline.write(name, value=JSON, target={"table": "shop.Order", "create_table": True}, metadata_columns=odd)
-    send(producer, name, 0, '{"n": 1}')
+    pipeline.open(value=JSON, target={"table": "shop.Order", "create_table": True}, metadata_columns=odd)
+    pipeline.send('{"n": 1}')
     pipeline.load_here()
     roll_back(pipeline)
     assert pipeline.query('SELECT n FROM shop."Order"') == []
 
 
-def test_rows_that_a_trigger_keeps_from_being_deleted_stop_the_roll_back(
-    pipeline: PipelineUnderTest, name: str, producer: ProducerFactory
-) -> None:
-    send(producer, name, 0, '{"n": 1}', '{"n": 2}')
+def test_rows_that_a_trigger_keeps_from_being_deleted_stop_the_roll_back(pipeline: FedPipeline, name: str) -> None:
+    pipeline.send('{"n": 1}', '{"n": 2}')
     pipeline.load_here()
     pipeline.query(
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"

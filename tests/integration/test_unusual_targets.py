@@ -15,18 +15,15 @@ from psycopg2 import sql
 from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from sandbox.kafka import KafkaBroker
-from tests.integration.pipeline_under_test import PipelineUnderTest, produced, set_connections
-from tests.services import ProducerFactory, TopicFactory
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, set_connections
 from tests.staging_bench import METADATA_COLUMNS
 
 #: PostgreSQL allows each of them in quotes.
 NAMES = ["order id", "a-b", "a.b", "1st", "Upper", 'quo"te', "semi;colon", "{brace}", "ключ", "back\\slash", "select"]
 
 
-def send(producer: ProducerFactory, name: str, *documents: Any) -> None:
-    with produced(producer()) as sender:
-        for document in documents:
-            sender.produce(name, value=json.dumps(document))
+def send(pipeline: FedPipeline, *documents: Any) -> None:
+    pipeline.send(*map(json.dumps, documents))
 
 
 def reload_all(pipeline: PipelineUnderTest, name: str) -> None:
@@ -37,13 +34,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def test_column_names_that_need_quotes_are_loaded_and_reloaded_and_a_dot_is_no_path(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_column_names_that_need_quotes_are_loaded_and_reloaded_and_a_dot_is_no_path(pipeline: FedPipeline) -> None:
     columns = [{"name": column, "type": "integer", "required": True} for column in NAMES]
     metadata = {"offset": "the offset", "timestamp_type": "Kind.of-time"}
-    pipeline.write(
-        name := topic(1),
+    name = pipeline.open(
         value={"format": "json", "columns": columns},
         key=None,
         headers={"column": "the headers"},
@@ -52,7 +46,7 @@ def test_column_names_that_need_quotes_are_loaded_and_reloaded_and_a_dot_is_no_p
     )
     document = {column: number for number, column in enumerate(NAMES)}
     nested = {**{column: 0 for column in NAMES if column != "a.b"}, "a": {"b": 1}}
-    send(producer, name, document, nested)
+    send(pipeline, document, nested)
 
     pipeline.load_here()
     reload_all(pipeline, name)
@@ -60,16 +54,14 @@ def test_column_names_that_need_quotes_are_loaded_and_reloaded_and_a_dot_is_no_p
     listed = ", ".join(map(quoted, NAMES))
     assert pipeline.query(f"SELECT {listed} FROM shop.events") == [tuple(range(len(NAMES)))]
     assert pipeline.dead_letters('"offset", reason') == [(1, "missing_required")]
-    send(producer, name, document)
+    send(pipeline, document)
     pipeline.load_here()
     code, _, notes = pipeline.command("roll-back", "events", "--batches", "1", "--reason", "why", "--apply")
     assert code == 0, notes
     assert pipeline.query('SELECT "the offset" FROM shop.events') == [(0,)]
 
 
-def test_what_a_domain_or_enum_refuses_is_a_dead_letter(
-    pipeline: PipelineUnderTest, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_what_a_domain_or_enum_refuses_is_a_dead_letter(pipeline: FedPipeline) -> None:
     pipeline.query(
         "CREATE SCHEMA shop; CREATE TYPE shop.mood AS ENUM ('good', 'bad');"
         "CREATE DOMAIN shop.amount AS bigint NOT NULL CONSTRAINT above_zero CHECK (value > 0);"
@@ -77,8 +69,7 @@ def test_what_a_domain_or_enum_refuses_is_a_dead_letter(
         f"CREATE TABLE shop.events (mood shop.mood, amount shop.small_amount, {METADATA_COLUMNS})"
     )
     columns = [{"name": "mood", "type": "text"}, {"name": "amount", "type": "integer"}]
-    pipeline.write(
-        name := topic(1),
+    name = pipeline.open(
         value={"format": "json", "columns": columns},
         key=None,
         headers=None,
@@ -86,7 +77,7 @@ def test_what_a_domain_or_enum_refuses_is_a_dead_letter(
         target={"table": "shop.events"},
     )
     documents = [("good", 1), ("ugly", 2), ("bad", 0), ("bad", 10), ("bad", None), (None, 9)]
-    send(producer, name, *[{"mood": mood, "amount": amount} for mood, amount in documents])
+    send(pipeline, *[{"mood": mood, "amount": amount} for mood, amount in documents])
 
     pipeline.load_here()
     reload_all(pipeline, name)
@@ -133,9 +124,8 @@ def loader(
 WRITTEN = "id, kafka_topic, kafka_generation, kafka_partition, kafka_offset, kafka_timestamp, batch_id"
 
 
-def write_ids(pipeline: PipelineUnderTest, name: str) -> None:
-    pipeline.write(
-        name,
+def open_ids(pipeline: FedPipeline) -> str:
+    return pipeline.open(
         value={"format": "json", "columns": [{"name": "id", "type": "bigint"}]},
         key=None,
         headers=None,
@@ -144,12 +134,10 @@ def write_ids(pipeline: PipelineUnderTest, name: str) -> None:
     )
 
 
-def test_insert_on_the_written_columns_is_enough_to_load_and_reload(
-    pipeline: PipelineUnderTest, loader: str, topic: TopicFactory, producer: ProducerFactory
-) -> None:
+def test_insert_on_the_written_columns_is_enough_to_load_and_reload(pipeline: FedPipeline, loader: str) -> None:
     pipeline.query(f"GRANT INSERT ({WRITTEN}) ON shop.events TO {loader}")
-    write_ids(pipeline, name := topic(1))
-    send(producer, name, {"id": 1}, {"id": 2})
+    name = open_ids(pipeline)
+    send(pipeline, {"id": 1}, {"id": 2})
     pipeline.load_here()
     reload_all(pipeline, name)
     assert pipeline.rows("id") == [(1,), (2,)]
@@ -189,18 +177,13 @@ ALL_ROWS = "CREATE POLICY everything ON shop.events TO {} USING (true)"
     ],
 )
 def test_row_security_is_accepted_only_where_no_row_can_be_hidden_or_refused(
-    pipeline: PipelineUnderTest,
-    loader: str,
-    topic: TopicFactory,
-    producer: ProducerFactory,
-    policies: list[str],
-    allows: bool,
+    pipeline: FedPipeline, loader: str, policies: list[str], allows: bool
 ) -> None:
     pipeline.query(f"GRANT INSERT ON shop.events TO {loader}; ALTER TABLE shop.events ENABLE ROW LEVEL SECURITY")
     for policy in policies:
         pipeline.query(policy.format(loader))
-    write_ids(pipeline, name := topic(1))
-    send(producer, name, {"id": 1}, {"id": 2})
+    name = open_ids(pipeline)
+    send(pipeline, {"id": 1}, {"id": 2})
     if not allows:
         with pytest.raises(TargetMismatch, match="CREATE POLICY kafka_ingest ON"):
             pipeline.load_here()
