@@ -21,8 +21,9 @@ from tests.services import fresh_database
 pytestmark = pytest.mark.slow
 
 GROWING = {"batch", "batch_partition", "dead_letter", "position_change"}
-#: Housekeeping, once a day: it looks for what nobody knows by name.
-LOOKS_EVERYWHERE = {"queries/delete_superseded_ranges"}
+#: Housekeeping, once a day: it looks for what nobody knows by name. And what all pipelines of a table have given up: in
+#: this ledger all pipelines load into one, which has a test of its own.
+LOOKS_EVERYWHERE = {"queries/delete_superseded_ranges", "queries/given_up_at"}
 
 _MENTIONS = re.compile(rf"\bkafka_ingest\.({'|'.join(sorted(GROWING))})\b")
 _PIPELINE = 25
@@ -70,6 +71,14 @@ PARAMETERS: dict[str, Any] = {
     "batches": 10,
     "limit": 50,
     "newest_batches": 1_000,
+    "days": 7,
+    "starts": 0,
+    "given_up_at": None,
+    "schema": "shop",
+    "table": "orders",
+    "before": BATCHES,
+    "newest": BATCHES - 5,
+    "newest_change": 2**62,
 }
 
 
@@ -131,6 +140,12 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", reading_statements())
 def test_a_statement_reads_the_grown_ledger_by_an_index(cursor: Any, name: str) -> None:
     assert whole_table_reads(cursor, name) == set()
+
+
+def test_what_the_pipeline_of_a_table_has_given_up_is_found_by_an_index(cursor: Any) -> None:
+    cursor.execute("UPDATE kafka_ingest.pipeline SET target_table = 'alone' WHERE pipeline = %(pipeline)s", PARAMETERS)
+    cursor.execute("ANALYZE kafka_ingest.pipeline")
+    assert whole_table_reads(cursor, "queries/given_up_at", table="alone") == set()
 
 
 def test_dead_letters_of_all_batches_are_listed_by_an_index(cursor: Any) -> None:
