@@ -111,6 +111,7 @@ check: $(READY) verify-requirements verify-generated ## lint, types, import rule
 	@$(IMPORTS) $(BIN)/lint-imports --no-cache > .mypy_cache/lint-imports.log 2>&1 || { \
 		cat .mypy_cache/lint-imports.log; exit 1; }
 	@tail -1 .mypy_cache/lint-imports.log
+	@$(BIN)/python tools/house.py
 
 format: $(READY) ## format the code and sort its imports
 	@$(BIN)/ruff check --fix --select I .

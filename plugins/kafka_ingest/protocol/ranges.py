@@ -40,14 +40,11 @@ from kafka_ingest.settings import (
     TopicIdentity,
 )
 
-# ----------
 # The one rule of ranges: what a run reads of a partition, from its position, its log and the run's options.
-#
 # | run | start | end |
 # |---|---|---|
 # | live | committed offset | the bound: end offset, or first record at or after the interval's end, whichever is less |
 # | reload | first offset of the span, or the committed offset if that is less | end of the span |
-#
 # There is never a gap: a span that begins above the committed offset begins at it. Publishing replaces what lies below
 # ``loaded_to``; what lies at or above the committed offset moves the position.
 
@@ -174,7 +171,6 @@ def _beyond_the_end(span: OffsetSpan, end_offset: int) -> PartitionFault:
     )
 
 
-# ----------
 # Where a partition without a position begins.
 
 
@@ -217,9 +213,7 @@ def _listed_offset(tp: TopicPartition, state: PartitionState, settings: Pipeline
     )
 
 
-# ----------
 # The lag policy: a live plan fails, warns, or gives up all but the newest offsets of a partition that fell far behind.
-#
 # Off by default. Only for partitions that have a position: the backlog of a first run is what ``first_run`` asked for.
 
 
@@ -299,7 +293,6 @@ def _skip(position: Position, state: PartitionState, policy: LagPolicy) -> Posit
     return moved(position, to)
 
 
-# ----------
 # The limit of offsets of one run, shared between the partitions that have a backlog.
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -334,9 +327,6 @@ def share_limit(
     return shares
 
 
-# ----------
-# Choosing the ranges of a batch: a pure function of ledger, log and settings.
-#
 # A position continues exactly where it stood. A partition or topic that joins after the first plan starts at its log
 # start. Whatever would lose or double a record is a fault, never a correction.
 
