@@ -16,8 +16,8 @@ from kafka_ingest.forms import change, run
 from kafka_ingest.forms.change import read_order
 from kafka_ingest.forms.run import run_options
 from kafka_ingest.operators.administration import administration_params
+from kafka_ingest.operators.context import form_params
 from kafka_ingest.operators.dags import pipeline_dag
-from kafka_ingest.operators.params import form_params
 from kafka_ingest.protocol.batch import RunOptions
 from tests.builders import pipeline_settings
 from tests.command_line import parsed

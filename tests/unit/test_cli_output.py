@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output
 from kafka_ingest.errors import Busy
 from kafka_ingest.report import cell, table
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from kafka_ingest.cli.command import Parser, add_field, add_json, add_parser, add_pipeline, command
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output, Parser, add_field, add_json, add_parser, add_pipeline, command
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
 from kafka_ingest.forms.values import Field, Text

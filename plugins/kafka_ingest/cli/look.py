@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.cli.command import Parser, add_limit, add_pipeline, add_pipeline_or_all, command
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output, Parser, add_limit, add_pipeline, add_pipeline_or_all, command
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.preflight.facts import CheckResult, failed, is_ready
 from kafka_ingest.protocol.audit import TARGET_INVARIANT, TableAudit, audit_table

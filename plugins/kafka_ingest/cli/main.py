@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from kafka_ingest import __version__
 from kafka_ingest.cli import change, look, run, setup
-from kafka_ingest.cli.command import add_command
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output, add_command
 from kafka_ingest.errors import IngestError, exit_code
 
 #: In the order of ``--help``: before the first run, a run, a look at it, upkeep, changes.

@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kafka_ingest.cli.command import Parser, add_field, add_pipeline, command
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output, Parser, add_field, add_pipeline, command
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options

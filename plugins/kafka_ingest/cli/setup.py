@@ -6,8 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from kafka_ingest.cli.command import Parser, command
-from kafka_ingest.cli.output import Output
+from kafka_ingest.cli.command import Output, Parser, command
 from kafka_ingest.errors import OK, STOP_AND_CALL
 from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
 

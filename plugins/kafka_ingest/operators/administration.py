@@ -12,8 +12,7 @@ from airflow.sdk import DAG, BaseOperator, Param
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
-from kafka_ingest.operators.context import airflow_outcome
-from kafka_ingest.operators.params import form_params
+from kafka_ingest.operators.context import airflow_outcome, form_params
 from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
 from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch

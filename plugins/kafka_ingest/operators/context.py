@@ -1,4 +1,4 @@
-"""What a task gets from Airflow: request, interval, time to wait, and what its failures become."""
+"""What DAGs and tasks get from Airflow: form, request, interval, and what failures become."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pendulum
-from airflow.exceptions import AirflowRescheduleException  # Airflow 3.1 has it only here, others are in the SDK
+from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.sdk import Param
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from kafka_ingest.errors import Busy, BusyTooLong, ConfigError, IngestError, StopAndCall
 from kafka_ingest.forms.run import backfill_options, run_options
+from kafka_ingest.forms.values import GREATEST_NUMBER, Choice, Field, Flag, Number, Text, Value
 from kafka_ingest.protocol.batch import Request, RunMode, RunOptions, TimeSpan
 from kafka_ingest.settings import PipelineSettings, RunEnd, ScheduleSettings
 from kafka_ingest.times import to_record_time_ms
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
+
+# ----------
+# What a task gets from Airflow: request, interval, time to wait, and what its failures become.
 
 # ----------
 # Data intervals of a pipeline's schedule. DAG files are parsed with them: this module must stay light.
@@ -207,3 +212,46 @@ def airflow_outcome(log: TaskLog) -> Iterator[None]:
         if isinstance(error, Busy):
             log.info("%s%s", error, _ASKED_AGAIN)
         raise airflow_exception(error, datetime.now(UTC)) from None
+
+
+# ----------
+# The forms that Airflow shows when somebody triggers a DAG, made from the tables in ``forms``.
+#
+# The schema keeps the kinds of values apart, so that Airflow shows the right field for each. Times, and what the keys
+# say about each other, are checked by the task, with every fault in one message.
+#
+# Airflow's form (3.3.2, ``ui/src/components/FlexibleForm``) marks a field as required, and shows it in red while it is
+# empty, when its type does not allow null: so types do that have no value from the start. A choice of nothing reads
+# ``null`` unless ``values_display`` has a text for ``None``.
+
+
+def form_params(fields: Mapping[str, Field], *, zone: str = "") -> dict[str, Param]:
+    """Return a form as Airflow shows and checks it.
+
+    Args:
+        fields: The form.
+        zone: IANA time zone of times without an offset, for the descriptions.
+    """
+    return {key: _param(field, zone) for key, field in fields.items()}
+
+
+def _param(field: Field, zone: str) -> Param:
+    schema = {**_schema(field.value), **({"section": field.section} if field.section else {})}
+    description = field.help.replace("{zone}", zone)
+    return Param(field.filled_in, title=field.label, description_md=description, **schema)
+
+
+def _schema(value: Value) -> dict[str, Any]:
+    match value:
+        case Text():
+            return {"type": ["null", "string"], **({"format": "multiline"} if value.is_multiline else {})}
+        case Number():
+            least = {} if value.at_least is None else {"minimum": value.at_least}
+            return {"type": ["null", "integer"], "maximum": GREATEST_NUMBER, **least}
+        case Flag():
+            return {"type": ["null", "boolean"]}
+        case Choice(texts, _, ""):
+            return {"type": "string", "enum": list(texts), "values_display": dict(texts)}
+        case Choice(texts, _, nothing):
+            shown = {"None": nothing, **texts}
+            return {"type": ["null", "string"], "enum": [None, *texts], "values_display": shown}

@@ -12,8 +12,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.run import FIELDS
-from kafka_ingest.operators.context import timetable_of
-from kafka_ingest.operators.params import form_params
+from kafka_ingest.operators.context import form_params, timetable_of
 from kafka_ingest.operators.tasks import (
     AuditBatchOperator,
     FollowUpOperator,
