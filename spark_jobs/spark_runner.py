@@ -174,8 +174,6 @@ class _ExecutorWatch:
             expected=f"cores and memory on {self._spark.master} within hold.start_timeout_seconds",
             found="none: others hold them, or no worker has as much as one executor asks for",
             next_command="see on the master's web page who holds the cores and what workers offer; then run it again",
-            pipeline=self._batch.pipeline,
-            batch_id=self._batch.batch_id,
         )
 
 
@@ -217,8 +215,6 @@ def _tasks_died(batch: Batch, sign: str, places: str) -> RetryLater:
             f" section RetryLater, says: python -m kafka_ingest change {batch.pipeline} reset"
             ' --to-offset TOPIC PARTITION OFFSET --supersede --reason "..."'
         ),
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 

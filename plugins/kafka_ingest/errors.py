@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from textwrap import indent
 from typing import TYPE_CHECKING, ClassVar
 
@@ -93,6 +94,17 @@ class IngestError(Exception):
             "pipeline": self.pipeline,
             "batch_id": self.batch_id,
         }
+
+
+@contextmanager
+def naming(pipeline: str, batch_id: str | None = None) -> Iterator[None]:
+    """Give every fault of a step the names of its pipeline and its batch, where it has none of its own."""
+    try:
+        yield
+    except IngestError as error:
+        error.pipeline = error.pipeline or pipeline
+        error.batch_id = error.batch_id or batch_id
+        raise
 
 
 class RetryLater(IngestError):

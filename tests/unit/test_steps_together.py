@@ -226,6 +226,16 @@ def test_a_zombie_that_staged_before_a_newer_claim_committed_is_fenced_and_ends_
     assert world.stored_offsets() == [(0, 0), (0, 1)]
 
 
+def test_a_fault_of_a_load_names_its_pipeline_and_batch(world: World) -> None:
+    world.log.append("orders", b"a")
+    batch = world.plan(FIRST)
+    newer: list[Batch] = []
+    world.runner.before_result = lambda: newer.append(world.ledger.claim(batch.batch_id, 60))
+    with pytest.raises(RetryLater) as fault:
+        world.load(batch)
+    assert (fault.value.pipeline, fault.value.batch_id) == ("orders", batch.batch_id)
+
+
 def test_a_zombie_asks_for_a_retry_when_the_newer_claim_gives_no_sign_of_life(world: World) -> None:
     world.log.append("orders", b"a")
     batch = world.plan(FIRST)

@@ -262,7 +262,6 @@ def _served_already(cursor: Cursor, plan: NewPlan, write: LedgerWrite, topics: s
         expected="one pipeline for each target table, cluster and topic",
         found="; ".join(others),
         next_command="load into another table, or remove the topics from one of the pipeline files",
-        pipeline=plan.pipeline,
     )
 
 

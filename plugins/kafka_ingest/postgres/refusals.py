@@ -103,8 +103,6 @@ def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
             "the staging table of this attempt is gone",
             found=server_message(error),
             next_command="none: a retry stages the batch again",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )
     return ingest_error(error, "publish the staged records", pipeline=batch.pipeline, batch_id=batch.batch_id)
 
@@ -126,8 +124,6 @@ def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> Ing
         expected="a table that takes every staged row",
         found=f"{place}: {found}" if place else found,
         next_command=_cure(error, batch),
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -139,8 +135,6 @@ def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, fou
         found=f"{found}; it has {', '.join(map(str, hooks))}",
         next_command="let them leave rows and metadata columns alone, or drop them, then clear load_batch;"
         " records that are not wanted are left out by the producer or a view",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -151,8 +145,6 @@ def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str
         expected=expected,
         found=_refusal(error),
         next_command="see docs/runbook.md, section AccountingMismatch",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -163,8 +155,6 @@ def fenced(batch: Batch, found: str) -> Fenced:
         expected=f"state planned, claim {batch.claim}",
         found=found,
         next_command="none: the newer attempt or plan does the work",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 

@@ -178,8 +178,6 @@ def require_nothing_lost(batch: Batch, replaced: Sequence[ReplacedPartition]) ->
             'start a new run with "reload what is left" (--reload-what-is-left), which gives these rows up, '
             "or leave the table as it is"
         ),
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -216,8 +214,6 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
         outcome.counts,
         [_run(parts) for parts in staged.values()],
         samples=[s for parts in staged.values() for _, result in parts for s in result.samples][:5],
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
     return outcome
 
@@ -276,8 +272,6 @@ def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
                 expected=f"leader epoch {before.end_leader_epoch} at offset {left.end}, as the task before it saw",
                 found=f"leader epoch {after.start_leader_epoch}",
                 next_command="none: a retry reads the batch again",
-                pipeline=batch.pipeline,
-                batch_id=batch.batch_id,
             )
 
 
@@ -333,6 +327,4 @@ def _mismatch(batch: Batch, what: str, *, expected: str, found: str) -> Accounti
         expected=expected,
         found=found,
         next_command="see docs/runbook.md, section AccountingMismatch",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )

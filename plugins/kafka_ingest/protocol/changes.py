@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kafka_ingest.errors import ConfigError, TargetMismatch, change_command
+from kafka_ingest.errors import ConfigError, TargetMismatch, change_command, naming
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.change_requests import (
     AcceptCluster,
@@ -552,14 +552,15 @@ def preview_change(settings: PipelineSettings, request: ChangeRequest, ports: Ch
         RequestChanged: The request id was recorded with other arguments.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    view = ports.ledger.change_view(request, settings.batch.target)
-    if recorded := recorded_before(view, request):
-        return ChangePreview(ChangePlan(), view.ledger.outstanding, recorded)
-    return ChangePreview(_choose(settings, request, view, ports), view.ledger.outstanding, None)
+    with naming(request.pipeline):
+        view = ports.ledger.change_view(request, settings.batch.target)
+        if recorded := recorded_before(view, request):
+            return ChangePreview(ChangePlan(), view.ledger.outstanding, recorded)
+        return ChangePreview(_choose(settings, request, view, ports), view.ledger.outstanding, None)
 
 
 def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:
-    """Make a change, or return back what the same request recorded before.
+    """Make a change, or return what the same request recorded before.
 
     Durable on return: positions, what binds the pipeline, and the rows of ``position_change``, all in one transaction.
 
@@ -576,8 +577,9 @@ def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: Chan
         StopAndCall: What else prevents the change; every fault is listed.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    _require_reason(request)
-    return until_it_stands(lambda: _apply_once(settings, request, ports))
+    with naming(request.pipeline):
+        _require_reason(request)
+        return until_it_stands(lambda: _apply_once(settings, request, ports))
 
 
 def _apply_once(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:
@@ -608,5 +610,4 @@ def _require_reason(request: ChangeRequest) -> None:
             expected="a reason",
             found="none",
             next_command='ask again with one: --reason "why the positions change"',
-            pipeline=request.pipeline,
         )

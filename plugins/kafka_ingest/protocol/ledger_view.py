@@ -154,7 +154,6 @@ class LedgerWrite:
             expected="the ledger as it was read at the beginning",
             found=found,
             next_command="none: it is read again, and decided anew",
-            pipeline=self.pipeline,
         )
 
 

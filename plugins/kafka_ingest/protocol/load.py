@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from kafka_ingest.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew
+from kafka_ingest.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew, naming
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
 from kafka_ingest.protocol.log_faults import require_same_log
@@ -206,19 +206,20 @@ def load_batch(
     if batch.state is BatchState.COMMITTED:
         _log.info("batch %s is committed already: nothing to do", batch_id)
         return batch
-    try:
-        _require_protocol(batch)
-        phases = _stage_and_publish(batch, ports, hold, report)
-    except Fenced as fenced:
-        # The newer claim may wait for the cores that this attempt holds.
-        ports.runner.release()
-        return _await_newer_claim(batch, ports, hold, fenced)
-    except Exception:
-        _release_hold(batch, batch.claim, ports.ledger)
-        raise
-    on_published(phases)
-    _drop_staging(batch, ports.staging)
-    return _committed(batch, ports.ledger)
+    with naming(batch.pipeline, batch.batch_id):
+        try:
+            _require_protocol(batch)
+            phases = _stage_and_publish(batch, ports, hold, report)
+        except Fenced as fenced:
+            # The newer claim may wait for the cores that this attempt holds.
+            ports.runner.release()
+            return _await_newer_claim(batch, ports, hold, fenced)
+        except Exception:
+            _release_hold(batch, batch.claim, ports.ledger)
+            raise
+        on_published(phases)
+        _drop_staging(batch, ports.staging)
+        return _committed(batch, ports.ledger)
 
 
 @contextmanager
@@ -331,8 +332,6 @@ def _fenced(batch: Batch) -> Fenced:
         expected=f"claim {batch.claim} to be the newest",
         found="a newer one",
         next_command="none: the newer attempt does the work",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -360,8 +359,6 @@ def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fence
                 expected=f"a heartbeat within {hold.heartbeat_timeout_seconds} seconds",
                 found="none",
                 next_command="none: a retry takes the next claim",
-                pipeline=batch.pipeline,
-                batch_id=batch.batch_id,
             )
         progress = (newer.step, newer.staged_records, newer.staged_offsets) if newer else None
         if progress != reached:
@@ -378,8 +375,6 @@ def _stuck(batch: Batch, newer: Hold | None, hold: HoldSettings) -> RetryLater:
         expected=f"progress within {hold.start_timeout_seconds} seconds (hold.start_timeout_seconds)",
         found=at,
         next_command="end the other attempt of this run; a retry takes the next claim",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -399,8 +394,6 @@ def _committed(batch: Batch, ledger: Ledger) -> Batch:
             expected="state committed",
             found=f"state {current.state.value}" if current else "no such batch",
             next_command="none: a retry finds out",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )
     return current
 
@@ -412,6 +405,4 @@ def _require_protocol(batch: Batch) -> None:
             expected=f"protocol version {PROTOCOL_VERSION}",
             found=f"protocol version {batch.protocol_version}",
             next_command="install the same version of kafka-ingest where Airflow and Spark run, then clear plan_batch",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )

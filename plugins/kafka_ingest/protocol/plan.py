@@ -14,6 +14,7 @@ from kafka_ingest.errors import (
     PartitionStalled,
     RequestChanged,
     change_command,
+    naming,
 )
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunOptions, run_options_of
 from kafka_ingest.protocol.ledger_view import PlanView, until_it_stands, without_retired
@@ -72,7 +73,6 @@ def standing_batch(view: PlanView, request: Request, settings_hash: str) -> Batc
             expected=own.request.parameters,
             found=request.parameters,
             next_command="start a new run with the new parameters; this run keeps its batch",
-            pipeline=own.pipeline,
             batch_id=own.batch_id,
         )
     is_current = own.settings_hash == settings_hash and own.protocol_version == PROTOCOL_VERSION
@@ -111,7 +111,6 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
         next_command=(
             f"ask again after {view.hold.hold_until:%H:%M:%S} UTC: a holder that lives holds on, any other is replaced"
         ),
-        pipeline=outstanding.pipeline,
         batch_id=outstanding.batch_id,
     )
 
@@ -148,7 +147,6 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
             expected="; ".join(f"{key}: {stored}" for key, (stored, _, _) in differing.items()),
             found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
             next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
-            pipeline=settings.pipeline,
         )
 
 
@@ -179,7 +177,6 @@ def batch_to_supersede(view: PlanView, *, supersede: bool) -> str | None:
         expected="a pipeline without a planned batch",
         found=f"{batch.request}{held}",
         next_command="wait until that run has ended and ask again, or take its batch out of the way with --supersede",
-        pipeline=batch.pipeline,
         batch_id=batch.batch_id,
     )
 
@@ -361,15 +358,16 @@ def plan_batch(
         StopAndCall: A fault of configuration, topics or positions; every one is listed.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    with relaxed_gc():
+    with naming(settings.pipeline), relaxed_gc():
         return until_it_stands(lambda: _plan_once(settings, request, ports, settings_hash, on_snapshot))
 
 
 def preview_plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> PlanPreview:
     """Return what a plan would choose now, with its faults as values; write nothing."""
-    view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
-    snapshot, choice = _choose(settings, view, run_options_of(request), ports)
-    return PlanPreview(choice, snapshot, view)
+    with naming(settings.pipeline):
+        view = ports.ledger.plan_view(settings.pipeline, request, settings.batch.target)
+        snapshot, choice = _choose(settings, view, run_options_of(request), ports)
+        return PlanPreview(choice, snapshot, view)
 
 
 def _plan_once(

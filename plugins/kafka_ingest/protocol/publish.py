@@ -72,8 +72,6 @@ def _owns(standing: BatchStanding, batch: Batch) -> bool:
         expected=f"state planned, claim {batch.claim}",
         found=f"state {standing.state.value}, claim {standing.claim}",
         next_command="none: the newer attempt or plan does the work",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )
 
 
@@ -84,8 +82,6 @@ def _settle(batch: Batch, ledger: Ledger) -> None:
             expected="state committed",
             found="state planned",
             next_command="none: a retry loads the same batch again",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )
 
 
@@ -96,8 +92,6 @@ def _require_staged(batch: Batch, what: str, expected: int, found: int) -> None:
             expected=f"{expected} {what}",
             found=str(found),
             next_command="none: a retry stages the batch again",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )
     if found > expected:
         raise _mismatch(batch, what, expected, found)
@@ -109,6 +103,4 @@ def _mismatch(batch: Batch, what: str, expected: int, found: int) -> AccountingM
         expected=str(expected),
         found=str(found),
         next_command="see docs/runbook.md, section AccountingMismatch",
-        pipeline=batch.pipeline,
-        batch_id=batch.batch_id,
     )

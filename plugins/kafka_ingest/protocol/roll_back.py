@@ -14,6 +14,7 @@ from kafka_ingest.errors import (
     ConfigError,
     RequestChanged,
     RollBackRefused,
+    naming,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionMove, retired_topics, until_it_stands
@@ -511,7 +512,8 @@ def preview_roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBac
         BrokerUnavailable: Kafka cannot be reached.
         DatabaseUnavailable: PostgreSQL cannot be reached.
     """
-    return _choose(request, ports.ledger.roll_back_view(request), ports)
+    with naming(request.pipeline):
+        return _choose(request, ports.ledger.roll_back_view(request), ports)
 
 
 def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
@@ -529,8 +531,9 @@ def roll_back(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
         CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         RetryLater: Kafka or PostgreSQL cannot be reached.
     """
-    _require_complete(request)
-    return until_it_stands(lambda: _roll_back_once(request, ports))
+    with naming(request.pipeline):
+        _require_complete(request)
+        return until_it_stands(lambda: _roll_back_once(request, ports))
 
 
 def _roll_back_once(request: RollBackRequest, ports: RollBackPorts) -> RollBackRecord:
@@ -577,7 +580,6 @@ def _require_complete(request: RollBackRequest) -> None:
             expected="a reason that tells others why, and 1 batch or more",
             found="\n".join(faults),
             next_command="ask again with a reason (--reason) and a number of batches (--batches)",
-            pipeline=request.pipeline,
         )
 
 
@@ -593,7 +595,6 @@ def _recorded(request: RollBackRequest, view: RollBackView) -> RollBackRecord | 
         expected=found,
         found=f"{request.batches} batches to roll back",
         next_command="ask with a new request id",
-        pipeline=request.pipeline,
     )
 
 
@@ -605,7 +606,6 @@ def _require_counts(plan: RollBackPlan, found: Sequence[WrittenCounts]) -> None:
             expected="as many rows and dead letters in each range as its batch counted",
             found="\n".join(differing),
             next_command="see docs/runbook.md, section AccountingMismatch",
-            pipeline=plan.request.pipeline,
         )
 
 

@@ -454,8 +454,6 @@ def one_result_per_task(
             expected=f"one result of each of {len(tasks)} tasks",
             found=f"results of tasks {sorted(answer.task_index for answer in answers)}",
             next_command="see docs/runbook.md, section AccountingMismatch",
-            pipeline=batch.pipeline,
-            batch_id=batch.batch_id,
         )
     return [results[task.task_index] for task in tasks]
 
