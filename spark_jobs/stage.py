@@ -461,7 +461,6 @@ class _SplitStager:
             self._counts + account.counts,
             [account.dead_letter_run],
             samples=account.samples,
-            batch_id=self._context.batch_id,
         )
 
 

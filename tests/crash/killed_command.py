@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kafka_ingest import world
 from kafka_ingest.cli import main as cli
-from kafka_ingest.postgres import changes, ledger_write
+from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.protocol.roll_back import (
@@ -42,10 +43,10 @@ def main(event: str, arguments: list[str]) -> int:
 
     replace_in(ledger_write, "run_query", watched_query)
     replace_in(
-        changes, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
+        world, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )
     replace_in(
-        changes, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
+        world, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
     )
     return cli.main(arguments)
 

@@ -422,6 +422,7 @@ class PostgresPublication:
         recorded = run_query(
             self._cursor,
             "record_range_outcomes",
+            batch_id=self._batch.batch_id,
             topic=[p.range.topic for p in parts],
             generation=[p.range.generation for p in parts],
             partition=[p.range.partition for p in parts],
@@ -442,6 +443,7 @@ class PostgresPublication:
         committed = run_query(
             self._cursor,
             "commit_batch",
+            batch_id=self._batch.batch_id,
             claim=self._batch.claim,
             **{name: values[0] for name, values in _count_arrays([outcome.counts]).items()},
             record_time_min=min((p.record_time_min for p in outcome.partitions if p.record_time_min), default=None),

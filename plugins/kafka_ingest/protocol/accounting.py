@@ -32,8 +32,6 @@ def require_few_dead_letters(
     runs: Sequence[DeadLetterRun],
     *,
     samples: Sequence[DeadLetterSample],
-    pipeline: str | None = None,
-    batch_id: str | None = None,
 ) -> None:
     """Stop when a batch passes one of its limits.
 
@@ -42,8 +40,6 @@ def require_few_dead_letters(
         counts: Counts of the batch, or of what one task has read so far.
         runs: Runs of consecutive dead letters, one a partition.
         samples: The first dead letters, for the message.
-        pipeline: For the message.
-        batch_id: For the message.
 
     Raises:
         TooManyDeadLetters: Names each limit that was passed and the first offsets.
@@ -57,8 +53,6 @@ def require_few_dead_letters(
         expected="; ".join(limit for limit, _ in passed),
         found="; ".join(found for _, found in passed) + (f"; the first are{first}" if first else ""),
         next_command="correct the producer or the pipeline file (value, dead_letters), then clear load_batch",
-        pipeline=pipeline,
-        batch_id=batch_id,
     )
 
 
