@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 
 # ----------
-# What a task gets from Airflow: request, interval, time to wait, and what its failures become.
-
-# ----------
 # Data intervals of a pipeline's schedule. DAG files are parsed with them: this module must stay light.
 
 
@@ -136,7 +133,7 @@ def _interval_of(dag_run: DagRunProtocol, pipeline: PipelineSettings) -> TimeSpa
 
 
 @contextmanager
-def patience(context: Context, timeout_seconds: int) -> Iterator[None]:
+def busy_timeout(context: Context, timeout_seconds: int) -> Iterator[None]:
     """Let ``Busy`` pass for that long, counted from the first time that this try was postponed.
 
     Airflow keeps that time: it does not change while a task is rescheduled again and again, and begins anew with a

@@ -23,7 +23,7 @@ from kafka_ingest.metrics import (
     phase_measurements,
     valid_through_measurements,
 )
-from kafka_ingest.operators.context import TaskLog, airflow_outcome, patience, planning_request_of, request_of
+from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
 from kafka_ingest.operators.lookup import airflow_connection, world_of
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
@@ -98,7 +98,7 @@ def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *,
     if run_options_of(request).mode is RunMode.PLAN_ONLY:
         _show_plan(preview_plan(pipeline, request, ports), pipeline, log)
         raise AirflowSkipException("The run was asked to show its plan only: nothing was planned or loaded")
-    with patience(context, pipeline.schedule.busy_timeout_seconds):
+    with busy_timeout(context, pipeline.schedule.busy_timeout_seconds):
         hash_ = settings_hash(pipeline.batch)
         batch = plan_batch(pipeline, request, ports, settings_hash=hash_, on_snapshot=seen.append)
     log.info("%s", describe_plan(batch, _log_starts(seen[-1]) if seen else {}))
@@ -238,7 +238,7 @@ def load(
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), world_of(pipeline)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
-            may_wait = patience(context, pipeline.schedule.busy_timeout_seconds)
+            may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
                 batch, phases = _load(world, batch, submit)
         _tell_result(batch, world.ledger(), log)

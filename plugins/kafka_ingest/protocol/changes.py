@@ -23,6 +23,7 @@ from kafka_ingest.protocol.change_requests import (
     OffsetChange,
     PipelineChange,
     ReadTopicAgain,
+    RenamePipeline,
     ResetBy,
     ResetToOffsets,
     ResetToPlace,
@@ -342,15 +343,17 @@ def _choose_binding(
     change: PipelineChange, settings: PipelineSettings, view: ChangeView, record: PipelineRecord
 ) -> ChangePlan:
     """Choose what binds the pipeline from now on; nothing when it is bound so already."""
-    if isinstance(change, RetireTopic):
-        return _retirement(change, view.ledger, record)
-    if isinstance(change, ChangeTarget):
-        return _target(settings, view, record)
-    if isinstance(change, ChangeIdentityColumns):
-        return _identity_columns(settings, view, record)
-    if isinstance(change, ChangeIsolationLevel):
-        return _bound(record, replace(record, isolation_level=settings.batch.isolation_level))
-    return _renaming(settings, view, record)
+    match change:
+        case RetireTopic():
+            return _retirement(change, view.ledger, record)
+        case ChangeTarget():
+            return _target(settings, view, record)
+        case ChangeIdentityColumns():
+            return _identity_columns(settings, view, record)
+        case ChangeIsolationLevel():
+            return _bound(record, replace(record, isolation_level=settings.batch.isolation_level))
+        case RenamePipeline():
+            return _renaming(settings, view, record)
 
 
 def _bound(record: PipelineRecord, after: PipelineRecord) -> ChangePlan:
