@@ -214,7 +214,7 @@
 #define GENERATION true
 #endif
 
-/* Position change: it supersedes the open batch, or is refused (protocol/plan.py, batch_to_supersede). */
+/* Position change: it supersedes the open batch, or is refused (protocol/decisions.py, batch_to_supersede). */
 #ifdef NO_CHANGE_SUPERSEDES
 #define CHANGE_SUPERSEDES false
 #else

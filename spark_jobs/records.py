@@ -69,7 +69,7 @@ class RangeReader(Protocol):
 # From librdkafka's messages to Arrow record batches: column by column, exactly, with bounded size.
 
 #: Limits of one record batch, which is also what one COPY takes. 10,000 records are 3 MB at a usual 250 bytes, and make
-#: the cost of a COPY and its savepoint small (2 µs a row, ``copy_binary.py``); 8 MB, headers included, bound the memory
+#: the cost of a COPY and its savepoint small (2 µs a row, ``copy_format.py``); 8 MB, headers included, bound the memory
 #: of decoding and COPY when records are large. One record above 8 MB is a batch of its own.
 MAX_RECORDS = 10_000
 MAX_BYTES = 8_000_000

@@ -16,23 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg2 import errors
 
-from kafka_ingest.errors import AccountingMismatch, IngestError, RetryLater
+from kafka_ingest.errors import AccountingMismatch, IngestError, RefusedRecord, RetryLater
 from kafka_ingest.postgres.database import (
     Connection,
     TransactionLimits,
     connect,
     database_faults,
+    run_query,
     server_message,
     transaction,
 )
-from kafka_ingest.postgres.rows import run_query
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import require_few_dead_letters
 from kafka_ingest.protocol.batch import RecordCounts, TaskSeconds
 from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
-    RefusedRecord,
     Split,
     SplitResult,
     StageContext,

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from psycopg2 import errorcodes, sql
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.errors import DeadLetterReason, TargetMismatch
+from kafka_ingest.postgres.database import Identifiers, query_with_identifiers, run_query
 from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_detail, raised_by, refusal, was_raised
-from kafka_ingest.postgres.rows import Identifiers, query_with_identifiers, run_query
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.staging import DeadLetterReason, Split, StageContext, TargetShape
-from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_csv import CSV, CopyFormat
+from kafka_ingest.protocol.staging import Split, StageContext
+from kafka_ingest.protocol.target import TargetShape
+from spark_jobs.copy_format import CSV, CopyFormat, binary_format
 from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import TIME_TYPE_NAMES

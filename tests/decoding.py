@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
+from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.record import RecordDecoder

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from textwrap import indent
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from kafka_ingest.protocol.staging import RefusedRecord
+from typing import ClassVar
 
 # ----------
 # The command that resolves a fault by changing positions, as messages name it.
@@ -318,3 +317,105 @@ def exit_code(error: IngestError) -> int:
     if isinstance(error, RetryLater | Busy | Fenced):
         return RETRY_LATER
     return STOP_AND_CALL if isinstance(error, StopAndCall) else UNEXPECTED
+
+
+# ----------
+# Faults of topics and partitions: collected as values, so that a plan reports all of them at once.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFault:
+    """One fault.
+
+    Attributes:
+        error: Class of the error that it is.
+        where: Topic, partition or cluster.
+        expected: What should have been there.
+        found: What was there, with numbers.
+        next_command: What resolves it.
+        topic: Set when the whole topic is in doubt, so that its partitions need no faults of their own.
+        can_be_left_out: Whether ``on_partition_fault: leave_out`` may go on without this partition.
+    """
+
+    error: type[StopAndCall]
+    where: str
+    expected: str
+    found: str
+    next_command: str
+    topic: str = ""
+    can_be_left_out: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.error.__name__}: expected {self.expected}; found {self.found}"
+
+
+def fault_error(faults: Sequence[PartitionFault], pipeline: str) -> StopAndCall:
+    """Make one error of all faults: of their class when they share one, else ``PartitionsFaulty``."""
+    classes = {fault.error for fault in faults}
+    error = classes.pop() if len(classes) == 1 else PartitionsFaulty
+    if len(faults) == 1:
+        [fault] = faults
+        return error(
+            fault.where,
+            expected=fault.expected,
+            found=fault.found,
+            next_command=fault.next_command,
+            pipeline=pipeline,
+        )
+    steps = dict.fromkeys(fault.next_command for fault in faults)
+    return error(
+        f"{len(faults)} faults in the topics of the pipeline",
+        expected="topics and partitions that continue where the ledger stands",
+        found="".join(f"\n    {fault}" for fault in faults),
+        next_command="; ".join(steps),
+        pipeline=pipeline,
+    )
+
+
+# ----------
+# Faults of records: dead letters. The list of reasons is closed, so that monitoring can rely on it.
+
+
+class DeadLetterReason(StrEnum):
+    """Reasons, stored in ``dead_letter.reason``. ``detail`` says where and what, for a person."""
+
+    NOT_UTF8 = "not_utf8"
+    """Bytes that are not UTF-8 where text or JSON is expected."""
+    MALFORMED = "malformed"
+    """The value or key is not JSON."""
+    WRONG_TYPE = "wrong_type"
+    """A JSON value of another type than the column's, or text that does not name a value of the type."""
+    MISSING_REQUIRED = "missing_required"
+    """A required value is missing or null."""
+    OUT_OF_RANGE = "out_of_range"
+    """A number or time that the column's type cannot hold exactly."""
+    TOO_LONG = "too_long"
+    """Text longer than the column's limit."""
+    UNSUPPORTED_TEXT = "unsupported_text"
+    """Text that PostgreSQL cannot hold: U+0000, or a lone surrogate."""
+    TOMBSTONE = "tombstone"
+    """A null value, where the pipeline says that it is a dead letter."""
+    RECORD_TIME_OUT_OF_RANGE = "record_time_out_of_range"
+    """A record time outside the years 1 to 9999."""
+    UNREADABLE_HEADERS = "unreadable_headers"
+    """Header names that are not UTF-8; the client library cannot return the headers."""
+    NOT_NULL_VIOLATION = "not_null_violation"
+    """NULL for a NOT NULL column of the target."""
+    CHECK_VIOLATION = "check_violation"
+    """A CHECK constraint of the target is false for the row."""
+    REFUSED_BY_DATABASE = "refused_by_database"
+    """PostgreSQL refused the row on its own with SQLSTATE class 22, 23 or 54."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that only the INSERT into the target refuses: where it is, and why it becomes a dead letter."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: DeadLetterReason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offset {self.offset}: {self.reason}: {self.detail}"

@@ -1,8 +1,9 @@
-"""The world of a pipeline: the real ports of its steps, made from its connections."""
+"""The world of a pipeline: the real ports of its steps, made from its connections, and what preflight says of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,10 +16,10 @@ from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.postgres.target import PostgresTarget
-from kafka_ingest.preflight.database import PostgresPreflight
-from kafka_ingest.preflight.kafka import kafka_preflight
-from kafka_ingest.preflight.preflight import PreflightPorts
-from kafka_ingest.preflight.spark import SparkPreflight
+from kafka_ingest.preflight.checks import CheckResult, answered
+from kafka_ingest.preflight.database import PostgresPreflight, database_results
+from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_results
+from kafka_ingest.preflight.spark import SparkPreflight, spark_results
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
 from kafka_ingest.protocol.plan import PlanPorts
@@ -84,13 +85,36 @@ class World:
         """Return what a report of the lag needs."""
         return LagPorts(self.ledger(), self.log(), SystemClock())
 
-    def preflight_ports(self) -> PreflightPorts:
-        """Return what preflight needs. A connection is looked up by the check that uses it, not before."""
-        return PreflightPorts(
-            kafka=lambda: kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS),
-            database=lambda: PostgresPreflight(self.postgres_params()),
-            spark=lambda: SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark")),
+    def preflight(self, *, submit_job: bool = False) -> tuple[CheckResult, ...]:
+        """Check Kafka, the database and Spark, in this order; idempotent, and write nothing.
+
+        A check that gets no answer, or no connection, is a result like any other: it never keeps the others from being
+        made.
+
+        Args:
+            submit_job: Run a small Spark job that looks at the packages of the executors.
+        """
+        return (
+            *answered("kafka", self._check_kafka),
+            *answered("postgresql", lambda: database_results(self.pipeline.batch, self.database_probe())),
+            *answered("spark", lambda: spark_results(self.pipeline, self.spark_probe(), submit_job=submit_job)),
         )
+
+    def _check_kafka(self) -> Iterator[CheckResult]:
+        with self.kafka_probe() as probe:
+            yield from kafka_results(self.pipeline, probe)
+
+    def kafka_probe(self) -> AbstractContextManager[KafkaPreflight]:
+        """Open what preflight asks Kafka with."""
+        return kafka_preflight(self.kafka_config(), timeout_seconds=_PREFLIGHT_SECONDS)
+
+    def database_probe(self) -> PostgresPreflight:
+        """Return what preflight asks the database with."""
+        return PostgresPreflight(self.postgres_params())
+
+    def spark_probe(self) -> SparkPreflight:
+        """Return what preflight asks Spark with."""
+        return SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark"))
 
     def ledger(self) -> PostgresLedger:
         """Return the ledger, in the pipeline's target database."""

@@ -1,6 +1,6 @@
 """Fields of PostgreSQL's binary COPY, a whole column at once: what the encoders of the types are made of.
 
-Everything is done with Arrow's kernels and slices of bytes. ``copy_binary.py`` puts the fields into tuples.
+Everything is done with Arrow's kernels and slices of bytes. ``copy_format.py`` puts the fields into tuples.
 """
 
 from __future__ import annotations

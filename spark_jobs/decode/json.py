@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import json_path_text
 from spark_jobs.decode.texts import rule_for
 from spark_jobs.decode.values import (

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.column_types import ColumnType, quoted_element
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode.fields import (
     BYTES,
     NO_SEPARATOR,

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.column_types import ColumnType, parse_column_type
-from kafka_ingest.protocol.staging import DeadLetterReason, TargetShape, written_columns
+from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import BatchSettings, json_path_text
 from spark_jobs.decode.fields import Fields
 
@@ -293,7 +294,7 @@ class ValueRule(Protocol):
 
     @property
     def fields(self) -> Fields | None:
-        """The function that writes the column for binary COPY (``copy_binary.py``); ``None`` where text must do.
+        """The function that writes the column for binary COPY (``copy_format.py``); ``None`` where text must do.
 
         It raises ``NotBinaryError`` or Arrow's errors for a text that names no value.
         """

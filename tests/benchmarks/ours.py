@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kafka_ingest.cli.environment import world_of
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol.batch import Request

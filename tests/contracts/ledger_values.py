@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, PartitionOutcome, RecordCounts, Request
+from kafka_ingest.protocol.decisions import Lagging, NewPlan, PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, moved
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
-from kafka_ingest.protocol.ranges import Lagging, NewPlan, PlanChoice
 from kafka_ingest.settings import FirstRun, FirstRunKind, HoldSettings
 from tests.builders import CLUSTER, NOON, REQUEST, TOPIC_ID, batch_settings, offset_range, position
 from tests.contracts.ledger_worlds import LedgerWorld, Staged

@@ -20,7 +20,8 @@ from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.protocol.roll_back import RollBackLedger
-from kafka_ingest.protocol.staging import staging_name, written_columns
+from kafka_ingest.protocol.staging import staging_name
+from kafka_ingest.protocol.target import written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import FakeDatabase, StoredRecord
 from tests.fakes.ledger import FakeLedger

@@ -8,12 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_ingest.errors import ConfigError, Fenced, LeaderMissing, LedgerMoved
-from kafka_ingest.protocol.batch import BatchState, RecordCounts, Request
+from kafka_ingest.errors import ConfigError, Fenced, LeaderMissing, LedgerMoved, PartitionFault
+from kafka_ingest.protocol.batch import BatchStanding, BatchState, RecordCounts, Request
 from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, ServedTopic
 from kafka_ingest.protocol.log import observe
-from kafka_ingest.protocol.ports import BatchStanding
-from kafka_ingest.protocol.position import OffsetRange, PartitionFault, TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import FirstRun, FirstRunKind, IdentityColumns, IsolationLevel
 from tests.builders import (

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from kafka_ingest.protocol.batch import Batch, Request
-from kafka_ingest.protocol.change_requests import AcceptRecreation, ChangeRequest, NewChange
+from kafka_ingest.protocol.decisions import AcceptRecreation, ChangeRequest, NewChange
 from kafka_ingest.protocol.ledger_view import ChangePlan, PositionMove
 from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import NOON, offset_range

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_ingest.errors import LedgerMoved
 from kafka_ingest.protocol.batch import BatchState, Request
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptRecreation,
     Change,

@@ -11,14 +11,14 @@ from kafka_ingest.errors import (
     AccountingMismatch,
     Busy,
     CommitStateUnknown,
+    DeadLetterReason,
     Fenced,
     RecordsRefused,
+    RefusedRecord,
     StagingLost,
     TargetMismatch,
 )
-from kafka_ingest.protocol.batch import BatchOutcome, BatchState, PartitionOutcome, RecordCounts
-from kafka_ingest.protocol.ports import BatchStanding
-from kafka_ingest.protocol.staging import DeadLetterReason, RefusedRecord
+from kafka_ingest.protocol.batch import BatchOutcome, BatchStanding, BatchState, PartitionOutcome, RecordCounts
 from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import (
     all_rows,

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from kafka_ingest.cli.environment import world_of
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.publisher import PostgresPublisher

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kafka_ingest import __main__ as cli
 from kafka_ingest import world
-from kafka_ingest.cli import main as cli
 from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
-from kafka_ingest.postgres.rows import run_query
+from kafka_ingest.postgres.database import run_query
 from kafka_ingest.protocol.roll_back import (
     RollBackLedger,
     RollBackPlan,

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import msgspec
 
-from kafka_ingest.cli.environment import world_of
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.errors import OK, CommitStateUnknown, IngestError, exit_code
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.database import TransactionLimits
@@ -36,13 +36,7 @@ from kafka_ingest.protocol.ports import TaskRunner
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import load_job, stage
 from tests.crash.instructions import Instructions, Situation
-from tests.crash.watched_ports import (
-    reporting,
-    watched,
-    watched_load_ports,
-    watched_plan_ports,
-    watched_stage_task,
-)
+from tests.crash.watched_ports import reporting, watched, watched_load_ports, watched_plan_ports, watched_stage_task
 
 DAG_ID = "crash"
 #: Longer than any test waits: whoever waits so long here is killed before.

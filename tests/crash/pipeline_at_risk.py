@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import psycopg2
 
-from kafka_ingest.cli.environment import world_of
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.rows import settings_hash

@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from kafka_ingest.cli.environment import world_of
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.errors import ReloadWouldLose
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
-from kafka_ingest.protocol.change_requests import ChangeRequest, ResetToOffsets
 from kafka_ingest.protocol.changes import apply_change
+from kafka_ingest.protocol.decisions import ChangeRequest, ResetToOffsets
 from kafka_ingest.settings import PartitionOffset
 from sandbox.kafka import KafkaBroker
 from tests.crash.changing_topics import ChangingTopic

@@ -27,8 +27,8 @@ from kafka_ingest.errors import (
 from kafka_ingest.operators import runs
 from kafka_ingest.operators.runs import run_plan_step
 from kafka_ingest.operators.tasks import LoadBatchOperator, SparkSubmitLog
-from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, TaskSeconds
-from kafka_ingest.protocol.ports import BatchStanding, Ledger
+from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, LoadPhases, RecordCounts, TaskSeconds
+from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup
 from kafka_ingest.spark.submission import JOB_FILE_VARIABLE, OUTCOME_VARIABLE, JobSubmission, write_batch, write_error

@@ -15,9 +15,9 @@ from kafka_ingest.errors import DatabaseUnavailable
 from kafka_ingest.metrics import METRICS, MetricKind
 from kafka_ingest.operators.tasks import FollowUpOperator, ReportLeftOutOperator
 from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.decisions import NewPlan
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.settings import TargetSettings
 from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import TaskInstance, run_context

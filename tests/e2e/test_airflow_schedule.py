@@ -13,15 +13,7 @@ import pytest
 
 from tests.deadlines import until
 from tests.e2e.airflow_world import AirflowWorld
-from tests.e2e.lines_pipeline import (
-    DAY,
-    LinesPipeline,
-    new_topic,
-    require_lines_once,
-    send_lines,
-    today,
-    two_each,
-)
+from tests.e2e.lines_pipeline import DAY, LinesPipeline, new_topic, require_lines_once, send_lines, today, two_each
 
 # Several runs with Spark, one after another, take minutes: make test-airflow and make test-all run them.
 pytestmark = pytest.mark.slow

@@ -31,7 +31,7 @@ def test_a_connection_of_airflows_database_is_found_and_a_missing_one_is_named(t
     airflow("db", "migrate")
     extra = ("--conn-host", "db.example", "--conn-login", "etl", "--conn-password", 'p"a\\s%', "--conn-schema", "shop")
     airflow("connections", "add", "warehouse", "--conn-type", "postgres", *extra)
-    program = "from kafka_ingest.cli.environment import postgres_params; print(postgres_params('{}'))"
+    program = "from kafka_ingest.cli.command import postgres_params; print(postgres_params('{}'))"
     found = run("-c", program.format("warehouse"))
     assert found.stdout.splitlines()[-1] == str(
         {

@@ -21,7 +21,7 @@ from kafka_ingest.protocol.ledger_view import (
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRecord
-from kafka_ingest.protocol.staging import written_columns
+from kafka_ingest.protocol.target import written_columns
 from tests.builders import NOON, batch_settings
 
 #: Topic, generation, partition and offset of a record.

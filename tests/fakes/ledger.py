@@ -8,11 +8,17 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, Fenced, LedgerMoved
-from kafka_ingest.protocol.batch import Batch, BatchState, Hold, RecordCounts, Request
-from kafka_ingest.protocol.ledger_view import LedgerWrite, PipelineRecord, PlanView, PositionMove, ServedTopic
-from kafka_ingest.protocol.ports import BatchStanding, Violation
+from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.protocol.decisions import NewPlan
+from kafka_ingest.protocol.ledger_view import (
+    LedgerWrite,
+    PipelineRecord,
+    PlanView,
+    PositionMove,
+    ServedTopic,
+    Violation,
+)
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
 from tests.fakes.database import FakeDatabase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_ingest.protocol.batch import BatchState, Request
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange, needs_table
+from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, needs_table
 from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange
 from kafka_ingest.settings import TargetSettings
 from tests.fakes.database import FakeDatabase

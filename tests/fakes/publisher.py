@@ -12,16 +12,16 @@ from kafka_ingest.errors import (
     Busy,
     CommitDidNotHappen,
     CommitStateUnknown,
+    DeadLetterReason,
     Fenced,
     RecordsRefused,
+    RefusedRecord,
     StagingLost,
     TargetMismatch,
 )
 from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, PartitionOutcome
-from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, PartitionOutcome
 from kafka_ingest.protocol.position import OffsetRange, Position
-from kafka_ingest.protocol.staging import DeadLetterReason, RefusedRecord
 from tests.fakes.database import FakeDatabase, Identity, StoredRecord
 
 

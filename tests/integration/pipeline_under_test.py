@@ -15,8 +15,8 @@ import psycopg2
 import pytest
 import yaml
 
-from kafka_ingest.cli.environment import world_of
-from kafka_ingest.cli.main import main
+from kafka_ingest.__main__ import main
+from kafka_ingest.cli.command import world_of
 from kafka_ingest.cli.run import DAG_ID
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.rows import settings_hash

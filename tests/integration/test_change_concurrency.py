@@ -11,7 +11,7 @@ from kafka_ingest.errors import Fenced, IngestError, LedgerMoved
 from kafka_ingest.postgres.changes import PostgresPositionLedger
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange, ResetBy
+from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, ResetBy
 from kafka_ingest.protocol.ledger_view import ChangePlan, RecordedChange, moved
 from tests.builders import offset_range
 from tests.contracts.ledger_values import (

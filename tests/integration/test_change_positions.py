@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_ingest.cli.main import main
+from kafka_ingest.__main__ import main
 from kafka_ingest.errors import TopicRecreated
 from sandbox.kafka import KafkaBroker
 from tests.deadlines import until

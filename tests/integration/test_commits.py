@@ -18,7 +18,7 @@ from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.migrations import migrate
 from kafka_ingest.postgres.publisher import PostgresPublisher
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper, PostgresStaging
-from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange, ResetBy
+from kafka_ingest.protocol.decisions import ChangeRequest, NewChange, ResetBy
 from kafka_ingest.protocol.ledger_view import ChangePlan, moved
 from kafka_ingest.protocol.roll_back import choose_roll_back
 from kafka_ingest.protocol.staging import StageProgress

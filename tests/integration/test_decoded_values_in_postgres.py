@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
-from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.copy_format import CSV, CopyFormat, binary_format
 from spark_jobs.decode.json import MAX_NESTING, JsonColumns
 from spark_jobs.decode.numbers import MAX_SCALE, DecimalText
 from spark_jobs.decode.values import ColumnPlan

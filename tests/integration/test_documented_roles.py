@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.cli.main import main
+from kafka_ingest.__main__ import main
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
 from tests.integration.pipeline_under_test import PipelineUnderTest, produced

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from kafka_ingest.cli.main import main
+from kafka_ingest.__main__ import main
 from kafka_ingest.errors import LedgerOutdated
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.preflight.database import PostgresPreflight

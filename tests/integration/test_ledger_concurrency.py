@@ -25,8 +25,8 @@ from kafka_ingest.errors import (
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
-from kafka_ingest.protocol.batch import Batch, BatchState, Request
-from kafka_ingest.protocol.ports import BatchStanding, Publication
+from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Request
+from kafka_ingest.protocol.ports import Publication
 from kafka_ingest.protocol.staging import StageProgress
 from tests.builders import offset_range, position
 from tests.contracts.ledger_values import (

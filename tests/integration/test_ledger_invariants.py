@@ -10,15 +10,7 @@ from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.database import sql_names, sql_text
 from kafka_ingest.protocol.batch import Request
 from tests.builders import offset_range
-from tests.contracts.ledger_values import (
-    all_rows,
-    claimed,
-    dead,
-    first_plan,
-    next_plan,
-    outcome_of,
-    publish,
-)
+from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, next_plan, outcome_of, publish
 from tests.contracts.ledger_worlds import PostgresWorld
 
 

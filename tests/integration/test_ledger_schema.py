@@ -12,13 +12,12 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from kafka_ingest.errors import ConfigError, LedgerOutdated
+from kafka_ingest.errors import ConfigError, DeadLetterReason, LedgerOutdated
 from kafka_ingest.postgres import migrations
 from kafka_ingest.postgres.database import SNAPSHOT, connect, sql_names, sql_text, transaction
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.migrations import Migration, migrate, require_current_ledger
-from kafka_ingest.protocol.change_requests import ChangeKind
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.protocol.decisions import ChangeKind
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
 from tests.builders import REQUEST, batch_settings

@@ -15,14 +15,14 @@ import psycopg2
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_ingest.errors import ConfigError
+from kafka_ingest.errors import ConfigError, PartitionFault
 from kafka_ingest.kafka import log as kafka_admin
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.protocol.batch import Batch, Request
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch
-from kafka_ingest.protocol.position import PartitionFault, TopicPartition
+from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.cli.main import main
+from kafka_ingest.__main__ import main
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.spark.installation import CACHE_VARIABLE
 from kafka_ingest.spark.submission import package_report_submission, spark_submit_command

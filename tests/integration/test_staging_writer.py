@@ -11,13 +11,13 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.errors import DeadLetterReason, TargetMismatch
 from kafka_ingest.postgres.database import transaction
-from kafka_ingest.protocol.staging import DeadLetterReason, Split, written_columns
+from kafka_ingest.protocol.staging import Split
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, TargetSettings
 from spark_jobs import staging
-from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_csv import CopyFormat, Pieces
+from spark_jobs.copy_format import CopyFormat, Pieces, binary_format
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.staging import StagingWriter
 from tests.kafka_records import NOON_MS, Record, record_batch

@@ -12,7 +12,7 @@ import pytest
 from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.database import PostgresPreflight
-from kafka_ingest.protocol.staging import CheckConstraint, TargetColumn, TargetShape
+from kafka_ingest.protocol.target import CheckConstraint, TargetColumn, TargetShape
 from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, MetadataColumns, TargetSettings
 from tests.staging_bench import METADATA_COLUMNS, StagingBench, json_settings
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import Split, written_columns
+from kafka_ingest.protocol.staging import Split
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
-from spark_jobs.copy_binary import binary_format
-from spark_jobs.copy_csv import CSV, CopyFormat
+from spark_jobs.copy_format import CSV, CopyFormat, binary_format
 from spark_jobs.decode.record import RecordDecoder
 from spark_jobs.staging import DEAD_LETTER_TYPES, dead_letter_rows
 from tests.builders import batch_settings

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
 from spark_jobs.decode.numbers import DecimalText
 from spark_jobs.decode.values import ColumnPlan, DecodeError

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
+from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.ledger_view import RecordedChange
 from kafka_ingest.protocol.ports import PositionLedger
 from kafka_ingest.protocol.position import TopicPartition

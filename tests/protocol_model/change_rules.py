@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     AcceptRecreation,
     Change,

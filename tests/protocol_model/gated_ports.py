@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
 from kafka_ingest.protocol.accounting import Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
-from kafka_ingest.protocol.ports import BatchStanding, Log, Publication, Publisher
+from kafka_ingest.protocol.ports import Log, Publication, Publisher
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.protocol_model.attempts import COMMIT, Attempt, CommitAnswer

@@ -19,7 +19,8 @@ from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.protocol.roll_back import RollBackLedger
-from kafka_ingest.protocol.staging import staging_name, written_columns
+from kafka_ingest.protocol.staging import staging_name
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.builders import batch_settings
 from tests.fakes.database import StoredRecord

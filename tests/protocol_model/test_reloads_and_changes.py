@@ -8,7 +8,7 @@ import pytest
 
 from kafka_ingest.errors import BatchOutstanding, LogTruncated, ReloadWouldLose, RollBackRefused
 from kafka_ingest.protocol.batch import OffsetSpan, Request, RunOptions
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     AcceptRecreation,
     Change,

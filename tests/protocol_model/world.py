@@ -9,8 +9,8 @@ from functools import partial
 from kafka_ingest.errors import CommitDidNotHappen, RetryLater
 from kafka_ingest.protocol.audit import audit_batch, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
-from kafka_ingest.protocol.change_requests import ChangeRequest
 from kafka_ingest.protocol.changes import ChangePorts, apply_change
+from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.load import LoadPorts, load_batch
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch

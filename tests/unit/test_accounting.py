@@ -8,14 +8,7 @@ import pytest
 from kafka_ingest.errors import AccountingMismatch, RetryLater, TooManyDeadLetters
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import RecordCounts
-from kafka_ingest.protocol.staging import (
-    DeadLetterRun,
-    DeadLetterSample,
-    Split,
-    SplitResult,
-    StageResult,
-    StageTask,
-)
+from kafka_ingest.protocol.staging import DeadLetterRun, DeadLetterSample, Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import DeadLetterLimits
 from tests.builders import NOON, offset_range, planned_batch
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_ingest.cli.change import change_of
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.change import FIELDS, KINDS, PREFLIGHT, Order, PreflightRequest, kinds_of, read_order
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptLoss,
     AcceptRecreation,

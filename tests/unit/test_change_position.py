@@ -15,7 +15,8 @@ from kafka_ingest.errors import (
     StopAndCall,
 )
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.changes import ChangePorts, apply_change, preview_change
+from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     AcceptRecreation,
     Change,
@@ -29,7 +30,6 @@ from kafka_ingest.protocol.change_requests import (
     ResetToTime,
     RetireTopic,
 )
-from kafka_ingest.protocol.changes import ChangePorts, apply_change, preview_change
 from kafka_ingest.protocol.ledger_view import PipelineRecord, RecordedChange, ServedTopic
 from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import FirstRun, FirstRunKind, IsolationLevel

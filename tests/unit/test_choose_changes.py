@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.changes import choose_changes
+from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptRecreation,
     AcceptSameLog,
@@ -23,7 +24,6 @@ from kafka_ingest.protocol.change_requests import (
     ResetToPlace,
     RetireTopic,
 )
-from kafka_ingest.protocol.changes import choose_changes
 from kafka_ingest.protocol.ledger_view import ChangePlan, PlanView, PositionPoint, ServedTopic, SettingChange
 from kafka_ingest.protocol.log import LogSnapshot
 from kafka_ingest.protocol.position import Position

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.cli import main
+from kafka_ingest import __main__ as main
 from kafka_ingest.errors import (
     AccountingMismatch,
     BrokerUnavailable,
@@ -107,7 +107,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
 @pytest.mark.parametrize("arguments", [["--help"], ["change", "orders", "reset", "--help"], ["run"]])
 def test_help_and_wrong_usage_load_no_client_library(arguments: list[str]) -> None:
     program = (
-        "import sys; from kafka_ingest.cli.main import main\n"
+        "import sys; from kafka_ingest.__main__ import main\n"
         "try: main(sys.argv[1:])\n"
         "finally: print(*sys.modules.keys() & {'psycopg2', 'confluent_kafka', 'pydantic', 'yaml', 'airflow'}, 'loaded')"
     )
@@ -179,7 +179,7 @@ def test_a_missing_connection_names_the_variable_and_airflows_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As where Airflow is not installed: asking it takes seconds and a database.
-    monkeypatch.setattr("kafka_ingest.cli.environment.find_spec", lambda _name: None)
+    monkeypatch.setattr("kafka_ingest.cli.command.find_spec", lambda _name: None)
     assert main.main(["migrate", "--connection", "nowhere_at_all"]) == 78
     message = capsys.readouterr().err
     assert "AIRFLOW_CONN_NOWHERE_AT_ALL" in message

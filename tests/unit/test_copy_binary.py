@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.copy_binary import binary_format
+from spark_jobs.copy_format import binary_format
 from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import RECORD_TIME
 

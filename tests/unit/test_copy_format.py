@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.copy_csv import array_literal, encode, hex_text
+from spark_jobs.copy_format import array_literal, encode, hex_text
 from spark_jobs.decode.values import RECORD_TIME, hex_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
 from tests.builders import batch_settings
 from tests.decoding import decode, json_settings, reasons, record

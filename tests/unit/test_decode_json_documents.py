@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode.json import MAX_NESTING
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import read_columns

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from tests.decoding import read_decode_error_or_value, read_value
 
 WRONG_TYPE, OUT_OF_RANGE = DeadLetterReason.WRONG_TYPE, DeadLetterReason.OUT_OF_RANGE

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.protocol.staging import DeadLetterReason
+from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import (
     BatchSettings,
     ColumnSettings,

@@ -9,8 +9,8 @@ from typing import Any, Never, cast
 import pytest
 
 from kafka_ingest.errors import ClusterChanged, DatabaseUnavailable, naming
-from kafka_ingest.protocol.change_requests import AcceptLoss, ChangeRequest
 from kafka_ingest.protocol.changes import apply_change, preview_change
+from kafka_ingest.protocol.decisions import AcceptLoss, ChangeRequest
 from kafka_ingest.protocol.plan import plan_batch, preview_plan
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
 from tests.builders import REQUEST, pipeline_settings

@@ -10,10 +10,11 @@ import pytest
 
 from kafka_ingest.errors import PartitionStalled
 from kafka_ingest.protocol.batch import BatchKind, RunOptions
+from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.log import Headroom, LogObservation, headrooms, observe
 from kafka_ingest.protocol.plan import watched
 from kafka_ingest.protocol.position import Position, TopicPartition
-from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from kafka_ingest.settings import PartitionFaultPolicy, PipelineSettings, WatchSettings
 from tests.builders import NOON, partition_state, pipeline_settings, position, snapshot, view_of
 

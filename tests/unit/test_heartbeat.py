@@ -8,9 +8,8 @@ from datetime import timedelta
 import pytest
 
 from kafka_ingest.errors import DatabaseUnavailable, Fenced
-from kafka_ingest.protocol.batch import Batch, BatchState, Hold
+from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold
 from kafka_ingest.protocol.load import Heartbeat, LoadPorts, LoadProgress, load_batch
-from kafka_ingest.protocol.ports import BatchStanding
 from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask
 from kafka_ingest.settings import HoldSettings
 from tests.builders import offset_range, planned_batch

@@ -9,8 +9,9 @@ import pytest
 
 from kafka_ingest.errors import LagTooLarge
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.position import Position
-from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from kafka_ingest.settings import LagAction, LagPolicy
 from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings, position, snapshot, view_of
 

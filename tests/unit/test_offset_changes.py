@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.changes import choose_offsets
+from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     LogPlace,
     OffsetChange,
@@ -17,7 +18,6 @@ from kafka_ingest.protocol.change_requests import (
     Selection,
     SkipLag,
 )
-from kafka_ingest.protocol.changes import choose_offsets
 from kafka_ingest.protocol.ledger_view import ChangePlan, PlanView, ServedTopic
 from kafka_ingest.protocol.log import LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import Position, TopicPartition

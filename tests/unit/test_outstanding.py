@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_ingest.errors import BatchOutstanding
-from kafka_ingest.protocol.plan import batch_to_supersede
+from kafka_ingest.protocol.decisions import batch_to_supersede
 from tests.builders import held, offset_range, planned_batch, position, view_of
 
 

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_ingest.errors import PartitionsFaulty, TopicRecreated
+from kafka_ingest.errors import PartitionsFaulty, TopicRecreated, fault_error
 from kafka_ingest.protocol.batch import RunOptions
+from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, ServedTopic
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition, fault_error
-from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from kafka_ingest.settings import (
     FirstRun,
     FirstRunKind,

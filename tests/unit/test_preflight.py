@@ -11,6 +11,7 @@ import pytest
 
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
+from kafka_ingest.preflight.checks import CheckResult, Verdict, failed, is_ready
 from kafka_ingest.preflight.database import (
     Finding,
     PostgresPreflight,
@@ -22,7 +23,6 @@ from kafka_ingest.preflight.database import (
     server_result,
     target_results,
 )
-from kafka_ingest.preflight.facts import CheckResult, Verdict, failed, is_ready
 from kafka_ingest.preflight.kafka import (
     ClusterFacts,
     FetchLimits,
@@ -33,7 +33,6 @@ from kafka_ingest.preflight.kafka import (
     spelled,
     topic_results,
 )
-from kafka_ingest.preflight.preflight import PreflightPorts, preflight
 from kafka_ingest.preflight.spark import (
     MasterFacts,
     SparkPreflight,
@@ -52,6 +51,7 @@ from kafka_ingest.settings import (
     TopicSelection,
 )
 from kafka_ingest.spark.installation import InterpreterFacts, this_interpreter
+from kafka_ingest.world import World as PipelineWorld
 from tests.builders import partition_state, pipeline_settings
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -502,15 +502,32 @@ class World(KafkaPreflight, PostgresPreflight, SparkPreflight):
         self.answer("executors")
         return [replace(this_interpreter(), host="worker")]
 
+
+class ProbedWorld(PipelineWorld):
+    """A pipeline's world whose probes are all one."""
+
+    def __init__(self, settings: PipelineSettings, probe: World) -> None:
+        super().__init__(settings, no_connection)
+        self._probe = probe
+
     @contextmanager
-    def open_kafka(self) -> Iterator[World]:
-        yield self.answer("kafka")
+    def kafka_probe(self) -> Iterator[World]:
+        yield self._probe.answer("kafka")
+
+    def database_probe(self) -> World:
+        return self._probe.answer("database")
+
+    def spark_probe(self) -> World:
+        return self._probe.answer("spark")
+
+
+def no_connection(conn_id: str, conn_type: str) -> ConnectionValues:
+    raise AssertionError(f"{conn_type} connection {conn_id} was looked up")
 
 
 def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool = False) -> Sequence[CheckResult]:
     settings = replace(pipeline_settings("orders"), schedule=ScheduleSettings(schedule))
-    ports = PreflightPorts(world.open_kafka, lambda: world.answer("database"), lambda: world.answer("spark"))
-    return preflight(settings, ports, submit_job=submit_job)
+    return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
 def checked(

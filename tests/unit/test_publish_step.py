@@ -16,8 +16,15 @@ from kafka_ingest.errors import (
     StagingLost,
 )
 from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, PartitionOutcome, RecordCounts, RunOptions
-from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.batch import (
+    Batch,
+    BatchOutcome,
+    BatchStanding,
+    BatchState,
+    PartitionOutcome,
+    RecordCounts,
+    RunOptions,
+)
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.publish import publish_batch
 from tests.builders import offset_range, planned_batch

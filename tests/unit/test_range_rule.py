@@ -9,9 +9,10 @@ import pytest
 
 from kafka_ingest.errors import ConfigError, OffsetsExpired
 from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunMode, RunOptions, TimeSpan
+from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.log import LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import Position, TopicPartition
-from kafka_ingest.protocol.ranges import LogTimes, PlanChoice, choose_ranges
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from kafka_ingest.settings import FirstRun, FirstRunKind, OffsetLimit
 from tests.builders import EMPTY_VIEW, NOON, partition_state, pipeline_settings, position, snapshot, view_of
 

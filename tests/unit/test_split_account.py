@@ -3,9 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kafka_ingest.errors import AccountingMismatch
+from kafka_ingest.errors import AccountingMismatch, DeadLetterReason
 from kafka_ingest.protocol.batch import RecordCounts
-from kafka_ingest.protocol.staging import DeadLetterReason, DeadLetterRun, DeadLetterSample, Split
+from kafka_ingest.protocol.staging import DeadLetterRun, DeadLetterSample, Split
 from spark_jobs.decode.values import Rejected
 from spark_jobs.stage import ChunkOutcome, SplitAccount, dead_letter_run
 from tests.kafka_records import Record, record_batch

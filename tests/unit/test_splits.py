@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_ingest.errors import DeadLetterReason, RefusedRecord
 from kafka_ingest.protocol.position import OffsetRange
-from kafka_ingest.protocol.staging import (
-    DeadLetterReason,
-    RefusedRecord,
-    Split,
-    StageTask,
-    cut_into_tasks,
-    tasks_with_refused,
-)
+from kafka_ingest.protocol.staging import Split, StageTask, cut_into_tasks, tasks_with_refused
 from tests.builders import offset_range
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_ingest.postgres.catalog import CatalogColumn, CatalogIndex, CatalogTable, Rights, TargetHook
 from kafka_ingest.postgres.target import has_index_for_replacing, mismatches, weaknesses
-from kafka_ingest.protocol.staging import written_columns
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import ColumnSettings, TargetSettings
 from tests.builders import batch_settings
 from tests.staging_bench import json_settings

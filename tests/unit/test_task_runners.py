@@ -12,14 +12,8 @@ from pyspark import SparkContext
 
 from kafka_ingest.errors import AccountingMismatch, BrokerUnavailable, Fenced, IngestError, OffsetsExpired, RetryLater
 from kafka_ingest.postgres.staging_tables import PostgresStaging
-from kafka_ingest.protocol.staging import (
-    StageContext,
-    StageFault,
-    StageResult,
-    StageTask,
-    TargetShape,
-    one_result_per_task,
-)
+from kafka_ingest.protocol.staging import StageContext, StageFault, StageResult, StageTask, one_result_per_task
+from kafka_ingest.protocol.target import TargetShape
 from spark_jobs import spark_runner
 from spark_jobs.load_job import InProcessRunner
 from spark_jobs.spark_runner import SparkTaskRunner, TaskCrashed

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import ConfigError
+from kafka_ingest.preflight.checks import Verdict
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.world import World, housekeeper
 from tests.builders import pipeline_settings
@@ -43,9 +44,16 @@ def look_ups() -> LookUps:
     return LookUps()
 
 
-def test_nothing_is_looked_up_before_a_port_needs_it(look_ups: LookUps) -> None:
-    World(SETTINGS, look_ups).preflight_ports()
-    assert look_ups.asked == []
+def test_a_missing_connection_fails_its_own_check_of_preflight_and_no_other() -> None:
+    def missing(conn_id: str, _conn_type: str) -> ConnectionValues:
+        raise ConfigError(f"there is no connection {conn_id}")
+
+    results = World(SETTINGS, missing).preflight()
+    assert [(result.check, result.result, result.found) for result in results] == [
+        ("kafka", Verdict.FAIL, "there is no connection log"),
+        ("postgresql", Verdict.FAIL, "there is no connection warehouse"),
+        ("spark", Verdict.FAIL, "there is no connection cluster"),
+    ]
 
 
 def test_a_plan_needs_database_and_log(look_ups: LookUps) -> None:

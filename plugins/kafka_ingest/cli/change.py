@@ -13,8 +13,8 @@ from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
 from kafka_ingest.forms.values import Field, Text
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import Change, ChangeRequest, Selection
 from kafka_ingest.protocol.changes import ChangePreview, apply_change, preview_change
+from kafka_ingest.protocol.decisions import Change, ChangeRequest, Selection
 from kafka_ingest.protocol.ledger_view import RecordedChange, SettingChange
 from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import (
@@ -78,7 +78,7 @@ A reset backwards leaves the rows in place: the next run replaces them. The same
 )
 def run_change(options: argparse.Namespace, output: Output) -> int:
     """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
-    from kafka_ingest.cli.environment import new_request_id, world_of
+    from kafka_ingest.cli.command import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -232,7 +232,7 @@ The next run loads the same offsets again. Batches that only reloaded are passed
 )
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
     """Show or do a roll-back. The same request id is done once, however often it comes."""
-    from kafka_ingest.cli.environment import new_request_id, world_of
+    from kafka_ingest.cli.command import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)

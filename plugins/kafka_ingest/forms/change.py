@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
-from kafka_ingest.protocol import change_requests as changes
-from kafka_ingest.protocol.change_requests import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.protocol import decisions
+from kafka_ingest.protocol.decisions import Change, ChangeRequest, LogPlace, Selection
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRequest
 from kafka_ingest.settings import PartitionOffset
@@ -127,7 +127,7 @@ def _only(given: Values) -> Selection:
 
 
 def _to_place(given: Values) -> Change:
-    return changes.ResetToPlace(LogPlace(given["reset_to"]), _only(given))
+    return decisions.ResetToPlace(LogPlace(given["reset_to"]), _only(given))
 
 
 _PLACES = {LogPlace.EARLIEST.value: "the log start", LogPlace.LATEST.value: "the end of the log"}
@@ -137,16 +137,16 @@ RESETS: Mapping[str, KindOfChange] = {
         "the first offset at or after it",
         ("time",),
         ("only",),
-        make=lambda given: changes.ResetToTime(given["time"], _only(given)),
+        make=lambda given: decisions.ResetToTime(given["time"], _only(given)),
     ),
     "offsets": KindOfChange(
-        "the listed ones", ("offsets",), make=lambda given: changes.ResetToOffsets(given["offsets"])
+        "the listed ones", ("offsets",), make=lambda given: decisions.ResetToOffsets(given["offsets"])
     ),
     "by": KindOfChange(
         "so many offsets forwards, or below 0 backwards",
         ("by_offsets",),
         ("only",),
-        make=lambda given: changes.ResetBy(given["by_offsets"], _only(given)),
+        make=lambda given: decisions.ResetBy(given["by_offsets"], _only(given)),
     ),
 }
 
@@ -164,66 +164,66 @@ CHANGES: Mapping[str, KindOfChange] = {
         ("keep_offsets",),
         ("only",),
         summary="give up what waits, except the last offsets of each partition",
-        make=lambda given: changes.SkipLag(given["keep_offsets"], _only(given)),
+        make=lambda given: decisions.SkipLag(given["keep_offsets"], _only(given)),
     ),
     "accept-loss": KindOfChange(
         "go on at the log start after retention took unread offsets",
         takes=("margin_offsets", "only"),
         summary="go on at the log start where retention deleted unread offsets",
-        make=lambda given: changes.AcceptLoss(given["margin_offsets"], _only(given)),
+        make=lambda given: decisions.AcceptLoss(given["margin_offsets"], _only(given)),
     ),
     "accept-recreation": KindOfChange(
         "the topic was deleted and created again",
         takes=("begin", "only"),
         summary="load topics that were deleted and created again, as new ones",
-        make=lambda given: changes.AcceptRecreation(_only(given).topics, LogPlace(given["begin"])),
+        make=lambda given: decisions.AcceptRecreation(_only(given).topics, LogPlace(given["begin"])),
         scope=_TOPICS,
     ),
     "accept-cluster": KindOfChange(
         "the topics are on another cluster, as new topics",
         takes=("begin",),
         summary="load every topic from the cluster that the connection leads to, as a new one",
-        make=lambda given: changes.AcceptCluster(LogPlace(given["begin"])),
+        make=lambda given: decisions.AcceptCluster(LogPlace(given["begin"])),
     ),
     "accept-same-log": KindOfChange(
         "the same topics under another cluster id",
         summary="the cluster has another id but the same topics, by their ids: positions stay",
-        make=lambda _given: changes.AcceptSameLog(),
+        make=lambda _given: decisions.AcceptSameLog(),
     ),
     "rename": KindOfChange(
         "the pipeline file has another name than before",
         ("former_name",),
         summary="the pipeline file has a new name: let the ledger follow",
-        make=lambda given: changes.RenamePipeline(given["former_name"]),
+        make=lambda given: decisions.RenamePipeline(given["former_name"]),
     ),
     "retire-topic": KindOfChange(
         "read a topic no more",
         ("only",),
         summary="read a topic no more; rows and positions stay",
-        make=lambda given: changes.RetireTopic(*_only(given).topics),
+        make=lambda given: decisions.RetireTopic(*_only(given).topics),
         scope=_ONE_TOPIC,
     ),
     "read-topic-again": KindOfChange(
         "read a retired topic again",
         ("only",),
         summary="read a retired topic again: from its positions, or as a new one where it was created again",
-        make=lambda given: changes.ReadTopicAgain(*_only(given).topics),
+        make=lambda given: decisions.ReadTopicAgain(*_only(given).topics),
         scope=_ONE_TOPIC,
     ),
     "change-target": KindOfChange(
         "load into the table that the file names now",
         summary="load into the table that the pipeline file names now",
-        make=lambda _given: changes.ChangeTarget(),
+        make=lambda _given: decisions.ChangeTarget(),
     ),
     "change-identity-columns": KindOfChange(
         "find rows by the columns that the file names now; rename them first",
         summary="find rows by the identity columns that the pipeline file names now; rename them in the table first",
-        make=lambda _given: changes.ChangeIdentityColumns(),
+        make=lambda _given: decisions.ChangeIdentityColumns(),
     ),
     "change-isolation-level": KindOfChange(
         "read under the level that the file names now",
         summary="read under the isolation level that the pipeline file names now",
-        make=lambda _given: changes.ChangeIsolationLevel(),
+        make=lambda _given: decisions.ChangeIsolationLevel(),
     ),
 }
 

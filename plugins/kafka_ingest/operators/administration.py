@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from airflow.sdk import DAG, BaseOperator, Param
 
-from kafka_ingest.errors import ConfigError
+from kafka_ingest.errors import ConfigError, PartitionFault, fault_error
 from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
 from kafka_ingest.operators.context import airflow_outcome, form_params
 from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
-from kafka_ingest.preflight.facts import CheckResult, Verdict, is_ready
+from kafka_ingest.preflight.checks import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import ChangeRequest
 from kafka_ingest.protocol.changes import apply_change, preview_change
-from kafka_ingest.protocol.position import PartitionFault, fault_error
+from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import (
     CHANGE_COLUMNS,
@@ -108,9 +107,10 @@ class AdministrationOperator(BaseOperator):
 
     def _done(self, settings: PipelineSettings, order: Order) -> dict[str, Any]:
         # Imported now: a world brings the clients of Kafka and PostgreSQL along.
-        from kafka_ingest.operators.lookup import world_of
+        from kafka_ingest.operators.lookup import airflow_connection
+        from kafka_ingest.world import World
 
-        world, request = world_of(settings), order.request
+        world, request = World(settings, airflow_connection), order.request
         if isinstance(request, PreflightRequest):
             return self._preflight(world, request)
         if isinstance(request, ChangeRequest):
@@ -118,9 +118,7 @@ class AdministrationOperator(BaseOperator):
         return self._roll_back(world, request) if order.apply else self._show_roll_back(world, request)
 
     def _preflight(self, world: World, request: PreflightRequest) -> dict[str, Any]:
-        from kafka_ingest.preflight.preflight import preflight
-
-        results = preflight(world.pipeline, world.preflight_ports(), submit_job=request.submit_job)
+        results = world.preflight(submit_job=request.submit_job)
         rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
         self._log_table(rows, _CHECK_COLUMNS)
         _require_ready(world.pipeline.pipeline, results)

@@ -22,7 +22,7 @@ from kafka_ingest.operators.tasks import (
     ReportLeftOutOperator,
 )
 from kafka_ingest.pipeline_files.files import PipelineCatalog
-from kafka_ingest.protocol.staging import written_columns
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import (
     FirstRun,
     FirstRunKind,

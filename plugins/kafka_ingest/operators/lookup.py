@@ -16,27 +16,15 @@ from kafka_ingest.connections import ConnectionValues, environment_variable
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.secrets import secret_values, spellings
-from kafka_ingest.settings import PipelineSettings
-from kafka_ingest.world import World
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection, Context
+    from airflow.sdk import Connection
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 log = logging.getLogger(__name__)
 
 #: States in which a DAG run does nothing more (Airflow's ``DagRunState``, whose values equal these texts).
 FINISHED_STATES = frozenset({"success", "failed"})
-
-
-def world_of(pipeline: PipelineSettings, context: Context | None = None) -> World:
-    """Return the world of a pipeline, with Airflow's connections.
-
-    Args:
-        pipeline: The pipeline.
-        context: Airflow's, where the states of other runs are asked for: by plans.
-    """
-    return World(pipeline, airflow_connection, AirflowRunStates(context["ti"]) if context else None)
 
 
 @dataclass(frozen=True, slots=True)

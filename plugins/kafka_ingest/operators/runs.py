@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
-from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error
 from kafka_ingest.metrics import (
     STEP_DURATION,
     Measurement,
@@ -24,7 +24,7 @@ from kafka_ingest.metrics import (
     valid_through_measurements,
 )
 from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
-from kafka_ingest.operators.lookup import airflow_connection, world_of
+from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
@@ -42,17 +42,9 @@ from kafka_ingest.protocol.plan import (
     why_nothing_follows,
 )
 from kafka_ingest.protocol.ports import Ledger
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition, fault_error
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup
-from kafka_ingest.report import (
-    Row,
-    batch_summary,
-    committed_text,
-    dead_letters_text,
-    load_summary,
-    plan_remarks,
-    table,
-)
+from kafka_ingest.report import Row, batch_summary, committed_text, dead_letters_text, load_summary, plan_remarks, table
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.submission import JobSubmission, loaded_batch, read_phases, require_unlocked
@@ -65,6 +57,12 @@ if TYPE_CHECKING:
 # The plan step, as plan_batch and load_batch run it, with a table of what was planned in the task log.
 
 _COLUMNS = ("topic", "partition", "start", "end", "offsets", "committed_before", "above_log_start")
+
+
+def _world(pipeline: PipelineSettings) -> World:
+    return World(pipeline, airflow_connection)
+
+
 #: A screen of lines. The XCom value has every range.
 _MOST_ROWS = 40
 
@@ -93,7 +91,7 @@ def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *,
         IngestError: As ``plan_batch`` raises it; ``BusyTooLong`` after ``airflow.busy_timeout_seconds``.
     """
     request = planning_request_of(context, pipeline, has_form=has_form)
-    ports = world_of(pipeline, context).plan_ports()
+    ports = World(pipeline, airflow_connection, AirflowRunStates(context["ti"])).plan_ports()
     seen: list[LogSnapshot] = []
     if run_options_of(request).mode is RunMode.PLAN_ONLY:
         _show_plan(preview_plan(pipeline, request, ports), pipeline, log)
@@ -178,7 +176,7 @@ def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> Row
 
 def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
     """Return the batch of a run; ``None`` where it planned none."""
-    return world_of(settings).ledger().batch_of(settings.pipeline, request)
+    return _world(settings).ledger().batch_of(settings.pipeline, request)
 
 
 # ----------
@@ -200,7 +198,7 @@ def read_for_metrics(pipeline: PipelineSettings, request: Request) -> PlanView |
         ``None``, with a warning, when it could not be read: that fails no task.
     """
     try:
-        return world_of(pipeline).ledger().plan_view(pipeline.pipeline, request, pipeline.batch.target)
+        return _world(pipeline).ledger().plan_view(pipeline.pipeline, request, pipeline.batch.target)
     except IngestError as error:
         _log.warning("Lag and headroom are not sent: %s", error)
         return None
@@ -235,7 +233,7 @@ def load(
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
     with airflow_outcome(log):
         phases: LoadPhases | None = None
-        batch, world = run_plan_step(pipeline, context, log, has_form=has_form), world_of(pipeline)
+        batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
@@ -299,7 +297,7 @@ def audit(
                 next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
                 pipeline=pipeline.pipeline,
             )
-        report = audit_batch(own.batch_id, own.request, world_of(pipeline).ledger())
+        report = audit_batch(own.batch_id, own.request, _world(pipeline).ledger())
         announce(report)
         everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
         log.info("Rows of the newest batch were counted; those of all batches: %s", everything)
@@ -309,7 +307,7 @@ def audit(
 
 def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
-    world = world_of(pipeline)
+    world = _world(pipeline)
     send(valid_through_measurements(batch, datetime.now(UTC)))
     view = read_for_metrics(pipeline, batch.request)
     if view:
@@ -319,7 +317,7 @@ def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
 
 def record_announced(pipeline: PipelineSettings, report: AuditReport) -> None:
     """Store that the batches of an audit are announced, and count them."""
-    record_announcement(report, world_of(pipeline).ledger())
+    record_announcement(report, _world(pipeline).ledger())
     send(batch_measurements(report.announced))
 
 

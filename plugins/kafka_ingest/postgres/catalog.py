@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.postgres.rows import run_query
-from kafka_ingest.protocol.staging import CheckConstraint
-from kafka_ingest.settings import BatchSettings, TargetSettings
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.postgres.database import run_query
+from kafka_ingest.protocol.target import CheckConstraint
+from kafka_ingest.settings import BatchSettings, IdentityColumns, TargetSettings
 
 #: Kinds of relation that can be loaded into (``pg_class.relkind``), and the names of the others.
 TABLE_KINDS = frozenset({"r", "p"})
@@ -252,3 +256,25 @@ def _checks(cursor: Any, relation: int) -> tuple[CheckConstraint, ...]:
 def _indexes(cursor: Any, relation: int) -> tuple[CatalogIndex, ...]:
     found = _listed(cursor, "target_indexes", relation=relation)
     return tuple(CatalogIndex(unique, tuple(columns), count) for unique, columns, count in found)
+
+
+def target_identifiers(target: TargetSettings, identity: IdentityColumns) -> dict[str, sql.Composable]:
+    """Return the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
+    return {
+        "target": sql.Identifier(target.schema, target.table),
+        "topic": sql.Identifier(identity.topic),
+        "generation": sql.Identifier(identity.generation),
+        "partition": sql.Identifier(identity.partition),
+        "offset_column": sql.Identifier(identity.offset),
+    }
+
+
+def target_is_gone(error: psycopg2.Error, target: TargetSettings, pipeline: str) -> TargetMismatch:
+    """Return the error of a table, or of a column that identifies its rows, that is not there."""
+    return TargetMismatch(
+        "the target table no longer fits the batches that were loaded into it",
+        expected=f"table {target} with its metadata columns",
+        found=error.diag.message_primary or "",
+        next_command="restore the table or the column, then run python -m kafka_ingest audit",
+        pipeline=pipeline,
+    )

@@ -10,21 +10,26 @@ import psycopg2
 from psycopg2 import sql
 
 from kafka_ingest.errors import CommitStateUnknown, IngestError, TargetMismatch
-from kafka_ingest.postgres.catalog import read_hooks, read_table
+from kafka_ingest.postgres.catalog import read_hooks, read_table, target_identifiers
 from kafka_ingest.postgres.database import (
     SHORT_TRANSACTION,
     SNAPSHOT,
     Cursor,
+    Row,
     TransactionLimits,
     begin,
     commit,
     connect,
     database_faults,
+    fetch_row,
+    fetch_rows,
     ingest_error,
+    query_with_identifiers,
+    rows_of,
+    run_query,
     server_message,
     transaction,
 )
-from kafka_ingest.postgres.ledger import target_identifiers
 from kafka_ingest.postgres.ledger_write import (
     Reason,
     begin_write,
@@ -35,22 +40,16 @@ from kafka_ingest.postgres.ledger_write import (
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import (
-    Row,
     change_details,
-    fetch_row,
-    fetch_rows,
     identity_parameters,
     load_batches,
     place_arrays,
-    query_with_identifiers,
     range_arrays,
     range_of,
     recorded_change,
-    rows_of,
-    run_query,
 )
 from kafka_ingest.protocol.batch import Request
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange, needs_table
+from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, needs_table
 from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.roll_back import (

@@ -7,25 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg2
-from psycopg2 import sql
 
-from kafka_ingest.errors import (
-    Busy,
-    CommitStateUnknown,
-    ConfigError,
-    Fenced,
-    IngestError,
-    LockTimeout,
-    TargetMismatch,
-)
+from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, Fenced, IngestError, LockTimeout
+from kafka_ingest.postgres.catalog import target_identifiers, target_is_gone
 from kafka_ingest.postgres.database import (
     SHORT_TRANSACTION,
     SNAPSHOT,
     Cursor,
     NewSessions,
+    Row,
     Sessions,
     TransactionLimits,
     database_faults,
+    fetch_row,
+    fetch_rows,
+    query_with_identifiers,
+    rows_of,
+    run_query,
     sql_names,
     sql_text,
     transaction,
@@ -33,27 +31,19 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import load_own_batch, read_plan_view, write_plan
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import (
-    Row,
     announcer,
-    fetch_row,
-    fetch_rows,
     hold_of,
     is_batch_id,
     load_batch,
     load_batches,
     pipeline_of,
-    query_with_identifiers,
     request_parameters,
-    rows_of,
-    run_query,
     standing_of,
 )
-from kafka_ingest.protocol.audit import TARGET_INVARIANT
-from kafka_ingest.protocol.batch import Batch, BatchState, Hold, Request
-from kafka_ingest.protocol.ledger_view import PlanView
-from kafka_ingest.protocol.ports import BatchStanding, Violation
+from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, Request
+from kafka_ingest.protocol.decisions import NewPlan
+from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT, PlanView, Violation
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import IdentityColumns, TargetSettings
 
@@ -182,17 +172,6 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     return _violations(TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
 
 
-def target_is_gone(error: psycopg2.Error, target: TargetSettings, pipeline: str) -> TargetMismatch:
-    """Return the error of a table, or of a column that identifies its rows, that is not there."""
-    return TargetMismatch(
-        "the target table no longer fits the batches that were loaded into it",
-        expected=f"table {target} with its metadata columns",
-        found=error.diag.message_primary or "",
-        next_command="restore the table or the column, then run python -m kafka_ingest audit",
-        pipeline=pipeline,
-    )
-
-
 def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
     """Return the names that the columns have now, of a batch that may have been loaded before they were renamed."""
     bound = fetch_row(cursor, "select_pipeline", pipeline=batch.pipeline)
@@ -200,17 +179,6 @@ def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
     if record is None or (record.target_schema, record.target_table) != (target.schema, target.table):
         return batch.settings.metadata.identity
     return record.identity
-
-
-def target_identifiers(target: TargetSettings, identity: IdentityColumns) -> dict[str, sql.Composable]:
-    """Return the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
-    return {
-        "target": sql.Identifier(target.schema, target.table),
-        "topic": sql.Identifier(identity.topic),
-        "generation": sql.Identifier(identity.generation),
-        "partition": sql.Identifier(identity.partition),
-        "offset_column": sql.Identifier(identity.offset),
-    }
 
 
 def _violations(invariant: str, rows: Sequence[Row]) -> list[Violation]:

@@ -19,12 +19,10 @@ from uuid import uuid4
 import psycopg2
 
 from kafka_ingest.errors import ConfigError, LedgerMoved
-from kafka_ingest.postgres.database import Cursor
+from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
 from kafka_ingest.postgres.rows import (
     before_arrays,
     change_arrays,
-    fetch_row,
-    fetch_rows,
     first_run_to_json,
     hold_of,
     identity_parameters,
@@ -37,13 +35,11 @@ from kafka_ingest.postgres.rows import (
     position_of,
     range_arrays,
     request_parameters,
-    run_query,
     settings_to_json,
 )
 from kafka_ingest.protocol.batch import Batch, Request
-from kafka_ingest.protocol.change_requests import ChangeKind
+from kafka_ingest.protocol.decisions import ChangeKind, NewPlan
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionChange, PositionMove, ServedTopic, View
-from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
 
 

@@ -14,11 +14,11 @@ from kafka_ingest.postgres.database import (
     TransactionLimits,
     connect,
     database_faults,
+    run_query,
     sql_names,
     sql_text,
     transaction,
 )
-from kafka_ingest.postgres.rows import run_query
 
 #: Another migration may be running: wait for it rather than fail.
 _MIGRATION_LIMITS = TransactionLimits(lock_timeout_seconds=60)

@@ -9,19 +9,22 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.errors import AccountingMismatch, Busy, RecordsRefused
-from kafka_ingest.postgres.catalog import read_hooks
+from kafka_ingest.errors import AccountingMismatch, Busy, RecordsRefused, RefusedRecord
+from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
 from kafka_ingest.postgres.database import (
     Cursor,
+    Row,
     TransactionLimits,
     begin,
     commit,
     connect,
     database_faults,
+    fetch_row,
+    fetch_rows,
     refused,
+    run_query,
     server_message,
 )
-from kafka_ingest.postgres.ledger import target_identifiers
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.refusals import (
     concerns_one_row,
@@ -33,13 +36,13 @@ from kafka_ingest.postgres.refusals import (
     staging_fault,
     target_fault,
 )
-from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, range_arrays, run_query, standing_of
+from kafka_ingest.postgres.rows import range_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, RecordCounts
-from kafka_ingest.protocol.ports import BatchStanding
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, RecordCounts
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
-from kafka_ingest.protocol.staging import RefusedRecord, staging_name, written_columns
+from kafka_ingest.protocol.staging import staging_name
+from kafka_ingest.protocol.target import written_columns
 
 # Deletion of what a batch replaces, within the publish transaction.
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import psycopg2
 from psycopg2 import errorcodes
 
-from kafka_ingest.errors import AccountingMismatch, Fenced, IngestError, StagingLost, TargetMismatch
+from kafka_ingest.errors import AccountingMismatch, DeadLetterReason, Fenced, IngestError, StagingLost, TargetMismatch
 from kafka_ingest.postgres.catalog import TargetHook
 from kafka_ingest.postgres.database import ingest_error, server_message, whole_message
 from kafka_ingest.postgres.staging_tables import STAGING_SCHEMA
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.staging import CheckConstraint, DeadLetterReason, quoted_table
+from kafka_ingest.protocol.target import CheckConstraint, quoted_table
 
 # What PostgreSQL's refusal of a statement says about the row that it refused.
 #

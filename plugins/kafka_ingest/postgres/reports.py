@@ -10,10 +10,20 @@ from typing import Any
 
 import psycopg2
 
-from kafka_ingest.postgres.database import SNAPSHOT, Cursor, KeptSession, connect, database_faults, transaction
-from kafka_ingest.postgres.ledger import target_identifiers, target_is_gone
+from kafka_ingest.postgres.catalog import target_identifiers, target_is_gone
+from kafka_ingest.postgres.database import (
+    SNAPSHOT,
+    Cursor,
+    KeptSession,
+    Row,
+    connect,
+    database_faults,
+    fetch_row,
+    fetch_rows,
+    transaction,
+)
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import Row, fetch_row, fetch_rows, pipeline_of
+from kafka_ingest.postgres.rows import pipeline_of
 from kafka_ingest.protocol.audit import FIRST_OFFSETS, AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
 from kafka_ingest.protocol.ledger_view import PipelineRecord
 from kafka_ingest.settings import TargetSettings

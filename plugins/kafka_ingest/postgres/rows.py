@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
-from datetime import datetime
-from types import NoneType
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from psycopg2 import sql
 
-from kafka_ingest.column_types import quoted_element
 from kafka_ingest.errors import VersionSkew
-from kafka_ingest.postgres.database import Cursor, sql_text
-from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Hold, RecordCounts, Request
-from kafka_ingest.protocol.change_requests import ChangeRequest, NewChange
+from kafka_ingest.postgres.database import Cursor, Row, fetch_rows
+from kafka_ingest.protocol.batch import Batch, BatchKind, BatchStanding, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.protocol.decisions import ChangeRequest, NewChange
 from kafka_ingest.protocol.ledger_view import (
     PipelineRecord,
     PositionChange,
@@ -27,7 +23,6 @@ from kafka_ingest.protocol.ledger_view import (
     SettingChange,
 )
 from kafka_ingest.protocol.log import LogObservation
-from kafka_ingest.protocol.ports import BatchStanding
 from kafka_ingest.protocol.position import OffsetRange, Position
 from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
 
@@ -89,74 +84,6 @@ def _from_json(text: str, kind: type[_Value]) -> _Value:
 
 # ----------
 # Rows of the ledger as values, and values as parameters.
-
-Row = dict[str, Any]
-
-
-Identifiers = Mapping[str, sql.Composable]
-
-
-def run_query(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> int:
-    """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
-
-    Args:
-        cursor: A transaction.
-        name: Name of the statement.
-        identifiers: What its ``{names}`` stand for.
-        parameters: What its ``%(names)s`` stand for. A list becomes an array, whose type the statement names
-            (``%(offsets)s::bigint[]``).
-    """
-    values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
-    if identifiers is None:
-        cursor.execute(sql_text(f"queries/{name}"), values)
-    else:
-        # Without values psycopg2 looks for no placeholder: an identifier may hold a "%".
-        cursor.execute(query_with_identifiers(f"queries/{name}", **identifiers), values or None)
-    return int(cursor.rowcount)
-
-
-def _array(elements: list[Any]) -> str:
-    """Return an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
-
-    psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
-    the thousands of partitions that a plan stores it took three times as long.
-    """
-    written = {element: _ELEMENTS[type(element)](element) for element in set(elements)}  # few differ in most columns
-    return "{" + ",".join([written[element] for element in elements]) + "}"
-
-
-#: How an element of an array is written, by its type; another type is an error.
-_ELEMENTS: Mapping[type, Callable[[Any], str]] = {
-    NoneType: lambda _: "NULL",
-    bool: str,
-    int: str,
-    str: lambda text: quoted_element(text.encode()).decode(),
-    datetime: lambda time: f'"{time.isoformat()}"',
-}
-
-
-def fetch_rows(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> list[Row]:
-    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its rows by column name."""
-    run_query(cursor, name, identifiers, **parameters)
-    return rows_of(cursor)
-
-
-def fetch_row(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> Row | None:
-    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its first row, or ``None``."""
-    rows = fetch_rows(cursor, name, identifiers, **parameters)
-    return rows[0] if rows else None
-
-
-def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
-    """Return the rows that the last statement returned, by column name."""
-    names = [column.name for column in cursor.description or ()]
-    rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
-    """Return the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
-    return sql.SQL(sql_text(name)).format(**identifiers)
 
 
 def is_batch_id(text: str) -> bool:

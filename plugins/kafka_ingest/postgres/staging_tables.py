@@ -14,17 +14,21 @@ from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.catalog import CatalogColumn, CatalogTable, read_table
 from kafka_ingest.postgres.database import (
     Connection,
+    Identifiers,
     TransactionLimits,
     connect,
     database_faults,
+    fetch_row,
+    fetch_rows,
+    run_query,
     server_message,
     transaction,
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import Identifiers, fetch_row, fetch_rows, run_query
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.housekeeping import StagingTable
-from kafka_ingest.protocol.staging import StageProgress, staging_name, written_columns
+from kafka_ingest.protocol.staging import StageProgress, staging_name
+from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import TargetSettings
 
 # Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards.

@@ -22,16 +22,8 @@ from kafka_ingest.postgres.catalog import (
     read_loaded_rows,
     read_table,
 )
-from kafka_ingest.postgres.database import NewSessions, Sessions, database_faults, transaction
-from kafka_ingest.postgres.rows import Identifiers, run_query
-from kafka_ingest.protocol.staging import (
-    TargetColumn,
-    TargetShape,
-    quoted,
-    quoted_table,
-    rename_column,
-    written_columns,
-)
+from kafka_ingest.postgres.database import Identifiers, NewSessions, Sessions, database_faults, run_query, transaction
+from kafka_ingest.protocol.target import TargetColumn, TargetShape, quoted, quoted_table, rename_column, written_columns
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 # ----------

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from kafka_ingest.errors import IngestError
 from kafka_ingest.postgres.catalog import read_loaded_rows, read_table
-from kafka_ingest.postgres.database import Cursor, connect, database_faults, transaction
+from kafka_ingest.postgres.database import Cursor, connect, database_faults, fetch_rows, transaction
 from kafka_ingest.postgres.migrations import migrations, require_current_ledger
-from kafka_ingest.postgres.rows import fetch_rows
 from kafka_ingest.postgres.target import Mismatch, missing_table, table_mismatches, weaknesses
-from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
+from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 #: Statements of this package need 14; newer ones than the last have not been tried (README.md, "Versions").

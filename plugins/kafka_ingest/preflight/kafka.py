@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from kafka_ingest.kafka.client import library_version
 from kafka_ingest.kafka.log import ConfigAnswer, KafkaAdmin, KafkaLog
-from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
+from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.protocol.log import TopicState
 from kafka_ingest.protocol.log_faults import grant_read
 from kafka_ingest.settings import PipelineSettings, ScheduleSettings, TopicIdentity

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafka_ingest.connections import ConnectionValues, spark_master_of
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.preflight.facts import CheckResult, Verdict, answered
+from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.installation import (
@@ -20,12 +20,7 @@ from kafka_ingest.spark.installation import (
     read_report,
     this_interpreter,
 )
-from kafka_ingest.spark.submission import (
-    is_authenticated,
-    package_report_submission,
-    run_job,
-    spark_submit_command,
-)
+from kafka_ingest.spark.submission import is_authenticated, package_report_submission, run_job, spark_submit_command
 
 _PACKAGES = "python packages"
 _CONNECT_SECONDS = 5.0

@@ -12,14 +12,7 @@ from typing import TypeAlias
 from kafka_ingest.errors import AccountingMismatch, ReloadWouldLose, RetryLater, TooManyDeadLetters
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RecordCounts
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
-from kafka_ingest.protocol.staging import (
-    DeadLetterRun,
-    DeadLetterSample,
-    Split,
-    SplitResult,
-    StageResult,
-    StageTask,
-)
+from kafka_ingest.protocol.staging import DeadLetterRun, DeadLetterSample, Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import DeadLetterLimits
 
 # ----------

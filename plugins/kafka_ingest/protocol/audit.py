@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from kafka_ingest.errors import AccountingMismatch, BatchNotCommitted, DatabaseUnavailable, IngestError
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
-from kafka_ingest.protocol.ledger_view import PlanView, retired_topics
-from kafka_ingest.protocol.ports import GroupMirror, Ledger, Violation
+from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT, PlanView, Violation, retired_topics
+from kafka_ingest.protocol.ports import GroupMirror, Ledger
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PipelineSettings
 
@@ -24,8 +24,6 @@ from kafka_ingest.settings import PipelineSettings
 # replaced a part of a range, the number of the other rows lies between two bounds, which are equal where every record
 # became a row.
 
-#: The invariant that looks into the target itself; the name of its file in sql/invariants.
-TARGET_INVARIANT = "target_rows"
 #: A statement looks at this many offsets: half of what a run loads by default, about a second's work.
 OFFSETS_A_STATEMENT = 1_000_000
 #: A statement gets this many pieces; a piece takes some hundred bytes of its text.

@@ -186,6 +186,14 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchStanding:
+    """State and claim of a batch row."""
+
+    state: BatchState
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Who holds the pipeline and until when, by the database's clock."""
 

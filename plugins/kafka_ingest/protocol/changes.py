@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kafka_ingest.errors import ConfigError, TargetMismatch, change_command, naming
+from kafka_ingest.errors import ConfigError, PartitionFault, TargetMismatch, change_command, fault_error, naming
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.change_requests import (
+from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptLoss,
     AcceptRecreation,
@@ -31,6 +31,7 @@ from kafka_ingest.protocol.change_requests import (
     RetireTopic,
     Selection,
     SkipLag,
+    batch_to_supersede,
     needs_log,
     recorded_before,
     selected_by,
@@ -59,10 +60,10 @@ from kafka_ingest.protocol.log_faults import (
     missing_topic,
     served_elsewhere,
 )
-from kafka_ingest.protocol.plan import batch_to_supersede, require_bound_settings
+from kafka_ingest.protocol.plan import require_bound_settings
 from kafka_ingest.protocol.ports import Log, PositionLedger
-from kafka_ingest.protocol.position import PartitionFault, Position, TopicPartition, fault_error
-from kafka_ingest.protocol.staging import quoted, quoted_table, rename_column, written_columns
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.target import quoted, quoted_table, rename_column, written_columns
 from kafka_ingest.settings import BatchSettings, IdentityColumns, PipelineSettings, TopicIdentity
 
 # ----------

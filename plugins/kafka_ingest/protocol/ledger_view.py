@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from kafka_ingest.errors import LedgerMoved, change_command
+from kafka_ingest.errors import LedgerMoved, PartitionFault, change_command
 from kafka_ingest.protocol.batch import Batch, Hold
 from kafka_ingest.protocol.log import LogObservation, LogSnapshot
-from kafka_ingest.protocol.position import PartitionFault, Position, TopicPartition
+from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel
 
 # ----------
@@ -345,3 +345,18 @@ def unread_topics(view: PlanView, snapshot: LogSnapshot) -> Iterator[str]:
                 f"topic {topic} exists and is not read, because it is retired: take it out of the pipeline file's "
                 f"selection, or let it be read again: {again}"
             )
+
+
+# ----------
+# Invariants: what must hold of a pipeline at every moment (``sql/invariants``).
+
+#: The invariant that looks into the target itself; the name of its file.
+TARGET_INVARIANT = "target_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One row that an invariant query returned."""
+
+    invariant: str
+    row: str

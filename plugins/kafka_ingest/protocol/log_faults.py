@@ -14,6 +14,7 @@ from kafka_ingest.errors import (
     LeaderMissing,
     LogTruncated,
     OffsetsExpired,
+    PartitionFault,
     PartitionMissing,
     StopAndCall,
     TopicMissing,
@@ -23,7 +24,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.ledger_view import PlanView, PositionMove, retired_topics
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TopicState
-from kafka_ingest.protocol.position import PartitionFault, Position, TopicPartition
+from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import PipelineSettings, TopicIdentity
 
 # ----------

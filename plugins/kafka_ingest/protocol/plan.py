@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_ingest.errors import (
-    BatchOutstanding,
     Busy,
     ConfigError,
+    PartitionFault,
     PartitionStalled,
     RequestChanged,
     change_command,
+    fault_error,
     naming,
 )
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunOptions, run_options_of
+from kafka_ingest.protocol.decisions import NewPlan, PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, until_it_stands, without_retired
 from kafka_ingest.protocol.log import (
     LogSnapshot,
@@ -28,9 +30,10 @@ from kafka_ingest.protocol.log import (
     since_observation,
 )
 from kafka_ingest.protocol.ports import Ledger, Log, RunStates, Target
-from kafka_ingest.protocol.position import PartitionFault, TopicPartition, fault_error
-from kafka_ingest.protocol.ranges import LogTimes, NewPlan, PlanChoice, choose_ranges
-from kafka_ingest.protocol.staging import relaxed_gc, rename_column
+from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
+from kafka_ingest.protocol.staging import relaxed_gc
+from kafka_ingest.protocol.target import rename_column
 from kafka_ingest.settings import PROTOCOL_VERSION, OffsetLimit, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.times import to_iso_text
 
@@ -148,37 +151,6 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
             found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
             next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
         )
-
-
-# ----------
-# A change of positions and an outstanding batch: refused, unless the change is told to supersede it.
-
-
-def batch_to_supersede(view: PlanView, *, supersede: bool) -> str | None:
-    """Return the outstanding batch that a change takes out of the way, or ``None`` when there is none.
-
-    Superseding is safe at any moment, because publishing is fenced; it wastes what the batch's attempt has staged.
-
-    Args:
-        view: The ledger.
-        supersede: Whether the operator said so.
-
-    Raises:
-        BatchOutstanding: There is one, and nobody said that it may go.
-    """
-    batch, hold = view.outstanding, view.hold
-    if batch is None:
-        return None
-    if supersede:
-        return batch.batch_id
-    held = f", step {hold.step}, hold until {hold.hold_until.isoformat(timespec='seconds')}" if hold else ""
-    raise BatchOutstanding(
-        "a batch of the pipeline is outstanding; nothing was changed",
-        expected="a pipeline without a planned batch",
-        found=f"{batch.request}{held}",
-        next_command="wait until that run has ended and ask again, or take its batch out of the way with --supersede",
-        batch_id=batch.batch_id,
-    )
 
 
 # ----------

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from kafka_ingest.protocol.accounting import Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, Hold, Request
-from kafka_ingest.protocol.change_requests import ChangeRequest, ChangeView, NewChange
-from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request
+from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
+from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.ranges import NewPlan
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 
@@ -78,14 +76,6 @@ class RunStates(Protocol):
 
     def is_finished(self, request: Request) -> bool:
         """Tell whether the run of ``request`` has ended; ``False`` where that cannot be known."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStanding:
-    """State and claim of a batch row."""
-
-    state: BatchState
-    claim: int
 
 
 class Ledger(Protocol):
@@ -160,14 +150,6 @@ class Ledger(Protocol):
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
         """Run every invariant (``sql/invariants``) for a pipeline; empty when all hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One row that an invariant query returned."""
-
-    invariant: str
-    row: str
 
 
 class PositionLedger(Protocol):

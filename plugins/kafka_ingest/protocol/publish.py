@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
 from kafka_ingest.protocol.accounting import require_nothing_lost
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchState, run_options_of
-from kafka_ingest.protocol.ports import BatchStanding, Ledger, Publication, Publisher
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, run_options_of
+from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
 
 
 def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, ledger: Ledger) -> None:

@@ -6,18 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, change_command
-from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, Request, RunOptions
+from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, PartitionFault, change_command
+from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunOptions
+from kafka_ingest.protocol.decisions import Lagging, PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, PositionMove, moved, unread_topics, without_retired
-from kafka_ingest.protocol.log import (
-    Headroom,
-    LogObservation,
-    LogSnapshot,
-    PartitionState,
-    StalledPartition,
-    TimedOffset,
-    stalled_partition,
-)
+from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, stalled_partition
 from kafka_ingest.protocol.log_faults import (
     LogFault,
     Purpose,
@@ -26,12 +19,9 @@ from kafka_ingest.protocol.log_faults import (
     missing_leader,
     snapshot_faults,
 )
-from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.settings import (
-    BatchSettings,
-    FirstRun,
     FirstRunKind,
-    HoldSettings,
     LagAction,
     LagPolicy,
     OffsetLimit,
@@ -217,33 +207,6 @@ def _listed_offset(tp: TopicPartition, state: PartitionState, settings: Pipeline
 # Off by default. Only for partitions that have a position: the backlog of a first run is what ``first_run`` asked for.
 
 
-@dataclass(frozen=True, slots=True)
-class Lagging:
-    """One partition whose lag passes a limit of the policy.
-
-    Attributes:
-        where: The partition.
-        lag_offsets: End offset - committed offset.
-        lag_seconds: Time since the partition was complete; ``None`` when unknown. An estimate.
-        limits: The limits that it passes, as texts for people.
-        skip: What the policy does to its position; ``None`` when it only says so.
-    """
-
-    where: TopicPartition
-    lag_offsets: int
-    lag_seconds: float | None
-    limits: str
-    skip: PositionMove | None = None
-
-    def __str__(self) -> str:
-        seconds = "" if self.lag_seconds is None else f", about {self.lag_seconds:.0f} seconds"
-        given_up = ""
-        if self.skip and self.skip.given_up:
-            start, end = self.skip.given_up
-            given_up = f"; lag_policy skip_to gives up the offsets [{start}, {end})"
-        return f"{self.where}: lag of {self.lag_offsets} offsets{seconds} passes {self.limits}{given_up}"
-
-
 def lagging(position: Position, state: PartitionState, policy: LagPolicy, *, taken_at: datetime) -> Lagging | None:
     """Return the partition if its lag passes a limit.
 
@@ -329,94 +292,6 @@ def share_limit(
 
 # A position continues exactly where it stood. A partition or topic that joins after the first plan starts at its log
 # start. Whatever would lose or double a record is a fault, never a correction.
-
-#: Warnings are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
-_MOST_WARNINGS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChoice:
-    """What a plan would record.
-
-    Attributes:
-        ranges: Ranges to read, ordered by (topic, partition); partitions with nothing to read are left out.
-        new_topics: Topics that join.
-        new_positions: Positions of partitions that join.
-        valid_through: Partitions that are complete up to the high watermark although nothing is read.
-        faults: What stops the plan.
-        left_out: Faults of partitions that are left out by the pipeline's policy.
-        backlog_offsets: Offsets that the run would read without a limit, in all readable partitions.
-        stalled: Partitions in which an open producer transaction lets nothing be read. A warning, no fault.
-        ignored_bounds: Records from the future that do not end a live run, by partition. A warning, no fault.
-        short_headroom: Partitions whose records retention may soon take (``protocol/log.py``). A warning.
-        observations: What the plan saw of the log, for later plans to compare with.
-        lagging: Partitions whose lag passes a limit of the pipeline's policy, with what it skips. A warning.
-        adopted: Positions that had no topic id and take the broker's, ordered by (topic, partition). A warning.
-        unread_topics: Retired topics that exist, one text each. A warning, no fault.
-    """
-
-    ranges: tuple[OffsetRange, ...]
-    new_topics: tuple[str, ...]
-    new_positions: tuple[Position, ...]
-    valid_through: Mapping[TopicPartition, datetime]
-    faults: tuple[PartitionFault, ...]
-    left_out: tuple[PartitionFault, ...]
-    backlog_offsets: int
-    stalled: tuple[StalledPartition, ...] = ()
-    ignored_bounds: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
-    short_headroom: tuple[Headroom, ...] = ()
-    observations: tuple[LogObservation, ...] = ()
-    lagging: tuple[Lagging, ...] = ()
-    adopted: tuple[PositionMove, ...] = ()
-    unread_topics: tuple[str, ...] = ()
-
-    @property
-    def skips(self) -> tuple[PositionMove, ...]:
-        """Positions that the pipeline's lag policy moves forwards, ordered by (topic, partition)."""
-        return tuple(found.skip for found in self.lagging if found.skip)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """One text for each topic or partition with a warning; at most :data:`_MOST_WARNINGS` of them."""
-        texts = [*_adoptions(self.adopted), *self.unread_topics]
-        texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
-        more = len(texts) - _MOST_WARNINGS
-        return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
-
-
-@dataclass(frozen=True, slots=True)
-class NewPlan:
-    """What one transaction records for a request; a plan without ranges is a batch that is committed at once.
-
-    Attributes:
-        settings: Settings to freeze, with their ``settings_hash``.
-        first_run: The pipeline's choice, stored with the first plan.
-        hold: Time-outs of the hold.
-        cluster_id: Kafka's cluster id when it was asked, which is at ``planned_at`` (UTC).
-        choice: What the plan chose; without faults.
-        supersedes: The outstanding batch that this plan replaces.
-    """
-
-    pipeline: str
-    request: Request
-    kind: BatchKind
-    settings: BatchSettings
-    settings_hash: str
-    first_run: FirstRun
-    hold: HoldSettings
-    cluster_id: str
-    planned_at: datetime
-    choice: PlanChoice
-    supersedes: str | None = None
-
-
-def _adoptions(adopted: tuple[PositionMove, ...]) -> Iterator[str]:
-    ids = {move.after.topic: move.after.topic_id for move in adopted if move.after}
-    for topic, topic_id in ids.items():
-        yield (
-            f"topic {topic}: its positions had no topic id (topic_identity: none) and take over {topic_id}; "
-            "from now on a re-created topic is noticed"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,18 @@ from kafka_ingest.errors import (
     BatchOutstanding,
     ClusterChanged,
     ConfigError,
+    PartitionFault,
     RequestChanged,
     RollBackRefused,
+    fault_error,
     naming,
 )
 from kafka_ingest.protocol.batch import Batch, BatchState
+from kafka_ingest.protocol.decisions import batch_to_supersede
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionMove, retired_topics, until_it_stands
 from kafka_ingest.protocol.log import LogSnapshot
 from kafka_ingest.protocol.log_faults import Purpose, compare
-from kafka_ingest.protocol.plan import batch_to_supersede
-from kafka_ingest.protocol.position import OffsetRange, PartitionFault, Position, TopicPartition, fault_error
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicIdentity, TopicSelection
 
 # ----------

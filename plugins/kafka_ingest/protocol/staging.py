@@ -1,4 +1,4 @@
-"""What a load works on: columns of the target, dead letters, splits and tasks, what a task reports."""
+"""What a load works on: splits and tasks, what a task gets, what it reports."""
 
 from __future__ import annotations
 
@@ -7,133 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import pairwise
 from math import ceil
 
-from kafka_ingest.errors import AccountingMismatch, error_from_record
+from kafka_ingest.errors import AccountingMismatch, RefusedRecord, error_from_record
 from kafka_ingest.protocol.batch import Batch, RecordCounts, TaskSeconds
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
-from kafka_ingest.settings import BatchSettings, KeyFormat, TargetSettings
-
-# ----------
-# The target table as its catalog describes it, as far as staging needs it.
-
-
-@dataclass(frozen=True, slots=True)
-class TargetColumn:
-    """A column that the pipeline fills: name, type in PostgreSQL's spelling, and whether it is NOT NULL."""
-
-    name: str
-    type: str
-    is_not_null: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CheckConstraint:
-    """A CHECK constraint: its name, its expression from ``pg_get_expr``, and the columns that it reads."""
-
-    name: str
-    expression: str
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TargetShape:
-    """The columns that the pipeline fills, in the order in which they are written, and the CHECKs that are staged."""
-
-    columns: tuple[TargetColumn, ...]
-    checks: tuple[CheckConstraint, ...]
-
-
-def quoted(name: str) -> str:
-    """Quote an identifier for a message."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_table(target: TargetSettings) -> str:
-    """Quote the target's name for a message."""
-    return f"{quoted(target.schema)}.{quoted(target.table)}"
-
-
-def rename_column(target: TargetSettings, before: str, after: str) -> str:
-    """Return the statement that renames a column of the target."""
-    return f"ALTER TABLE {quoted_table(target)} RENAME COLUMN {quoted(before)} TO {quoted(after)};"
-
-
-_KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "jsonb"}
-
-
-def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
-    """Return every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
-
-    ``is_not_null`` says what a created table gets; an existing table may be stricter (``TargetShape``).
-    """
-    metadata = settings.metadata
-    columns = [TargetColumn(c.name, c.type, c.required) for c in settings.value.columns]
-    if settings.key:
-        columns.append(TargetColumn(settings.key.column, _KEY_TYPES[settings.key.format], settings.key.required))
-    if settings.headers_column:
-        columns.append(TargetColumn(settings.headers_column, "jsonb", False))
-    columns += [
-        TargetColumn(metadata.topic, "text", True),
-        TargetColumn(metadata.generation, "integer", True),
-        TargetColumn(metadata.partition, "integer", True),
-        TargetColumn(metadata.offset, "bigint", True),
-        TargetColumn(metadata.timestamp, "timestamp with time zone", False),
-    ]
-    if metadata.timestamp_type:
-        columns.append(TargetColumn(metadata.timestamp_type, "text", False))
-    return (*columns, TargetColumn(metadata.batch_id, "uuid", True))
-
-
-# ----------
-# Dead letters. The list of reasons is closed: monitoring can rely on it.
-
-
-class DeadLetterReason(StrEnum):
-    """Reasons, stored in ``dead_letter.reason``. ``detail`` says where and what, for a person."""
-
-    NOT_UTF8 = "not_utf8"
-    """Bytes that are not UTF-8 where text or JSON is expected."""
-    MALFORMED = "malformed"
-    """The value or key is not JSON."""
-    WRONG_TYPE = "wrong_type"
-    """A JSON value of another type than the column's, or text that does not name a value of the type."""
-    MISSING_REQUIRED = "missing_required"
-    """A required value is missing or null."""
-    OUT_OF_RANGE = "out_of_range"
-    """A number or time that the column's type cannot hold exactly."""
-    TOO_LONG = "too_long"
-    """Text longer than the column's limit."""
-    UNSUPPORTED_TEXT = "unsupported_text"
-    """Text that PostgreSQL cannot hold: U+0000, or a lone surrogate."""
-    TOMBSTONE = "tombstone"
-    """A null value, where the pipeline says that it is a dead letter."""
-    RECORD_TIME_OUT_OF_RANGE = "record_time_out_of_range"
-    """A record time outside the years 1 to 9999."""
-    UNREADABLE_HEADERS = "unreadable_headers"
-    """Header names that are not UTF-8; the client library cannot return the headers."""
-    NOT_NULL_VIOLATION = "not_null_violation"
-    """NULL for a NOT NULL column of the target."""
-    CHECK_VIOLATION = "check_violation"
-    """A CHECK constraint of the target is false for the row."""
-    REFUSED_BY_DATABASE = "refused_by_database"
-    """PostgreSQL refused the row on its own with SQLSTATE class 22, 23 or 54."""
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRecord:
-    """A record that only the INSERT into the target refuses: where it is, and why it becomes a dead letter."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: DeadLetterReason
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.topic}[{self.partition}] offset {self.offset}: {self.reason}: {self.detail}"
+from kafka_ingest.protocol.target import TargetShape
+from kafka_ingest.settings import BatchSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
-"""Changes of positions: what a person asks for, and what the ledger reads and records for it."""
+"""What is decided and then recorded in one transaction: changes of positions, for people who ask, and plans."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from kafka_ingest.errors import RequestChanged
-from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PlanView, RecordedChange
-from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.settings import PartitionOffset, TargetSettings
+from kafka_ingest.errors import BatchOutstanding, PartitionFault, RequestChanged
+from kafka_ingest.protocol.batch import BatchKind, Request
+from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PlanView, PositionMove, RecordedChange
+from kafka_ingest.protocol.log import Headroom, LogObservation, StalledPartition, TimedOffset
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
+from kafka_ingest.settings import BatchSettings, FirstRun, HoldSettings, PartitionOffset, TargetSettings
 
 # ----------
 # What an operator asks for. A request is idempotent by its id: the same id with other arguments stops.
@@ -289,3 +292,150 @@ def recorded_before(view: ChangeView, request: ChangeRequest) -> RecordedChange 
             pipeline=request.pipeline,
         )
     return recorded
+
+
+def batch_to_supersede(view: PlanView, *, supersede: bool) -> str | None:
+    """Return the outstanding batch that a change takes out of the way, or ``None`` when there is none.
+
+    Superseding is safe at any moment, because publishing is fenced; it wastes what the batch's attempt has staged.
+
+    Args:
+        view: The ledger.
+        supersede: Whether the operator said so.
+
+    Raises:
+        BatchOutstanding: There is one, and nobody said that it may go.
+    """
+    batch, hold = view.outstanding, view.hold
+    if batch is None:
+        return None
+    if supersede:
+        return batch.batch_id
+    held = f", step {hold.step}, hold until {hold.hold_until.isoformat(timespec='seconds')}" if hold else ""
+    raise BatchOutstanding(
+        "a batch of the pipeline is outstanding; nothing was changed",
+        expected="a pipeline without a planned batch",
+        found=f"{batch.request}{held}",
+        next_command="wait until that run has ended and ask again, or take its batch out of the way with --supersede",
+        batch_id=batch.batch_id,
+    )
+
+
+# ----------
+# What a plan decides, and what one transaction records of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """One partition whose lag passes a limit of the policy.
+
+    Attributes:
+        where: The partition.
+        lag_offsets: End offset - committed offset.
+        lag_seconds: Time since the partition was complete; ``None`` when unknown. An estimate.
+        limits: The limits that it passes, as texts for people.
+        skip: What the policy does to its position; ``None`` when it only says so.
+    """
+
+    where: TopicPartition
+    lag_offsets: int
+    lag_seconds: float | None
+    limits: str
+    skip: PositionMove | None = None
+
+    def __str__(self) -> str:
+        seconds = "" if self.lag_seconds is None else f", about {self.lag_seconds:.0f} seconds"
+        given_up = ""
+        if self.skip and self.skip.given_up:
+            start, end = self.skip.given_up
+            given_up = f"; lag_policy skip_to gives up the offsets [{start}, {end})"
+        return f"{self.where}: lag of {self.lag_offsets} offsets{seconds} passes {self.limits}{given_up}"
+
+
+#: Warnings are stored with the batch and go into the asset event: twenty say enough, thousands would drown them.
+_MOST_WARNINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """What a plan would record.
+
+    Attributes:
+        ranges: Ranges to read, ordered by (topic, partition); partitions with nothing to read are left out.
+        new_topics: Topics that join.
+        new_positions: Positions of partitions that join.
+        valid_through: Partitions that are complete up to the high watermark although nothing is read.
+        faults: What stops the plan.
+        left_out: Faults of partitions that are left out by the pipeline's policy.
+        backlog_offsets: Offsets that the run would read without a limit, in all readable partitions.
+        stalled: Partitions in which an open producer transaction lets nothing be read. A warning, no fault.
+        ignored_bounds: Records from the future that do not end a live run, by partition. A warning, no fault.
+        short_headroom: Partitions whose records retention may soon take (``protocol/log.py``). A warning.
+        observations: What the plan saw of the log, for later plans to compare with.
+        lagging: Partitions whose lag passes a limit of the pipeline's policy, with what it skips. A warning.
+        adopted: Positions that had no topic id and take the broker's, ordered by (topic, partition). A warning.
+        unread_topics: Retired topics that exist, one text each. A warning, no fault.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    new_topics: tuple[str, ...]
+    new_positions: tuple[Position, ...]
+    valid_through: Mapping[TopicPartition, datetime]
+    faults: tuple[PartitionFault, ...]
+    left_out: tuple[PartitionFault, ...]
+    backlog_offsets: int
+    stalled: tuple[StalledPartition, ...] = ()
+    ignored_bounds: Mapping[TopicPartition, TimedOffset] = field(default_factory=dict)
+    short_headroom: tuple[Headroom, ...] = ()
+    observations: tuple[LogObservation, ...] = ()
+    lagging: tuple[Lagging, ...] = ()
+    adopted: tuple[PositionMove, ...] = ()
+    unread_topics: tuple[str, ...] = ()
+
+    @property
+    def skips(self) -> tuple[PositionMove, ...]:
+        """Positions that the pipeline's lag policy moves forwards, ordered by (topic, partition)."""
+        return tuple(found.skip for found in self.lagging if found.skip)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One text for each topic or partition with a warning; at most :data:`_MOST_WARNINGS` of them."""
+        texts = [*_adoptions(self.adopted), *self.unread_topics]
+        texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
+        more = len(texts) - _MOST_WARNINGS
+        return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """What one transaction records for a request; a plan without ranges is a batch that is committed at once.
+
+    Attributes:
+        settings: Settings to freeze, with their ``settings_hash``.
+        first_run: The pipeline's choice, stored with the first plan.
+        hold: Time-outs of the hold.
+        cluster_id: Kafka's cluster id when it was asked, which is at ``planned_at`` (UTC).
+        choice: What the plan chose; without faults.
+        supersedes: The outstanding batch that this plan replaces.
+    """
+
+    pipeline: str
+    request: Request
+    kind: BatchKind
+    settings: BatchSettings
+    settings_hash: str
+    first_run: FirstRun
+    hold: HoldSettings
+    cluster_id: str
+    planned_at: datetime
+    choice: PlanChoice
+    supersedes: str | None = None
+
+
+def _adoptions(adopted: tuple[PositionMove, ...]) -> Iterator[str]:
+    ids = {move.after.topic: move.after.topic_id for move in adopted if move.after}
+    for topic, topic_id in ids.items():
+        yield (
+            f"topic {topic}: its positions had no topic id (topic_identity: none) and take over {topic_id}; "
+            "from now on a re-created topic is noticed"
+        )

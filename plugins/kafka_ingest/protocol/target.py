@@ -1,0 +1,74 @@
+"""The target table as the protocol sees it: the columns that are written, their shape, names in messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_ingest.settings import BatchSettings, KeyFormat, TargetSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column that the pipeline fills: name, type in PostgreSQL's spelling, and whether it is NOT NULL."""
+
+    name: str
+    type: str
+    is_not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckConstraint:
+    """A CHECK constraint: its name, its expression from ``pg_get_expr``, and the columns that it reads."""
+
+    name: str
+    expression: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShape:
+    """The columns that the pipeline fills, in the order in which they are written, and the CHECKs that are staged."""
+
+    columns: tuple[TargetColumn, ...]
+    checks: tuple[CheckConstraint, ...]
+
+
+def quoted(name: str) -> str:
+    """Quote an identifier for a message."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(target: TargetSettings) -> str:
+    """Quote the target's name for a message."""
+    return f"{quoted(target.schema)}.{quoted(target.table)}"
+
+
+def rename_column(target: TargetSettings, before: str, after: str) -> str:
+    """Return the statement that renames a column of the target."""
+    return f"ALTER TABLE {quoted_table(target)} RENAME COLUMN {quoted(before)} TO {quoted(after)};"
+
+
+_KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "jsonb"}
+
+
+def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
+    """Return every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
+
+    ``is_not_null`` says what a created table gets; an existing table may be stricter (``TargetShape``).
+    """
+    metadata = settings.metadata
+    columns = [TargetColumn(c.name, c.type, c.required) for c in settings.value.columns]
+    if settings.key:
+        columns.append(TargetColumn(settings.key.column, _KEY_TYPES[settings.key.format], settings.key.required))
+    if settings.headers_column:
+        columns.append(TargetColumn(settings.headers_column, "jsonb", False))
+    columns += [
+        TargetColumn(metadata.topic, "text", True),
+        TargetColumn(metadata.generation, "integer", True),
+        TargetColumn(metadata.partition, "integer", True),
+        TargetColumn(metadata.offset, "bigint", True),
+        TargetColumn(metadata.timestamp, "timestamp with time zone", False),
+    ]
+    if metadata.timestamp_type:
+        columns.append(TargetColumn(metadata.timestamp_type, "text", False))
+    return (*columns, TargetColumn(metadata.batch_id, "uuid", True))
