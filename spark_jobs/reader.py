@@ -15,14 +15,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError, RetryLater
-from kafka_ingest.kafka.client import (
-    LIBRDKAFKA_LOG,
-    REFUSALS,
-    ClientEvents,
-    client_fault,
-    is_truncation,
-    librdkafka_settings,
-)
+from kafka_ingest.kafka import client
 from kafka_ingest.protocol.log import PartitionState
 from kafka_ingest.protocol.log_faults import Difference, LogFault, Purpose, grant_read, lost_offsets, missing_topic
 from kafka_ingest.protocol.staging import Split
@@ -208,11 +201,11 @@ _ASK_SECONDS = 5.0
 def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
     """Turn a partition's error into one of ours."""
     code = failure.error.code()
-    if is_truncation(failure.error):
+    if client.is_truncation(failure.error):
         return _truncated(end, failure.error.str()).error(Purpose.READ)
     if code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
         return _out_of_range(consumer, end, failure)
-    if code in REFUSALS or failure.error.fatal():
+    if code in client.REFUSALS or failure.error.fatal():
         return ConfigError(
             f"Kafka refuses to let this client read {end.split.topic_partition}",
             expected="the right to READ the topic",
@@ -342,13 +335,13 @@ class KafkaRangeReader:
 
     def __init__(self, config: Mapping[str, str], *, no_progress_timeout_seconds: float = 120) -> None:
         self._timeout_seconds = no_progress_timeout_seconds
-        self._events = ClientEvents(config)
+        self._events = client.ClientEvents(config)
         self._fetch_position = FetchPosition()
         callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
         try:
-            self._consumer = Consumer({**librdkafka_settings(config), **callbacks}, logger=LIBRDKAFKA_LOG)
+            self._consumer = Consumer({**client.librdkafka_settings(config), **callbacks}, logger=client.LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise client_fault(error, config) from None
+            raise client.client_fault(error, config) from None
         self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from kafka_ingest import report
 from kafka_ingest.cli.command import Output, Parser, add_field, add_json, add_parser, add_pipeline, command
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
@@ -17,16 +18,6 @@ from kafka_ingest.protocol.changes import ChangePreview, apply_change, preview_c
 from kafka_ingest.protocol.decisions import Change, ChangeRequest, Selection
 from kafka_ingest.protocol.ledger_view import RecordedChange, SettingChange
 from kafka_ingest.protocol.roll_back import RollBackPlan, RollBackPorts, RollBackRequest, preview_roll_back, roll_back
-from kafka_ingest.report import (
-    CHANGE_COLUMNS,
-    ROLL_BACK_COLUMNS,
-    UNDONE_COLUMNS,
-    change_rows,
-    lowered_rows,
-    setting_rows,
-    table,
-    undone_rows,
-)
 
 # ----------
 # Command ``change``: show what a position change would do, and with ``--apply`` make it.
@@ -150,14 +141,14 @@ def _show_preview(preview: ChangePreview, request: ChangeRequest, output: Output
             {
                 "pipeline": request.pipeline,
                 "kind": request.change.kind.value,
-                "positions": change_rows(plan.positions),
-                "settings": setting_rows(plan.settings),
+                "positions": report.change_rows(plan.positions),
+                "settings": report.setting_rows(plan.settings),
                 "outstanding_batch_id": outstanding.batch_id if outstanding else None,
                 "faults": [str(fault) for fault in plan.faults],
             }
         )
         return
-    output.rows(change_rows(plan.positions), CHANGE_COLUMNS, empty=_NOTHING)
+    output.rows(report.change_rows(plan.positions), report.CHANGE_COLUMNS, empty=_NOTHING)
     for line in _remarks(preview):
         output.note(line)
 
@@ -182,13 +173,13 @@ def _show_recorded(recorded: RecordedChange, output: Output) -> None:
                 "who": recorded.who,
                 "why": recorded.why,
                 "at": recorded.at,
-                "positions": change_rows(recorded.positions),
-                "settings": setting_rows(recorded.settings),
+                "positions": report.change_rows(recorded.positions),
+                "settings": report.setting_rows(recorded.settings),
                 "superseded_batch_id": recorded.superseded,
             }
         )
         return
-    output.rows(change_rows(recorded.positions), CHANGE_COLUMNS, empty=_NOTHING)
+    output.rows(report.change_rows(recorded.positions), report.CHANGE_COLUMNS, empty=_NOTHING)
     for setting in recorded.settings:
         output.note(_setting_text(setting))
     if recorded.superseded:
@@ -255,7 +246,7 @@ def _apply(request: RollBackRequest, ports: RollBackPorts, output: Output) -> in
     if output.as_json:
         output.record(asdict(record))
         return OK
-    output.rows(undone_rows(record.spans), UNDONE_COLUMNS, empty="")
+    output.rows(report.undone_rows(record.spans), report.UNDONE_COLUMNS, empty="")
     output.note(f"rolled back: {', '.join(record.batch_ids)}")
     if record.superseded:
         output.note(f"superseded: {record.superseded}")
@@ -277,7 +268,7 @@ def _document(plan: RollBackPlan) -> dict[str, Any]:
     return {
         "pipeline": plan.request.pipeline,
         "batches": [_batch_row(batch) for batch in plan.batches],
-        "positions": lowered_rows(plan.positions),
+        "positions": report.lowered_rows(plan.positions),
         "supersedes": plan.supersedes,
         "faults": [str(fault) for fault in plan.faults],
     }
@@ -285,7 +276,7 @@ def _document(plan: RollBackPlan) -> dict[str, Any]:
 
 def _roll_back_remarks(plan: RollBackPlan) -> Iterator[str]:
     if plan.positions:
-        yield f"\n{table(lowered_rows(plan.positions), ROLL_BACK_COLUMNS)}"
+        yield f"\n{report.table(report.lowered_rows(plan.positions), report.ROLL_BACK_COLUMNS)}"
     if plan.supersedes:
         yield f"supersedes: {plan.supersedes}"
     yield from (f"fault: {fault}\n  next: {fault.next_command}" for fault in plan.faults)

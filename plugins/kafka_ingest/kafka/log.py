@@ -23,15 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
-from kafka_ingest.kafka.client import (
-    CONNECTION,
-    CONSUMER_ONLY,
-    LIBRDKAFKA_LOG,
-    REFUSALS,
-    ClientEvents,
-    client_fault,
-    librdkafka_settings,
-)
+from kafka_ingest.kafka import client
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
@@ -64,14 +56,18 @@ class KafkaAdmin:
     """
 
     def __init__(self, config: Mapping[str, str], *, timeout_seconds: float) -> None:
-        self._events = ClientEvents(config)
+        self._events = client.ClientEvents(config)
         self._timeout_seconds = timeout_seconds
-        known = {key: value for key, value in config.items() if key not in CONSUMER_ONLY and key != CONNECTION}
+        known = {
+            key: value for key, value in config.items() if key not in client.CONSUMER_ONLY and key != client.CONNECTION
+        }
         self._tells_rights = True
         try:
-            self._client: AdminClient | None = AdminClient({**known, "error_cb": self._events}, logger=LIBRDKAFKA_LOG)
+            self._client: AdminClient | None = AdminClient(
+                {**known, "error_cb": self._events}, logger=client.LIBRDKAFKA_LOG
+            )
         except KafkaException as error:
-            raise client_fault(error, config) from None
+            raise client.client_fault(error, config) from None
 
     def close(self) -> None:
         """End the client's threads; idempotent."""
@@ -308,17 +304,17 @@ class KafkaGroupMirror:
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
         """Store offsets; return the broker's words for each partition that it refused."""
-        events = ClientEvents(self._config)
+        events = client.ClientEvents(self._config)
         wanted = [KafkaTopicPartition(item.topic, item.partition, offset) for item, offset in offsets.items()]
-        settings = {**librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events}
+        settings = {**client.librdkafka_settings(self._config), **self._own_settings(group), "error_cb": events}
         try:
-            consumer = Consumer(settings, logger=LIBRDKAFKA_LOG)
+            consumer = Consumer(settings, logger=client.LIBRDKAFKA_LOG)
         except KafkaException as error:
-            raise client_fault(error, self._config) from None
+            raise client.client_fault(error, self._config) from None
         try:
             answer = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() in _NO_COORDINATOR | REFUSALS:
+            if error.args[0].code() in _NO_COORDINATOR | client.REFUSALS:
                 raise self._unavailable(group, events, error.args[0]) from error
             return dict.fromkeys(offsets, error.args[0].str())
         finally:
@@ -334,8 +330,8 @@ class KafkaGroupMirror:
             "heartbeat.interval.ms": session_ms // 3,
         }
 
-    def _unavailable(self, group: str, events: ClientEvents, error: KafkaError) -> IngestError:
-        if not events.output_tail or error.code() in REFUSALS:
+    def _unavailable(self, group: str, events: client.ClientEvents, error: KafkaError) -> IngestError:
+        if not events.output_tail or error.code() in client.REFUSALS:
             events(error)
         return events.unavailable(tried=f"storing offsets of group {group}", seconds=self._timeout_seconds)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from airflow.sdk import DAG, BaseOperator, Param
 
+from kafka_ingest import report
 from kafka_ingest.errors import ConfigError, PartitionFault, fault_error
 from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
 from kafka_ingest.operators.context import airflow_outcome, form_params
@@ -19,18 +20,6 @@ from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.changes import apply_change, preview_change
 from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
-from kafka_ingest.report import (
-    CHANGE_COLUMNS,
-    ROLL_BACK_COLUMNS,
-    SETTING_COLUMNS,
-    UNDONE_COLUMNS,
-    Row,
-    change_rows,
-    lowered_rows,
-    setting_rows,
-    table,
-    undone_rows,
-)
 from kafka_ingest.settings import PipelineSettings
 
 if TYPE_CHECKING:
@@ -128,7 +117,7 @@ class AdministrationOperator(BaseOperator):
         preview = preview_change(world.pipeline, request, world.change_ports())
         if preview.recorded:
             self.log.info("This request was applied at %s by %s", preview.recorded.at, preview.recorded.who)
-        positions, bindings = change_rows(preview.plan.positions), setting_rows(preview.plan.settings)
+        positions, bindings = report.change_rows(preview.plan.positions), report.setting_rows(preview.plan.settings)
         self._log_change(positions, bindings)
         self._warn_of(preview.outstanding, supersede=request.supersede)
         _require_no_faults(world.pipeline.pipeline, preview.plan.faults)
@@ -137,7 +126,7 @@ class AdministrationOperator(BaseOperator):
 
     def _change(self, world: World, request: ChangeRequest) -> dict[str, Any]:
         done = apply_change(world.pipeline, request, world.change_ports())
-        positions, bindings = change_rows(done.positions), setting_rows(done.settings)
+        positions, bindings = report.change_rows(done.positions), report.setting_rows(done.settings)
         self._log_change(positions, bindings)
         self.log.info("Recorded as %s of %s at %s: %s", done.kind, done.who, done.at, done.why)
         self._log_superseded(done.superseded)
@@ -145,29 +134,29 @@ class AdministrationOperator(BaseOperator):
 
     def _show_roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
         plan = preview_roll_back(request, world.roll_back_ports())
-        rows, batch_ids = lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
+        rows, batch_ids = report.lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
         self.log.info("Batches, the newest first: %s", ", ".join(batch_ids) or "none")
-        self._log_table(rows, ROLL_BACK_COLUMNS)
+        self._log_table(rows, report.ROLL_BACK_COLUMNS)
         _require_no_faults(world.pipeline.pipeline, plan.faults)
         self.log.info(_SHOWN)
         return {"applied": False, "positions": rows, "batch_ids": batch_ids}
 
     def _roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
         record = roll_back(request, world.roll_back_ports())
-        rows = undone_rows(record.spans)
+        rows = report.undone_rows(record.spans)
         self.log.info("Rolled back, the newest first: %s", ", ".join(record.batch_ids))
-        self._log_table(rows, UNDONE_COLUMNS)
+        self._log_table(rows, report.UNDONE_COLUMNS)
         self._log_superseded(record.superseded)
         return {"applied": True, "positions": rows, "batch_ids": list(record.batch_ids)}
 
-    def _log_change(self, positions: Sequence[Row], bindings: Sequence[Row]) -> None:
+    def _log_change(self, positions: Sequence[report.Row], bindings: Sequence[report.Row]) -> None:
         if bindings:
-            self._log_table(bindings, SETTING_COLUMNS)
+            self._log_table(bindings, report.SETTING_COLUMNS)
         if positions or not bindings:
-            self._log_table(positions, CHANGE_COLUMNS)
+            self._log_table(positions, report.CHANGE_COLUMNS)
 
-    def _log_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        self.log.info("%s", "\n" + table(rows, columns) if rows else "No position changes")
+    def _log_table(self, rows: Sequence[report.Row], columns: Sequence[str]) -> None:
+        self.log.info("%s", "\n" + report.table(rows, columns) if rows else "No position changes")
 
     def _warn_of(self, outstanding: Batch | None, *, supersede: bool) -> None:
         if outstanding:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
+from kafka_ingest import metrics
 from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error
-from kafka_ingest.metrics import (
-    STEP_DURATION,
-    Measurement,
-    MetricKind,
-    batch_measurements,
-    headroom_measurements,
-    lag_measurements,
-    phase_measurements,
-    valid_through_measurements,
-)
 from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
@@ -72,8 +63,8 @@ def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form
     with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
         if view := read_for_metrics(pipeline, batch.request):
-            send(lag_measurements(pipeline, view))
-            send(headroom_measurements(pipeline, view))
+            send(metrics.lag_measurements(pipeline, view))
+            send(metrics.headroom_measurements(pipeline, view))
         return batch_summary(batch)
 
 
@@ -184,10 +175,10 @@ def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
 
 _log = logging.getLogger(__name__)
 
-_SENDERS: Mapping[MetricKind, Callable[..., None]] = {
-    MetricKind.COUNTER: Stats.incr,
-    MetricKind.GAUGE: Stats.gauge,
-    MetricKind.TIMER: Stats.timing,
+_SENDERS: Mapping[metrics.MetricKind, Callable[..., None]] = {
+    metrics.MetricKind.COUNTER: Stats.incr,
+    metrics.MetricKind.GAUGE: Stats.gauge,
+    metrics.MetricKind.TIMER: Stats.timing,
 }
 
 
@@ -204,7 +195,7 @@ def read_for_metrics(pipeline: PipelineSettings, request: Request) -> PlanView |
         return None
 
 
-def send(measurements: Iterable[Measurement]) -> None:
+def send(measurements: Iterable[metrics.Measurement]) -> None:
     """Send each value under its name, with its tags; nothing where Airflow's configuration has no ``[metrics]``."""
     for measurement in measurements:
         tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
@@ -217,7 +208,7 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     milliseconds = (time.monotonic() - began) * 1_000
-    send([Measurement(STEP_DURATION, milliseconds, pipeline, (("step", step),))])
+    send([metrics.Measurement(metrics.STEP_DURATION, milliseconds, pipeline, (("step", step),))])
 
 
 # ----------
@@ -241,7 +232,7 @@ def load(
                 batch, phases = _load(world, batch, submit)
         _tell_result(batch, world.ledger(), log)
         if phases:
-            send(phase_measurements(phases, batch.pipeline))
+            send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
 
 
@@ -308,17 +299,17 @@ def audit(
 def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
     world = _world(pipeline)
-    send(valid_through_measurements(batch, datetime.now(UTC)))
+    send(metrics.valid_through_measurements(batch, datetime.now(UTC)))
     view = read_for_metrics(pipeline, batch.request)
     if view:
-        send(lag_measurements(pipeline, view))
+        send(metrics.lag_measurements(pipeline, view))
     mirror_group(pipeline, lambda: view, world.mirror)
 
 
 def record_announced(pipeline: PipelineSettings, report: AuditReport) -> None:
     """Store that the batches of an audit are announced, and count them."""
     record_announcement(report, _world(pipeline).ledger())
-    send(batch_measurements(report.announced))
+    send(metrics.batch_measurements(report.announced))
 
 
 def has_succeeded(context: Context) -> bool:

@@ -12,34 +12,7 @@ from pydantic import Discriminator, Field
 from pydantic import Tag as Branch
 
 from kafka_ingest import settings as core
-from kafka_ingest.pipeline_files.sections import (
-    AlertsSection,
-    ConnectionId,
-    Count,
-    DateText,
-    DeadLettersSection,
-    FirstRunSection,
-    FirstRunWord,
-    HeadersSection,
-    HoldSection,
-    KafkaSection,
-    KeySection,
-    LagPolicySection,
-    LimitSection,
-    Memory,
-    MetadataSection,
-    PipelineName,
-    PositiveCount,
-    Schedule,
-    Seconds,
-    Section,
-    SparkKey,
-    SparkValue,
-    Tag,
-    TargetSection,
-    TimezoneName,
-    ValueSection,
-)
+from kafka_ingest.pipeline_files import sections
 from kafka_ingest.settings import JobSettings, ScheduleSettings, WatchSettings
 
 # ----------
@@ -52,47 +25,49 @@ from kafka_ingest.settings import JobSettings, ScheduleSettings, WatchSettings
 _JOB, _SCHEDULE, _WATCH = JobSettings(), ScheduleSettings(schedule=None), WatchSettings()
 
 
-class SparkSection(Section):
+class SparkSection(sections.Section):
     """How the Spark job runs."""
 
-    connection: ConnectionId = Field(
+    connection: sections.ConnectionId = Field(
         default=_JOB.spark_connection,
         description="Airflow connection of type `spark`: `local[*]` or `spark://host:port`.",
     )
-    conf: dict[SparkKey, SparkValue] = Field(
+    conf: dict[sections.SparkKey, sections.SparkValue] = Field(
         default_factory=dict,
         description="Spark properties. They stand on the command line, so secrets are refused.",
         examples=[{"spark.network.timeout": "300s"}],
     )
-    driver_memory: Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
-    executor_memory: Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
-    executor_cores: PositiveCount | None = Field(
+    driver_memory: sections.Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
+    executor_memory: sections.Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
+    executor_cores: sections.PositiveCount | None = Field(
         default=_JOB.executor_cores, description="Cores of each executor; `null` leaves it to the cluster."
     )
-    tasks: PositiveCount | None = Field(
+    tasks: sections.PositiveCount | None = Field(
         default=_JOB.tasks,
         description="Greatest number of parallel readers, each with one Kafka consumer and one database connection; "
         "`null`: Spark's default parallelism.",
     )
-    no_progress_timeout_seconds: Seconds = Field(
+    no_progress_timeout_seconds: sections.Seconds = Field(
         default=_JOB.no_progress_timeout_seconds,
         description="After this long without a record or a moving position the broker counts as unavailable.",
     )
 
 
-class AirflowSection(Section):
+class AirflowSection(sections.Section):
     """What Airflow shows and how it retries."""
 
-    owner: Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
-    tags: list[Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
-    retries: Count = Field(
+    owner: sections.Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
+    tags: list[sections.Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
+    retries: sections.Count = Field(
         default=_SCHEDULE.retries, description="Retries of each task. Faults that no retry can mend do not use them up."
     )
-    retry_delay_seconds: Count = Field(default=_SCHEDULE.retry_delay_seconds, description="Seconds between two tries.")
-    execution_timeout_seconds: Seconds = Field(
+    retry_delay_seconds: sections.Count = Field(
+        default=_SCHEDULE.retry_delay_seconds, description="Seconds between two tries."
+    )
+    execution_timeout_seconds: sections.Seconds = Field(
         default=_SCHEDULE.execution_timeout_seconds, description="A task that runs longer is stopped, and retried."
     )
-    busy_timeout_seconds: Seconds = Field(
+    busy_timeout_seconds: sections.Seconds = Field(
         default=_SCHEDULE.busy_timeout_seconds,
         description="How long a task waits for a pipeline that another run holds before it fails and names the holder. "
         "Waiting uses up no retry and no worker.",
@@ -103,23 +78,23 @@ def _branch(value: object) -> str:
     return "<section>" if isinstance(value, dict) else "<word>"
 
 
-class PipelineFile(Section):
+class PipelineFile(sections.Section):
     """One pipeline: what is read from Kafka, which columns it becomes, and where and when it goes."""
 
-    pipeline: PipelineName = Field(
+    pipeline: sections.PipelineName = Field(
         description="Name of the pipeline and of its DAG, unique over all files. The ledger knows the pipeline by it: "
         "a renamed pipeline is a new one."
     )
     description: str = Field(default=_SCHEDULE.description, description="A sentence for the people who see the DAG.")
-    schedule: Schedule | None = Field(
+    schedule: sections.Schedule | None = Field(
         description="When it runs: a cron expression of five fields, `@hourly`, `@daily`, `@weekly`, `@monthly`, "
         "`@quarterly` or `@yearly`; `null`: only when triggered.",
         examples=["@hourly", "*/15 * * * *"],
     )
-    timezone: TimezoneName = Field(
+    timezone: sections.TimezoneName = Field(
         default=_SCHEDULE.timezone, description="Time zone of the schedule and the start date."
     )
-    start_date: DateText = Field(
+    start_date: sections.DateText = Field(
         default=_SCHEDULE.start_date, description="No scheduled run before this day. See `catchup`."
     )
     end: Literal["head", "interval"] = Field(
@@ -140,9 +115,9 @@ class PipelineFile(Section):
         description="Whether a run that read as much as `limit` allows starts the next one at once, so that a backlog "
         "does not wait for the schedule. Runs with a limit of their own, reloads and backfills start none.",
     )
-    kafka: KafkaSection = Field(description="What is read.")
+    kafka: sections.KafkaSection = Field(description="What is read.")
     first_run: Annotated[
-        Annotated[FirstRunWord, Branch("<word>")] | Annotated[FirstRunSection, Branch("<section>")],
+        Annotated[sections.FirstRunWord, Branch("<word>")] | Annotated[sections.FirstRunSection, Branch("<section>")],
         Discriminator(_branch),
     ] = Field(
         description="Where a pipeline without a position begins: `earliest` (all that the log holds), `latest` (only "
@@ -150,34 +125,38 @@ class PipelineFile(Section):
         "records. It is stored with the first plan; a topic or partition that joins later is read from its log start.",
         examples=["earliest", {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"orders": {0: 100, 1: 5}}}],
     )
-    limit: LimitSection = Field(default_factory=LimitSection, description="How much one run reads.")
-    value: ValueSection = Field(description="How the value of a record becomes columns.")
-    key: KeySection | None = Field(default=None, description="How the key becomes a column.")
-    headers: HeadersSection | None = Field(default=None, description="Where the headers go.")
+    limit: sections.LimitSection = Field(default_factory=sections.LimitSection, description="How much one run reads.")
+    value: sections.ValueSection = Field(description="How the value of a record becomes columns.")
+    key: sections.KeySection | None = Field(default=None, description="How the key becomes a column.")
+    headers: sections.HeadersSection | None = Field(default=None, description="Where the headers go.")
     tombstones: Literal["row", "dead_letter", "count"] | None = Field(
         default=None,
         description="What becomes of a record whose value is null: `row` stores it with NULL in the columns of the "
         "value, `dead_letter` keeps it aside, `count` only counts it. `null`: `row` if every column of the value "
         "allows NULL, else the key is required.",
     )
-    target: TargetSection = Field(description="Where the rows go.")
-    metadata_columns: MetadataSection = Field(
-        default_factory=MetadataSection, description="Names of the columns that say where a row came from."
+    target: sections.TargetSection = Field(description="Where the rows go.")
+    metadata_columns: sections.MetadataSection = Field(
+        default_factory=sections.MetadataSection, description="Names of the columns that say where a row came from."
     )
-    dead_letters: DeadLettersSection = Field(
-        default_factory=DeadLettersSection, description="When a batch stops instead of making more dead letters."
+    dead_letters: sections.DeadLettersSection = Field(
+        default_factory=sections.DeadLettersSection,
+        description="When a batch stops instead of making more dead letters.",
     )
     on_partition_fault: Literal["stop", "leave_out"] = Field(
         default="stop",
         description="Whether a partition whose offsets expired or that has no leader stops the others. `leave_out`: "
         "the others are loaded, and the run ends red.",
     )
-    lag_policy: LagPolicySection | None = Field(
+    lag_policy: sections.LagPolicySection | None = Field(
         default=None, description="What a run does about a partition that has fallen far behind; `null`: nothing."
     )
-    hold: HoldSection = Field(default_factory=HoldSection, description="How long a silent run holds the pipeline.")
-    alerts: AlertsSection = Field(
-        default_factory=AlertsSection, description="When a plan warns or stops because of what it sees in the log."
+    hold: sections.HoldSection = Field(
+        default_factory=sections.HoldSection, description="How long a silent run holds the pipeline."
+    )
+    alerts: sections.AlertsSection = Field(
+        default_factory=sections.AlertsSection,
+        description="When a plan warns or stops because of what it sees in the log.",
     )
     mirror_group: bool = Field(
         default=_WATCH.mirror_group,
@@ -212,7 +191,7 @@ def to_settings(file: PipelineFile) -> core.PipelineSettings:
     )
 
 
-def _settings_of(kind: Callable[..., _Settings], *sections: Section, **others: object) -> _Settings:
+def _settings_of(kind: Callable[..., _Settings], *parts: sections.Section, **others: object) -> _Settings:
     """Return settings whose fields are the keys of these sections, but for ``others``, whose name or form differs.
 
     A field that no section has, or that two have, is a fault of this module: it is found with the first file.
@@ -220,7 +199,7 @@ def _settings_of(kind: Callable[..., _Settings], *sections: Section, **others: o
     values: dict[str, Any] = {}
     for name, wanted in _fields(kind).items():
         if name not in others:
-            (value,) = (vars(section)[name] for section in sections if name in vars(section))
+            (value,) = (vars(section)[name] for section in parts if name in vars(section))
             values[name] = _value_of(wanted, value)
     return kind(**values, **others)
 
@@ -236,7 +215,7 @@ def _fields(kind: Callable[..., object]) -> Mapping[str, Any]:
 
 def _value_of(wanted: Any, value: object) -> object:
     """Return a key's value as its field holds it: a word as its enum, a list as a tuple, a section as settings."""
-    if isinstance(value, Section):
+    if isinstance(value, sections.Section):
         return _settings_of(wanted, value)
     if isinstance(value, list):
         return tuple(value)
@@ -262,7 +241,7 @@ def _batch(file: PipelineFile) -> core.BatchSettings:
 _SINGLE_COLUMN_TYPES = {"json": "jsonb", "raw": "bytea", "text": "text"}
 
 
-def _value(value: ValueSection) -> core.ValueSettings:
+def _value(value: sections.ValueSection) -> core.ValueSettings:
     if value.columns is None:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
@@ -282,7 +261,7 @@ def _plan(file: PipelineFile) -> core.PlanSettings:
     )
 
 
-def _first_run(place: str | FirstRunSection) -> core.FirstRun:
+def _first_run(place: str | sections.FirstRunSection) -> core.FirstRun:
     if isinstance(place, str):
         return core.FirstRun(core.FirstRunKind(place))
     if place.offsets is None:

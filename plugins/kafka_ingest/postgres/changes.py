@@ -52,17 +52,7 @@ from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, needs_table
 from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.roll_back import (
-    LoweredPosition,
-    RollBackPlan,
-    RollBackRecord,
-    RollBackRequest,
-    RollBackView,
-    UndoneSpan,
-    Writer,
-    WrittenCounts,
-    WrittenRange,
-)
+from kafka_ingest.protocol import roll_back
 from kafka_ingest.settings import TargetSettings
 
 # ----------
@@ -228,14 +218,14 @@ _KIND = "rolled_back"
 _NOBODY = Request("roll-back", "")
 
 
-def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackView:
+def read_roll_back_view(cursor: Cursor, request: roll_back.RollBackRequest) -> roll_back.RollBackView:
     """Read what a roll-back needs. In a snapshot all parts are of one moment."""
     bound = fetch_row(cursor, "select_pipeline", pipeline=request.pipeline)
     target = TargetSettings(bound["target_schema"], bound["target_table"]) if bound else TargetSettings("", "")
     lines = fetch_rows(cursor, "bound_lines", pipeline=request.pipeline)
     changes = fetch_rows(cursor, "select_position_changes", request_id=request.request_id, pipeline=request.pipeline)
     used_for = changes[0]["kind"] if changes else None
-    return RollBackView(
+    return roll_back.RollBackView(
         ledger=read_decisive(cursor, request.pipeline, _NOBODY, target),
         bound_timelines={TopicPartition(row["topic"], row["partition"]): row["line"] for row in lines},
         writers=_writers(cursor, request),
@@ -244,17 +234,17 @@ def read_roll_back_view(cursor: Cursor, request: RollBackRequest) -> RollBackVie
     )
 
 
-def _writers(cursor: Cursor, request: RollBackRequest) -> tuple[Writer, ...]:
+def _writers(cursor: Cursor, request: roll_back.RollBackRequest) -> tuple[roll_back.Writer, ...]:
     found = fetch_rows(cursor, "find_writers", pipeline=request.pipeline, batches=request.batches)
     batches = load_batches(cursor, [row["batch_id"] for row in found])
-    ranges: dict[str, list[WrittenRange]] = {batch.batch_id: [] for batch in batches}
+    ranges: dict[str, list[roll_back.WrittenRange]] = {batch.batch_id: [] for batch in batches}
     for row in fetch_rows(cursor, "select_written_ranges", batch_ids=list(ranges)):
-        counts = WrittenCounts(row["rows"], row["dead_letters"])
-        ranges[row["batch_id"]].append(WrittenRange(range_of(row), counts))
-    return tuple(Writer(batch, tuple(ranges[batch.batch_id])) for batch in reversed(batches))
+        counts = roll_back.WrittenCounts(row["rows"], row["dead_letters"])
+        ranges[row["batch_id"]].append(roll_back.WrittenRange(range_of(row), counts))
+    return tuple(roll_back.Writer(batch, tuple(ranges[batch.batch_id])) for batch in reversed(batches))
 
 
-def _details(record: RollBackRecord, span: UndoneSpan) -> dict[str, Any]:
+def _details(record: roll_back.RollBackRecord, span: roll_back.UndoneSpan) -> dict[str, Any]:
     """Return what the row of a span tells beside its position; :func:`_record_of` reads it."""
     return {
         "batches": record.batches,
@@ -265,9 +255,9 @@ def _details(record: RollBackRecord, span: UndoneSpan) -> dict[str, Any]:
     }
 
 
-def _record_of(request_id: str, changes: Sequence[Row]) -> RollBackRecord:
+def _record_of(request_id: str, changes: Sequence[Row]) -> roll_back.RollBackRecord:
     details = changes[0]["details"]
-    return RollBackRecord(
+    return roll_back.RollBackRecord(
         request_id=request_id,
         batches=details["batches"],
         batch_ids=tuple(details["batch_ids"]),
@@ -276,9 +266,9 @@ def _record_of(request_id: str, changes: Sequence[Row]) -> RollBackRecord:
     )
 
 
-def _span_of(change: Row) -> UndoneSpan:
+def _span_of(change: Row) -> roll_back.UndoneSpan:
     details = change["details"]
-    return UndoneSpan(
+    return roll_back.UndoneSpan(
         topic=change["topic"],
         partition=change["partition"],
         generation=change["from_generation"],
@@ -286,7 +276,7 @@ def _span_of(change: Row) -> UndoneSpan:
         to_offset=change["to_offset"],
         from_timeline=change["from_line"],
         to_timeline=change["to_line"],
-        counts=WrittenCounts(details["rows"], details["dead_letters"]),
+        counts=roll_back.WrittenCounts(details["rows"], details["dead_letters"]),
     )
 
 
@@ -312,7 +302,7 @@ class PostgresRollBackLedger:
         self._params = params
         self._limits = limits
 
-    def roll_back_view(self, request: RollBackRequest) -> RollBackView:
+    def roll_back_view(self, request: roll_back.RollBackRequest) -> roll_back.RollBackView:
         """Read what a roll-back needs, at one moment."""
         with (
             closing(connect(self._params, application_name=_APPLICATION)) as connection,
@@ -323,7 +313,7 @@ class PostgresRollBackLedger:
             return read_roll_back_view(cursor, request)
 
     @contextmanager
-    def begin_roll_back(self, plan: RollBackPlan) -> Iterator[PostgresRollBack]:
+    def begin_roll_back(self, plan: roll_back.RollBackPlan) -> Iterator[PostgresRollBack]:
         """Open a transaction; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name=_APPLICATION)) as connection:
@@ -336,13 +326,13 @@ class PostgresRollBackLedger:
 class PostgresRollBack:
     """The transaction of one roll-back; see the port for the order of the methods."""
 
-    def __init__(self, cursor: Cursor, plan: RollBackPlan) -> None:
+    def __init__(self, cursor: Cursor, plan: roll_back.RollBackPlan) -> None:
         self._cursor = cursor
         self._plan = plan
         self._pipeline = plan.request.pipeline
         self._identifiers: dict[str, sql.Composable] = {}
 
-    def lock(self, seen: RollBackView) -> None:
+    def lock(self, seen: roll_back.RollBackView) -> None:
         """Lock pipeline, batches and positions, and supersede the outstanding batch where the plan says so.
 
         Raises:
@@ -361,7 +351,7 @@ class PostgresRollBack:
             where = place_arrays([lowered.before for lowered in plan.positions])
             run_query(self._cursor, "lock_positions", pipeline=self._pipeline, **where)
 
-    def count(self, ranges: Sequence[WrittenRange]) -> Sequence[WrittenCounts]:
+    def count(self, ranges: Sequence[roll_back.WrittenRange]) -> Sequence[roll_back.WrittenCounts]:
         """Count rows of the target and dead letters in each range, by identity.
 
         Raises:
@@ -371,9 +361,9 @@ class PostgresRollBack:
         rows = self._in_target("count_rows_of_ranges", parameters)
         with database_faults("count dead letters", pipeline=self._pipeline):
             dead_letters = fetch_rows(self._cursor, "count_dead_letters_of_ranges", **parameters)
-        return [WrittenCounts(r["found"], d["found"]) for r, d in zip(rows, dead_letters, strict=True)]
+        return [roll_back.WrittenCounts(r["found"], d["found"]) for r, d in zip(rows, dead_letters, strict=True)]
 
-    def delete(self) -> Mapping[TopicPartition, WrittenCounts]:
+    def delete(self) -> Mapping[TopicPartition, roll_back.WrittenCounts]:
         """Delete rows and dead letters by identity; return their numbers by partition.
 
         Raises:
@@ -386,9 +376,9 @@ class PostgresRollBack:
         with database_faults("delete dead letters", pipeline=self._pipeline):
             dead_letters = _by_partition(fetch_rows(self._cursor, "delete_dead_letters_of_ranges", **parameters))
         places = [lowered.before.topic_partition for lowered in self._plan.positions]
-        return {place: WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
+        return {place: roll_back.WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
 
-    def record(self, record: RollBackRecord) -> None:
+    def record(self, record: roll_back.RollBackRecord) -> None:
         """Lower the positions, set the batches' state, and store the position changes.
 
         Raises:
@@ -454,7 +444,7 @@ class PostgresRollBack:
         )
 
 
-def _undone_spans(positions: Sequence[LoweredPosition]) -> dict[str, list[Any]]:
+def _undone_spans(positions: Sequence[roll_back.LoweredPosition]) -> dict[str, list[Any]]:
     return {
         **place_arrays([lowered.before for lowered in positions]),
         "generation": [lowered.before.generation for lowered in positions],

@@ -19,24 +19,8 @@ from uuid import uuid4
 import psycopg2
 
 from kafka_ingest.errors import ConfigError, LedgerMoved
+from kafka_ingest.postgres import rows
 from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
-from kafka_ingest.postgres.rows import (
-    before_arrays,
-    change_arrays,
-    first_run_to_json,
-    hold_of,
-    identity_parameters,
-    load_batch,
-    observation_arrays,
-    observation_of,
-    pipeline_of,
-    place_arrays,
-    position_arrays,
-    position_of,
-    range_arrays,
-    request_parameters,
-    settings_to_json,
-)
 from kafka_ingest.protocol.batch import Batch, Request
 from kafka_ingest.protocol.decisions import ChangeKind, NewPlan
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionChange, PositionMove, ServedTopic, View
@@ -47,7 +31,7 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
     """Read what a plan needs. In a snapshot all parts are of one moment."""
     observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
     decisive = read_decisive(cursor, pipeline, request, target)
-    return replace(decisive, observations=tuple(observation_of(row) for row in observations))
+    return replace(decisive, observations=tuple(rows.observation_of(row) for row in observations))
 
 
 def read_decisive(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
@@ -60,19 +44,19 @@ def read_decisive(cursor: Cursor, pipeline: str, request: Request, target: Targe
     hold = fetch_row(cursor, "select_hold", batch_id=outstanding["batch_id"]) if outstanding else None
     return PlanView(
         now=clock,
-        pipeline=pipeline_of(bound) if bound else None,
-        positions=tuple(position_of(row) for row in positions),
+        pipeline=rows.pipeline_of(bound) if bound else None,
+        positions=tuple(rows.position_of(row) for row in positions),
         served=tuple(ServedTopic(**row) for row in served),
-        outstanding=load_batch(cursor, outstanding["batch_id"]) if outstanding else None,
-        hold=hold_of(hold) if hold else None,
+        outstanding=rows.load_batch(cursor, outstanding["batch_id"]) if outstanding else None,
+        hold=rows.hold_of(hold) if hold else None,
         own=load_own_batch(cursor, pipeline, request),
     )
 
 
 def load_own_batch(cursor: Cursor, pipeline: str, request: Request) -> Batch | None:
     """Read the newest batch of a run, whatever its number and state; ``None`` when there is none."""
-    own = fetch_row(cursor, "find_request_batch", pipeline=pipeline, **request_parameters(request))
-    return load_batch(cursor, own["batch_id"]) if own else None
+    own = fetch_row(cursor, "find_request_batch", pipeline=pipeline, **rows.request_parameters(request))
+    return rows.load_batch(cursor, own["batch_id"]) if own else None
 
 
 # ----------
@@ -116,14 +100,16 @@ def move_positions(cursor: Cursor, write: LedgerWrite, moves: Sequence[PositionM
     before, after = [b for b, _ in moved], [a for _, a in moved]
     gone = [move.before for move in moves if move.before and not move.after]
     new = [move.after for move in moves if move.after and not move.before]
-    run_query(cursor, "lock_positions", pipeline=pipeline, **place_arrays([*before, *gone]))
+    run_query(cursor, "lock_positions", pipeline=pipeline, **rows.place_arrays([*before, *gone]))
     changed = run_query(
-        cursor, "change_positions", pipeline=pipeline, **position_arrays(after), **before_arrays(before)
+        cursor, "change_positions", pipeline=pipeline, **rows.position_arrays(after), **rows.before_arrays(before)
     )
-    changed += run_query(cursor, "delete_positions", pipeline=pipeline, **place_arrays(gone), **before_arrays(gone))
+    changed += run_query(
+        cursor, "delete_positions", pipeline=pipeline, **rows.place_arrays(gone), **rows.before_arrays(gone)
+    )
     if changed != len(moved) + len(gone):
         raise write.moved(f"{changed} of {len(moved) + len(gone)} positions stand as they were seen")
-    run_query(cursor, "insert_positions", pipeline=pipeline, **position_arrays(new))
+    run_query(cursor, "insert_positions", pipeline=pipeline, **rows.position_arrays(new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +140,9 @@ def record_changes(
         details: What else each row tells.
         topic: The topic of a row that is about no partition.
     """
-    arrays = change_arrays(changes, details) if changes else {**change_arrays([None], details), "topic": [topic]}
+    arrays = (
+        rows.change_arrays(changes, details) if changes else {**rows.change_arrays([None], details), "topic": [topic]}
+    )
     run_query(cursor, "insert_position_changes", **asdict(reason), **arrays)
 
 
@@ -189,7 +177,7 @@ def write_plan(cursor: Cursor, plan: NewPlan, seen: PlanView) -> Batch:
         _set_valid_through(cursor, plan)
         _store_observations(cursor, plan)
         _insert_batch(cursor, plan, batch_id)
-    batch = load_batch(cursor, batch_id)
+    batch = rows.load_batch(cursor, batch_id)
     assert batch is not None  # noqa: S101 - this transaction has just inserted it
     return batch
 
@@ -220,8 +208,8 @@ def _insert_pipeline(cursor: Cursor, plan: NewPlan) -> bool:
         target_table=plan.settings.target.table,
         cluster_id=plan.cluster_id,
         isolation_level=plan.settings.isolation_level.value,
-        first_run=first_run_to_json(plan.first_run),
-        **identity_parameters(plan.settings.metadata.identity),
+        first_run=rows.first_run_to_json(plan.first_run),
+        **rows.identity_parameters(plan.settings.metadata.identity),
     )
     return inserted == 1
 
@@ -264,7 +252,7 @@ def _served_already(cursor: Cursor, plan: NewPlan, write: LedgerWrite, topics: s
 def _insert_positions(cursor: Cursor, plan: NewPlan, batch_id: str, *, is_first: bool) -> None:
     if not plan.choice.new_positions:
         return
-    arrays = position_arrays(plan.choice.new_positions)
+    arrays = rows.position_arrays(plan.choice.new_positions)
     run_query(cursor, "insert_positions", pipeline=plan.pipeline, **arrays)
     run_query(
         cursor,
@@ -289,7 +277,7 @@ def _set_valid_through(cursor: Cursor, plan: NewPlan) -> None:
 
 def _store_observations(cursor: Cursor, plan: NewPlan) -> None:
     if plan.choice.observations:
-        arrays = observation_arrays(plan.choice.observations)
+        arrays = rows.observation_arrays(plan.choice.observations)
         run_query(cursor, "store_observations", pipeline=plan.pipeline, **arrays)
 
 
@@ -299,9 +287,9 @@ def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
         "insert_batch",
         batch_id=batch_id,
         pipeline=plan.pipeline,
-        **request_parameters(plan.request),
+        **rows.request_parameters(plan.request),
         kind=plan.kind.value,
-        settings=settings_to_json(plan.settings),
+        settings=rows.settings_to_json(plan.settings),
         settings_hash=plan.settings_hash,
         protocol_version=PROTOCOL_VERSION,
         target_schema=plan.settings.target.schema,
@@ -318,7 +306,9 @@ def _insert_batch(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
 
 
 def _insert_ranges(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    run_query(cursor, "insert_ranges", batch_id=batch_id, pipeline=plan.pipeline, **range_arrays(plan.choice.ranges))
+    run_query(
+        cursor, "insert_ranges", batch_id=batch_id, pipeline=plan.pipeline, **rows.range_arrays(plan.choice.ranges)
+    )
     run_query(
         cursor,
         "insert_hold",

@@ -10,6 +10,7 @@ import psycopg2
 from psycopg2 import sql
 
 from kafka_ingest.errors import AccountingMismatch, Busy, RecordsRefused, RefusedRecord
+from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
 from kafka_ingest.postgres.database import (
     Cursor,
@@ -26,16 +27,6 @@ from kafka_ingest.postgres.database import (
     server_message,
 )
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
-from kafka_ingest.postgres.refusals import (
-    concerns_one_row,
-    fenced,
-    hooks_fault,
-    is_bad_data,
-    refusal,
-    refused_by_ledger,
-    staging_fault,
-    target_fault,
-)
 from kafka_ingest.postgres.rows import range_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
@@ -86,7 +77,7 @@ def _require_none_left(cursor: Cursor, batch: Batch, parameters: dict[str, Any])
     (left,) = fetch_rows(cursor, "count_rows_left", target, **parameters)
     if left["found"]:
         found = f"{left['found']} rows still stand, as {left['example']}"
-        raise hooks_fault(batch, hooks, expected="no row that is to be replaced", found=found)
+        raise refusals.hooks_fault(batch, hooks, expected="no row that is to be replaced", found=found)
 
 
 def _kept(cursor: Cursor, names: dict[str, sql.Composable], parameters: dict[str, Any]) -> tuple[KeptDeadLetters, ...]:
@@ -189,7 +180,7 @@ class StagedRows:
             return self._standing(inserted)
         except psycopg2.Error as error:
             # The server's detail can quote a row: it must not appear as the cause.
-            raise target_fault(error, self._batch) from None
+            raise refusals.target_fault(error, self._batch) from None
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
         """Run an INSERT in a savepoint; return its count, or the error, it undone, where some row may be the cause."""
@@ -197,7 +188,7 @@ class StagedRows:
         try:
             inserted = run_query(self._cursor, query, self._names, **self._winners, **parameters)
         except psycopg2.Error as error:
-            if not concerns_one_row(error):
+            if not refusals.concerns_one_row(error):
                 raise
             self._cursor.execute("ROLLBACK TO SAVEPOINT rows")
             self._cursor.execute("RELEASE SAVEPOINT rows")
@@ -211,15 +202,17 @@ class StagedRows:
         for place, fault in self._refused_places():
             record = self._record_at(place)
             if record is None:  # a statement without rows is refused, too: no row is the cause
-                return target_fault(error, self._batch)
+                return refusals.target_fault(error, self._batch)
             topic, partition, offset = record
-            if not is_bad_data(fault):
-                return target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
-            found.append(RefusedRecord(topic, partition, offset, *refusal(fault, may_quote=False)))
+            if not refusals.is_bad_data(fault):
+                return refusals.target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
+            found.append(RefusedRecord(topic, partition, offset, *refusals.refusal(fault, may_quote=False)))
             if len(found) > MOST_REFUSED:
-                return target_fault(error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
+                return refusals.target_fault(
+                    error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}"
+                )
         if not found:  # it passes now: something other than the records decides
-            return target_fault(error, self._batch)
+            return refusals.target_fault(error, self._batch)
         batch = self._batch
         return RecordsRefused.naming(
             found, target=str(batch.settings.target), pipeline=batch.pipeline, batch_id=batch.batch_id
@@ -260,7 +253,9 @@ class StagedRows:
             return int(compared["standing"])
         first = ", ".join(compared["first_wrong"] or ())
         found = f"{compared['standing']} rows, {compared['sound']} of them as staged; the first others: {first}"
-        raise hooks_fault(self._batch, hooks, expected=f"{compared['staged']} rows as they were staged", found=found)
+        raise refusals.hooks_fault(
+            self._batch, hooks, expected=f"{compared['staged']} rows as they were staged", found=found
+        )
 
 
 def _ctid(place: int) -> str:
@@ -327,7 +322,7 @@ class PostgresPublication:
                     **self._place,
                 ) from error
         if row is None:
-            raise fenced(self._batch, "no such batch in the ledger")
+            raise refusals.fenced(self._batch, "no such batch in the ledger")
         return standing_of(row)
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
@@ -355,7 +350,7 @@ class PostgresPublication:
         try:
             return replace_loaded(self._cursor, self._batch, outcome, with_resolved=with_resolved)
         except psycopg2.Error as error:
-            raise target_fault(error, self._batch) from None
+            raise refusals.target_fault(error, self._batch) from None
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         """Move the winners' staged rows into the target; return the number of rows that are there.
@@ -381,11 +376,11 @@ class PostgresPublication:
                 self._cursor, "publish_dead_letters", {"staging": staging}, **_winners(outcome), **self._place
             )
         except psycopg2.IntegrityError as error:
-            raise refused_by_ledger(
+            raise refusals.refused_by_ledger(
                 error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
             ) from None
         except psycopg2.Error as error:
-            raise staging_fault(error, self._batch) or refused(
+            raise refusals.staging_fault(error, self._batch) or refused(
                 error, "publish the dead letters", **self._place
             ) from error
 
@@ -402,7 +397,7 @@ class PostgresPublication:
                 self._record_ranges(outcome)
                 self._record_batch(outcome)
             except psycopg2.IntegrityError as error:
-                raise refused_by_ledger(
+                raise refusals.refused_by_ledger(
                     error, self._batch, what="outcome", expected="counts that add up, and ranges that form a chain"
                 ) from error
             run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
@@ -418,7 +413,7 @@ class PostgresPublication:
         try:
             commit(self._cursor)
         except psycopg2.Error as error:
-            raise target_fault(error, self._batch) from None
+            raise refusals.target_fault(error, self._batch) from None
 
     def _record_ranges(self, outcome: BatchOutcome) -> None:
         parts = outcome.partitions
@@ -454,7 +449,7 @@ class PostgresPublication:
             valid_through=pipeline_valid_through(self._cursor, self._batch.pipeline),
         )
         if committed != 1:
-            raise fenced(self._batch, "another state or claim")
+            raise refusals.fenced(self._batch, "another state or claim")
 
 
 def _winners(outcome: BatchOutcome) -> dict[str, Any]:

@@ -7,35 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kafka_ingest.errors import ConfigError, PartitionFault, TargetMismatch, change_command, fault_error, naming
+from kafka_ingest.protocol import decisions
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.decisions import (
-    AcceptCluster,
-    AcceptLoss,
-    AcceptRecreation,
-    ChangeIdentityColumns,
-    ChangeIsolationLevel,
-    ChangeRequest,
-    ChangeTarget,
-    ChangeView,
-    LogChange,
-    LogPlace,
-    NewChange,
-    OffsetChange,
-    PipelineChange,
-    ReadTopicAgain,
-    RenamePipeline,
-    ResetBy,
-    ResetToOffsets,
-    ResetToPlace,
-    ResetToTime,
-    RetireTopic,
-    Selection,
-    SkipLag,
-    batch_to_supersede,
-    needs_log,
-    recorded_before,
-    selected_by,
-)
 from kafka_ingest.protocol.ledger_view import (
     ChangePlan,
     PipelineRecord,
@@ -76,7 +49,7 @@ _Found: TypeAlias = PositionMove | PartitionFault
 
 
 def choose_offsets(
-    change: OffsetChange,
+    change: decisions.OffsetChange,
     view: PlanView,
     snapshot: LogSnapshot,
     offsets_at: Mapping[TopicPartition, TimedOffset],
@@ -91,8 +64,8 @@ def choose_offsets(
     """
     if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
         return ChangePlan(faults=(fault,))
-    pipeline, only = view.pipeline.pipeline if view.pipeline else "", selected_by(change)
-    selected, is_listed = _selected(view, only), isinstance(change, ResetToOffsets)
+    pipeline, only = view.pipeline.pipeline if view.pipeline else "", decisions.selected_by(change)
+    selected, is_listed = _selected(view, only), isinstance(change, decisions.ResetToOffsets)
     found: list[_Found] = [*_not_selected(view, only, selected)]
     for position in selected:
         if difference := compare(position, snapshot, identity):
@@ -106,13 +79,13 @@ def choose_offsets(
     return _plan_of(found)
 
 
-def _selected(view: PlanView, only: Selection) -> list[Position]:
+def _selected(view: PlanView, only: decisions.Selection) -> list[Position]:
     """Return the selected positions; all but those of retired topics when nothing is selected."""
     retired = retired_topics(view)
     return [p for p in view.positions if p.topic not in retired and only.includes(p.topic_partition)]
 
 
-def _not_selected(view: PlanView, only: Selection, selected: list[Position]) -> Iterator[PartitionFault]:
+def _not_selected(view: PlanView, only: decisions.Selection, selected: list[Position]) -> Iterator[PartitionFault]:
     """Name what was selected and is no position: a typing error must not pass for "nothing to do"."""
     topics = {position.topic for position in selected}
     places = {position.topic_partition for position in selected}
@@ -146,21 +119,24 @@ def _plan_of(found: Iterable[_Found]) -> ChangePlan:
 
 
 def _new_offset(
-    change: OffsetChange, position: Position, state: PartitionState, offsets_at: Mapping[TopicPartition, TimedOffset]
+    change: decisions.OffsetChange,
+    position: Position,
+    state: PartitionState,
+    offsets_at: Mapping[TopicPartition, TimedOffset],
 ) -> int | PartitionFault:
     committed, log_start, latest = position.committed_offset, state.log_start_offset or 0, _latest(position, state)
     match change:
-        case ResetToPlace():
-            return log_start if change.to is LogPlace.EARLIEST else latest
-        case ResetToTime():
+        case decisions.ResetToPlace():
+            return log_start if change.to is decisions.LogPlace.EARLIEST else latest
+        case decisions.ResetToTime():
             return _within(log_start, offsets_at[position.topic_partition].offset, latest)
-        case ResetToOffsets():
+        case decisions.ResetToOffsets():
             return _listed(change, position, state)
-        case ResetBy():
+        case decisions.ResetBy():
             return _within(log_start, committed + change.offsets, latest)
-        case SkipLag():
+        case decisions.SkipLag():
             return max(committed, _within(log_start, latest - change.keep_offsets, latest))
-        case AcceptLoss():
+        case decisions.AcceptLoss():
             is_lost = committed < log_start
             return _within(log_start, log_start + change.margin_offsets, latest) if is_lost else committed
 
@@ -176,7 +152,7 @@ def _within(low: int, offset: int, high: int) -> int:
     return min(max(low, offset), high)
 
 
-def _listed(change: ResetToOffsets, position: Position, state: PartitionState) -> int | PartitionFault:
+def _listed(change: decisions.ResetToOffsets, position: Position, state: PartitionState) -> int | PartitionFault:
     place, low, high = position.topic_partition, state.log_start_offset or 0, state.high_watermark or 0
     listed = sorted({o.offset for o in change.offsets if (o.topic, o.partition) == (place.topic, place.partition)})
     if len(listed) == 1 and low <= listed[0] <= high:
@@ -198,12 +174,16 @@ def _listed(change: ResetToOffsets, position: Position, state: PartitionState) -
 
 
 def _choose_log(
-    change: LogChange, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot, record: PipelineRecord
+    change: decisions.LogChange,
+    settings: PipelineSettings,
+    view: PlanView,
+    snapshot: LogSnapshot,
+    record: PipelineRecord,
 ) -> ChangePlan:
     """Choose the positions in the accepted log; nothing when the log is the known one."""
-    if isinstance(change, AcceptRecreation):
+    if isinstance(change, decisions.AcceptRecreation):
         return _recreation(change, settings, view, snapshot)
-    if isinstance(change, ReadTopicAgain):
+    if isinstance(change, decisions.ReadTopicAgain):
         return _return(change.topic, settings, view, snapshot)
     if record.cluster_id == snapshot.cluster_id:
         return ChangePlan()
@@ -212,7 +192,7 @@ def _choose_log(
     found: list[_Found] = [difference.fault(Purpose.CHANGE, record.pipeline) for difference in missing]
     found += _served_elsewhere(view, topics, accepted)
     for name in (name for name in topics if name in snapshot.topics):
-        if isinstance(change, AcceptCluster):
+        if isinstance(change, decisions.AcceptCluster):
             found += _new_generation(topics[name], settings, snapshot, change.begin)
         else:
             found += _same_log(topics[name], settings, snapshot)
@@ -221,7 +201,7 @@ def _choose_log(
 
 
 def _recreation(
-    change: AcceptRecreation, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot
+    change: decisions.AcceptRecreation, settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot
 ) -> ChangePlan:
     if fault := cluster_fault(view, snapshot, Purpose.CHANGE):
         return ChangePlan(faults=(fault,))
@@ -265,7 +245,7 @@ def _continued(
     is_elsewhere = any(position.cluster_id != snapshot.cluster_id for position in positions)
     is_another = _is_another_log(positions, snapshot.topics[topic], settings, without_ids=is_elsewhere)
     if is_another:
-        yield from _new_generation(positions, settings, snapshot, LogPlace.EARLIEST)
+        yield from _new_generation(positions, settings, snapshot, decisions.LogPlace.EARLIEST)
     elif is_elsewhere:
         yield from _same_log(positions, settings, snapshot)
 
@@ -287,7 +267,7 @@ def _topics(view: PlanView) -> Mapping[str, list[Position]]:
 
 
 def _new_generation(
-    positions: Sequence[Position], settings: PipelineSettings, snapshot: LogSnapshot, begin: LogPlace
+    positions: Sequence[Position], settings: PipelineSettings, snapshot: LogSnapshot, begin: decisions.LogPlace
 ) -> Iterator[_Found]:
     former, topic = {position.partition: position for position in positions}, snapshot.topics[positions[0].topic]
     generation = max(position.generation for position in former.values()) + 1
@@ -310,9 +290,9 @@ def _new_generation(
             yield _begun(replace(new, partition=number), before, state, begin)
 
 
-def _begun(new: Position, before: Position | None, state: PartitionState, begin: LogPlace) -> PositionMove:
+def _begun(new: Position, before: Position | None, state: PartitionState, begin: decisions.LogPlace) -> PositionMove:
     log_start = state.log_start_offset or 0
-    start = log_start if begin is LogPlace.EARLIEST else max(log_start, state.end_offset or 0)
+    start = log_start if begin is decisions.LogPlace.EARLIEST else max(log_start, state.end_offset or 0)
     after = replace(new, committed_offset=start, loaded_to=start)
     return PositionMove(before, after, given_up=(log_start, start) if start > log_start else None)
 
@@ -341,19 +321,19 @@ def _served_elsewhere(view: PlanView, topics: Collection[str], record: PipelineR
 
 
 def _choose_binding(
-    change: PipelineChange, settings: PipelineSettings, view: ChangeView, record: PipelineRecord
+    change: decisions.PipelineChange, settings: PipelineSettings, view: decisions.ChangeView, record: PipelineRecord
 ) -> ChangePlan:
     """Choose what binds the pipeline from now on; nothing when it is bound so already."""
     match change:
-        case RetireTopic():
+        case decisions.RetireTopic():
             return _retirement(change, view.ledger, record)
-        case ChangeTarget():
+        case decisions.ChangeTarget():
             return _target(settings, view, record)
-        case ChangeIdentityColumns():
+        case decisions.ChangeIdentityColumns():
             return _identity_columns(settings, view, record)
-        case ChangeIsolationLevel():
+        case decisions.ChangeIsolationLevel():
             return _bound(record, replace(record, isolation_level=settings.batch.isolation_level))
-        case RenamePipeline():
+        case decisions.RenamePipeline():
             return _renaming(settings, view, record)
 
 
@@ -370,7 +350,7 @@ def _bound(record: PipelineRecord, after: PipelineRecord) -> ChangePlan:
     return ChangePlan(binding=after, settings=tuple(SettingChange(name, *v) for name, v in differing.items()))
 
 
-def _retirement(change: RetireTopic, view: PlanView, record: PipelineRecord) -> ChangePlan:
+def _retirement(change: decisions.RetireTopic, view: PlanView, record: PipelineRecord) -> ChangePlan:
     if change.topic in retired_topics(view):
         return ChangePlan()
     is_served = any(
@@ -383,7 +363,7 @@ def _retirement(change: RetireTopic, view: PlanView, record: PipelineRecord) -> 
     return ChangePlan(faults=(_unread(f"topic {change.topic}", change.topic, view),))
 
 
-def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
+def _target(settings: PipelineSettings, view: decisions.ChangeView, record: PipelineRecord) -> ChangePlan:
     target = settings.batch.target
     after = replace(record, target_schema=target.schema, target_table=target.table)
     if after == record:
@@ -394,7 +374,7 @@ def _target(settings: PipelineSettings, view: ChangeView, record: PipelineRecord
     return replace(_bound(record, after), faults=(*others, *columns))
 
 
-def _identity_columns(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
+def _identity_columns(settings: PipelineSettings, view: decisions.ChangeView, record: PipelineRecord) -> ChangePlan:
     target = settings.batch.target
     plan = _bound(record, replace(record, identity=settings.batch.metadata.identity))
     if plan.binding is None:
@@ -445,7 +425,7 @@ def _keeps(found: str, written: str) -> bool:
     return found not in ("smallint", *integers)
 
 
-def _renaming(settings: PipelineSettings, view: ChangeView, record: PipelineRecord) -> ChangePlan:
+def _renaming(settings: PipelineSettings, view: decisions.ChangeView, record: PipelineRecord) -> ChangePlan:
     plan = _bound(record, replace(record, pipeline=settings.pipeline))
     if plan.binding is None or not view.name_is_taken:
         return plan
@@ -464,10 +444,10 @@ def _renaming(settings: PipelineSettings, view: ChangeView, record: PipelineReco
 
 
 def partitions_to_time(
-    settings: PipelineSettings, request: ChangeRequest, view: ChangeView, snapshot: LogSnapshot
+    settings: PipelineSettings, request: decisions.ChangeRequest, view: decisions.ChangeView, snapshot: LogSnapshot
 ) -> list[TopicPartition]:
     """Return the partitions whose offsets for a time must be asked for: those of a reset to a time."""
-    if not isinstance(request.change, ResetToTime):
+    if not isinstance(request.change, decisions.ResetToTime):
         return []
     selected, identity = _selected(view.ledger, request.change.only), settings.batch.topic_identity
     return [p.topic_partition for p in selected if compare(p, snapshot, identity) is None]
@@ -475,9 +455,9 @@ def partitions_to_time(
 
 def choose_changes(
     settings: PipelineSettings,
-    request: ChangeRequest,
+    request: decisions.ChangeRequest,
     *,
-    view: ChangeView,
+    view: decisions.ChangeView,
     snapshot: LogSnapshot | None,
     offsets_at: Mapping[TopicPartition, TimedOffset],
 ) -> ChangePlan:
@@ -496,12 +476,14 @@ def choose_changes(
     change, record = request.change, view.ledger.pipeline
     if record is None:
         return ChangePlan(faults=(_never_planned(request),))
-    if not isinstance(change, ChangeTarget | ChangeIdentityColumns | ChangeIsolationLevel):
+    if not isinstance(
+        change, decisions.ChangeTarget | decisions.ChangeIdentityColumns | decisions.ChangeIsolationLevel
+    ):
         require_bound_settings(view.ledger, settings)
-    if isinstance(change, PipelineChange):
+    if isinstance(change, decisions.PipelineChange):
         return _choose_binding(change, settings, view, record)
     assert snapshot is not None  # noqa: S101 - needs_log
-    if isinstance(change, LogChange):
+    if isinstance(change, decisions.LogChange):
         plan = _choose_log(change, settings, view.ledger, snapshot, record)
     else:
         identity = settings.batch.topic_identity
@@ -509,7 +491,7 @@ def choose_changes(
     return replace(plan, moves=tuple(sorted(plan.moves, key=lambda move: move.place)))
 
 
-def _never_planned(request: ChangeRequest) -> PartitionFault:
+def _never_planned(request: decisions.ChangeRequest) -> PartitionFault:
     return PartitionFault(
         ConfigError,
         f"pipeline {request.known_name}",
@@ -548,7 +530,7 @@ class ChangePreview:
     recorded: RecordedChange | None
 
 
-def preview_change(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> ChangePreview:
+def preview_change(settings: PipelineSettings, request: decisions.ChangeRequest, ports: ChangePorts) -> ChangePreview:
     """Return what a change would do now; write nothing.
 
     Raises:
@@ -558,12 +540,12 @@ def preview_change(settings: PipelineSettings, request: ChangeRequest, ports: Ch
     """
     with naming(request.pipeline):
         view = ports.ledger.change_view(request, settings.batch.target)
-        if recorded := recorded_before(view, request):
+        if recorded := decisions.recorded_before(view, request):
             return ChangePreview(ChangePlan(), view.ledger.outstanding, recorded)
         return ChangePreview(_choose(settings, request, view, ports), view.ledger.outstanding, None)
 
 
-def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:
+def apply_change(settings: PipelineSettings, request: decisions.ChangeRequest, ports: ChangePorts) -> RecordedChange:
     """Make a change, or return what the same request recorded before.
 
     Durable on return: positions, what binds the pipeline, and the rows of ``position_change``, all in one transaction.
@@ -586,28 +568,32 @@ def apply_change(settings: PipelineSettings, request: ChangeRequest, ports: Chan
         return until_it_stands(lambda: _apply_once(settings, request, ports))
 
 
-def _apply_once(settings: PipelineSettings, request: ChangeRequest, ports: ChangePorts) -> RecordedChange:
+def _apply_once(settings: PipelineSettings, request: decisions.ChangeRequest, ports: ChangePorts) -> RecordedChange:
     view = ports.ledger.change_view(request, settings.batch.target)
-    if recorded := recorded_before(view, request):
+    if recorded := decisions.recorded_before(view, request):
         return recorded
-    supersedes = batch_to_supersede(view.ledger, supersede=request.supersede)
+    supersedes = decisions.batch_to_supersede(view.ledger, supersede=request.supersede)
     plan = _choose(settings, request, view, ports)
     if plan.faults:
         raise fault_error(plan.faults, request.pipeline)
-    return ports.ledger.record_change(NewChange(request, plan, supersedes), view)
+    return ports.ledger.record_change(decisions.NewChange(request, plan, supersedes), view)
 
 
-def _choose(settings: PipelineSettings, request: ChangeRequest, view: ChangeView, ports: ChangePorts) -> ChangePlan:
+def _choose(
+    settings: PipelineSettings, request: decisions.ChangeRequest, view: decisions.ChangeView, ports: ChangePorts
+) -> ChangePlan:
     record, change = view.ledger.pipeline, request.change
-    if record is None or not needs_log(change):
+    if record is None or not decisions.needs_log(change):
         return choose_changes(settings, request, view=view, snapshot=None, offsets_at={})
     snapshot = ports.log.snapshot(settings.plan.topics, record.isolation_level)
     places = partitions_to_time(settings, request, view, snapshot)
-    offsets_at = ports.log.offsets_at(change.time_ms, places) if isinstance(change, ResetToTime) and places else {}
+    offsets_at = (
+        ports.log.offsets_at(change.time_ms, places) if isinstance(change, decisions.ResetToTime) and places else {}
+    )
     return choose_changes(settings, request, view=view, snapshot=snapshot, offsets_at=offsets_at)
 
 
-def _require_reason(request: ChangeRequest) -> None:
+def _require_reason(request: decisions.ChangeRequest) -> None:
     if not request.why.strip():
         raise ConfigError(
             "a position change needs a reason: it is kept in the ledger for whoever asks later",

@@ -7,18 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, PartitionFault, change_command
+from kafka_ingest.protocol import log_faults
 from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunOptions
 from kafka_ingest.protocol.decisions import Lagging, PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, PositionMove, moved, unread_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, stalled_partition
-from kafka_ingest.protocol.log_faults import (
-    LogFault,
-    Purpose,
-    adopted_ids,
-    lost_offsets,
-    missing_leader,
-    snapshot_faults,
-)
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.settings import (
     FirstRunKind,
@@ -323,10 +316,10 @@ def choose_ranges(
     """
     unread = tuple(unread_topics(view, snapshot))
     snapshot = without_retired(view, snapshot)
-    faults = [*snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
+    faults = [*log_faults.snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
-    adopted = adopted_ids(settings.batch.topic_identity, view, sound)
+    adopted = log_faults.adopted_ids(settings.batch.topic_identity, view, sound)
     view = _with_moved(view, adopted)
     for found in _partitions(settings, view, sound, options=options, times=times):
         if isinstance(found, PartitionFault):
@@ -400,19 +393,19 @@ def _partitions(
         if listed and tp not in listed and not is_first:
             continue  # neither read, nor a hindrance to the partitions that are
         known = positions.get((tp.topic, tp.partition))
-        if found := missing_leader(tp, state):
+        if found := log_faults.missing_leader(tp, state):
             # To join later means to start at the log start: on the first plan only ``earliest`` has asked for that.
             can_be_left_out = not is_first or settings.plan.first_run.kind is FirstRunKind.EARLIEST
-            yield found.fault(Purpose.PLAN, settings.pipeline, can_be_left_out=can_be_left_out)
+            yield found.fault(log_faults.Purpose.PLAN, settings.pipeline, can_be_left_out=can_be_left_out)
             continue
         position = known or _new_position(
             tp, settings, snapshot, times, is_first=is_first, generation=generations.get(tp.topic, 0)
         )
         if isinstance(position, PartitionFault):
             yield position
-        elif found := lost_offsets(tp, state, position.committed_offset, position.committed_offset):
-            is_expired = found.kind is LogFault.OFFSETS_EXPIRED  # a truncated log is never left out
-            yield found.fault(Purpose.PLAN, settings.pipeline, can_be_left_out=is_expired)
+        elif found := log_faults.lost_offsets(tp, state, position.committed_offset, position.committed_offset):
+            is_expired = found.kind is log_faults.LogFault.OFFSETS_EXPIRED  # a truncated log is never left out
+            yield found.fault(log_faults.Purpose.PLAN, settings.pipeline, can_be_left_out=is_expired)
         else:
             is_new = known is None
             yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)
