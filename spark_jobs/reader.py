@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,43 +19,6 @@ from kafka_ingest.protocol.log import PartitionState
 from kafka_ingest.protocol.log_faults import Difference, LogFault, Purpose, grant_read, lost_offsets, missing_topic
 from kafka_ingest.protocol.staging import Split
 from spark_jobs.records import MAX_BYTES, MAX_RECORDS, TakenMessages
-
-# ----------
-# Progress without records: the fetch position in librdkafka's statistics.
-
-
-class FetchPosition:
-    """The fetch position of the followed partition, from librdkafka's statistics (``stats_cb``).
-
-    A large aborted transaction brings no record and no event for a long time while it is fetched; ``next_offset`` of
-    the partition (STATISTICS.md of librdkafka) moves all the same.
-    """
-
-    def __init__(self) -> None:
-        self._latest = ""
-        self._topic = ""
-        self._partition = -1
-        self._seen: int | None = None
-
-    def __call__(self, statistics: str) -> None:
-        """Take one document; it is parsed only when someone waits."""
-        self._latest = statistics
-
-    def follow(self, split: Split) -> None:
-        """Follow the partition of ``split`` from now on."""
-        self._topic, self._partition = split.topic, split.partition
-        self._seen = None
-
-    def has_moved(self) -> bool:
-        """Tell whether the position differs from the one at the last call; the first one seen is no movement."""
-        latest, self._latest = self._latest, ""
-        if not latest:
-            return False
-        position = json.loads(latest).get("topics", {}).get(self._topic, {}).get("partitions", {})
-        offset = position.get(str(self._partition), {}).get("next_offset")
-        before, self._seen = self._seen, offset
-        return before is not None and offset != before
-
 
 # ----------
 # Where a split ends, and what a message on the way there means.
@@ -336,7 +298,7 @@ class KafkaRangeReader:
     def __init__(self, config: Mapping[str, str], *, no_progress_timeout_seconds: float = 120) -> None:
         self._timeout_seconds = no_progress_timeout_seconds
         self._events = client.ClientEvents(config)
-        self._fetch_position = FetchPosition()
+        self._fetch_position = client.FetchPosition()
         callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
         try:
             self._consumer = Consumer({**client.librdkafka_settings(config), **callbacks}, logger=client.LIBRDKAFKA_LOG)
@@ -405,7 +367,7 @@ class KafkaRangeReader:
         ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
         """
         deadline = time.monotonic() + self._timeout_seconds
-        self._fetch_position.follow(end.split)
+        self._fetch_position.follow(end.split.topic, end.split.partition)
         while (first := self._consumer.poll(_POLL_SECONDS)) is None:
             if self._fetch_position.has_moved():
                 deadline = time.monotonic() + self._timeout_seconds

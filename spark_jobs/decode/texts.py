@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -15,23 +15,14 @@ import pyarrow.compute as pc
 
 from kafka_ingest.column_types import ColumnType, quoted_element
 from kafka_ingest.errors import DeadLetterReason
-from spark_jobs.decode.fields import (
-    BYTES,
-    NO_SEPARATOR,
-    Fields,
-    NotBinaryError,
-    all_bytes,
-    byte_fields,
-    fixed_fields,
-    number_fields,
-    with_nulls_of,
-)
+from spark_jobs.decode import fields as binary
 from spark_jobs.decode.numbers import MAX_INTEGER_DIGITS, MAX_SCALE, NUMBERS, DecimalText
 from spark_jobs.decode.values import (
     JSON_STRING,
     DecodeError,
     QuickColumn,
     ValueRule,
+    array_pieces,
     described,
     excerpt,
     hex_bytes,
@@ -54,7 +45,7 @@ class TextRule:
 
     quick_type: Any = str | None
     arrow_type = pa.string()
-    fields = staticmethod(byte_fields)
+    fields = staticmethod(binary.byte_fields)
 
     def __init__(self, length: int | None = None) -> None:
         self._length = length
@@ -87,11 +78,11 @@ class TextRule:
 
 
 def _uuid_fields(texts: pa.Array) -> pa.Array:
-    digits = pc.replace_substring(pc.fill_null(texts, "0" * 32), "-", "").cast(BYTES)
+    digits = pc.replace_substring(pc.fill_null(texts, "0" * 32), "-", "").cast(binary.BYTES)
     if pc.any(pc.not_equal(pc.binary_length(digits), 32)).as_py():
-        raise NotBinaryError("a UUID without 32 digits")
-    data = binascii.unhexlify(all_bytes(digits))
-    return with_nulls_of(texts, fixed_fields(data, 16, len(texts)))
+        raise binary.NotBinaryError("a UUID without 32 digits")
+    data = binascii.unhexlify(binary.all_bytes(digits))
+    return binary.with_nulls_of(texts, binary.fixed_fields(data, 16, len(texts)))
 
 
 class UuidRule:
@@ -119,7 +110,7 @@ class ByteaRule:
 
     quick_type: Any = str | None
     arrow_type = pa.large_binary()
-    fields = staticmethod(byte_fields)
+    fields = staticmethod(binary.byte_fields)
 
     def exact(self, raw: bytes) -> bytes:
         """Return the bytes."""
@@ -185,7 +176,7 @@ class TimeRule:
     arrow_type = pa.string()
 
     def __init__(
-        self, expected: str, plain: str, shape: str, rewrite: Callable[[re.Match[str]], str], *, fields: Fields
+        self, expected: str, plain: str, shape: str, rewrite: Callable[[re.Match[str]], str], *, fields: binary.Fields
     ) -> None:
         self._expected = expected
         self.fields = fields
@@ -265,19 +256,21 @@ def _rewrite_timestamptz(parts: re.Match[str]) -> str:
 
 
 def _date_fields(texts: pa.Array) -> pa.Array:
-    return number_fields(pc.subtract(texts.cast(pa.date32()).cast(pa.int32()), pa.scalar(_DAYS_TO_2000, pa.int32())))
+    return binary.number_fields(
+        pc.subtract(texts.cast(pa.date32()).cast(pa.int32()), pa.scalar(_DAYS_TO_2000, pa.int32()))
+    )
 
 
 def _time_fields(texts: pa.Array) -> pa.Array:
     # Arrow reads no time of day by itself.
     day = pc.binary_join_element_wise("1970-01-01", texts, " ")
-    return number_fields(day.cast(pa.timestamp("us")).cast(pa.int64()))
+    return binary.number_fields(day.cast(pa.timestamp("us")).cast(pa.int64()))
 
 
 def _timestamp_fields(zone: str | None, times: pa.Array) -> pa.Array:
     """Write texts, or record times."""
     since_1970 = times.cast(pa.timestamp("us", zone)).cast(pa.int64())
-    return number_fields(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
+    return binary.number_fields(pc.subtract(since_1970, _MICROSECONDS_TO_2000))
 
 
 _STAMP, _PLAIN_STAMP = f"{_DATE}[Tt ]{_TIME}", f"{_PLAIN_DATE}[T ]{_PLAIN_TIME}"
@@ -318,7 +311,9 @@ _JSONB_VERSION = b"\x01"
 
 
 def _jsonb_fields(documents: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar(_JSONB_VERSION, BYTES), documents.cast(BYTES), NO_SEPARATOR)
+    return pc.binary_join_element_wise(
+        pa.scalar(_JSONB_VERSION, binary.BYTES), documents.cast(binary.BYTES), binary.NO_SEPARATOR
+    )
 
 
 class JsonbRule:
@@ -362,12 +357,6 @@ def _is_numeric(token: str) -> bool:
 
 # The rule for arrays of scalars: a JSON array whose elements follow the scalar's rule; null elements stay null.
 
-_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-
-#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
-_PIECE_BYTES = 4_096
-
 
 class ArrayRule:
     """A one-dimensional array, as PostgreSQL's array literal; an array inside it is of the wrong type.
@@ -379,7 +368,7 @@ class ArrayRule:
 
     quick_type: Any = msgspec.Raw
     arrow_type = pa.string()
-    fields: Fields | None = None
+    fields: binary.Fields | None = None
 
     def __init__(self, element: ValueRule, *, is_bare: bool) -> None:
         self._element = element
@@ -392,7 +381,7 @@ class ArrayRule:
             raise wrong_type("an array", described(raw))
         pieces: list[bytes] = []
         read = 0
-        for elements in _pieces(raw):
+        for elements in array_pieces(raw):
             pieces.append(
                 b",".join([self._text(number, bytes(element)) for number, element in enumerate(elements, read + 1)])
             )
@@ -423,24 +412,6 @@ class ArrayRule:
                 cells.append(None)
                 doubtful.append(position)
         return QuickColumn(pa.array(cells, pa.string()), doubtful)
-
-
-def _pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
-    """Yield the elements of a JSON array, some at a time."""
-    if len(raw) <= _PIECE_BYTES:
-        yield _ELEMENTS.decode(raw)
-        return
-    depth, begin, end = 0, 1, len(raw) - 1
-    for token in _TOKEN.finditer(raw, begin, end):
-        first = raw[token.start()]
-        if first in b"[{":
-            depth += 1
-        elif first in b"]}":
-            depth -= 1
-        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
-            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
-            begin = token.end()
-    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")
 
 
 _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -381,3 +382,31 @@ def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) ->
 
 def _not_null_names(shape: TargetShape) -> frozenset[str]:
     return frozenset(column.name for column in shape.columns if column.is_not_null)
+
+
+# ----------
+# Elements of a JSON array.
+
+_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
+_PIECE_BYTES = 4_096
+
+
+def array_pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
+    """Yield the elements of a JSON array, some at a time."""
+    if len(raw) <= _PIECE_BYTES:
+        yield _ELEMENTS.decode(raw)
+        return
+    depth, begin, end = 0, 1, len(raw) - 1
+    for token in _TOKEN.finditer(raw, begin, end):
+        first = raw[token.start()]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
+            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
+            begin = token.end()
+    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")

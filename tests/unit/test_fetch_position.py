@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kafka_ingest.protocol.staging import Split
-from spark_jobs.reader import FetchPosition
+from kafka_ingest.kafka.client import FetchPosition
 
 
 def statistics(next_offset: int, topic: str = "orders", partition: int = 0) -> str:
@@ -14,7 +13,7 @@ def statistics(next_offset: int, topic: str = "orders", partition: int = 0) -> s
 
 def followed() -> FetchPosition:
     position = FetchPosition()
-    position.follow(Split(0, "orders", 0, 0, 0, 10))
+    position.follow("orders", 0)
     return position
 
 
@@ -55,6 +54,6 @@ def test_a_new_split_starts_without_a_position() -> None:
     position = followed()
     position(statistics(5))
     position.has_moved()
-    position.follow(Split(0, "orders", 0, 0, 100, 110))
+    position.follow("orders", 0)
     position(statistics(100))
     assert not position.has_moved()

@@ -11,19 +11,13 @@ from kafka_ingest.protocol.audit import (
     FIRST_OFFSETS,
     OFFSETS_A_STATEMENT,
     PIECES_A_STATEMENT,
-    AuditScope,
-    Count,
-    Counted,
-    Piece,
-    Place,
     Segment,
     TableAudit,
     Taken,
-    Written,
-    WrittenBatch,
     audit_table,
     cut,
 )
+from kafka_ingest.protocol.ports import AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
 
 P0, P1 = Place("orders", 0, 0), Place("orders", 0, 1)
 

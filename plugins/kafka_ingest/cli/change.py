@@ -9,7 +9,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_ingest import report
-from kafka_ingest.cli.command import Output, Parser, add_field, add_json, add_parser, add_pipeline, command
+from kafka_ingest.cli.command import (
+    Output,
+    Parser,
+    add_field,
+    add_json,
+    add_parser,
+    add_pipeline,
+    command,
+    new_request_id,
+    world_of,
+)
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.forms.change import CHANGES, FIELDS, KindOfChange
 from kafka_ingest.forms.values import Field, Text
@@ -69,7 +79,6 @@ A reset backwards leaves the rows in place: the next run replaces them. The same
 )
 def run_change(options: argparse.Namespace, output: Output) -> int:
     """Show a change, or with ``--apply`` make it. The same request id always means the same change."""
-    from kafka_ingest.cli.command import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -223,7 +232,6 @@ The next run loads the same offsets again. Batches that only reloaded are passed
 )
 def run_roll_back(options: argparse.Namespace, output: Output) -> int:
     """Show or do a roll-back. The same request id is done once, however often it comes."""
-    from kafka_ingest.cli.command import new_request_id, world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.cli.command import Output, Parser, add_limit, add_pipeline, add_pipeline_or_all, command
+from kafka_ingest.cli.command import Output, Parser, add_limit, add_pipeline, add_pipeline_or_all, command, world_of
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.preflight.checks import CheckResult, failed, is_ready
 from kafka_ingest.protocol.audit import TableAudit, audit_table
@@ -50,8 +50,6 @@ _PAYLOAD = ("key", "value", "header_names", "header_values")
 @command("status", "say where each pipeline stands", add_pipeline_or_all)
 def run_status(options: argparse.Namespace, output: Output) -> int:
     """Say where each pipeline stands."""
-    from kafka_ingest.cli.command import world_of
-
     by_connection: dict[str, list[PipelineSettings]] = {}
     for settings in _pipelines(options.pipeline, output):
         by_connection.setdefault(settings.batch.target_connection, []).append(settings)
@@ -76,8 +74,6 @@ open transaction offsets  what an open producer transaction holds back""",
 )
 def run_lag(options: argparse.Namespace, output: Output) -> int:
     """Say how far each partition is behind its log."""
-    from kafka_ingest.cli.command import world_of
-
     rows = [
         {"pipeline": settings.pipeline, **asdict(partition)}
         for settings in _pipelines(options.pipeline, output)
@@ -95,7 +91,6 @@ def _batches_arguments(parser: Parser) -> None:
 @command("batches", "list the newest batches of a pipeline", _batches_arguments)
 def run_batches(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's newest batches."""
-    from kafka_ingest.cli.command import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -121,7 +116,6 @@ With --json and --show-values, keys, values and header values are base64.""",
 )
 def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
     """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
-    from kafka_ingest.cli.command import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -152,7 +146,6 @@ as reading the table takes. It can be stopped at any moment.""",
 )
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
-    from kafka_ingest.cli.command import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -271,7 +264,6 @@ def run_preflight(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
-    from kafka_ingest.cli.command import world_of
 
     for name, found in _pipelines_and_faults(options.pipelines):
         if isinstance(found, ConfigError):

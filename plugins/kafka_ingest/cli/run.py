@@ -8,7 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kafka_ingest.cli.command import Output, Parser, add_field, add_pipeline, command
+from kafka_ingest.cli.command import (
+    Output,
+    Parser,
+    add_field,
+    add_pipeline,
+    command,
+    connection,
+    new_request_id,
+    world_of,
+)
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
@@ -115,7 +124,6 @@ A run plans by itself: this is for looking. With a span it shows what a reload w
 )
 def run_plan(options: argparse.Namespace, output: Output) -> int:
     """Show what a run would read now, and every fault that would stop it; write nothing."""
-    from kafka_ingest.cli.command import world_of
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
@@ -143,7 +151,6 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
 
 
 def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
-    from kafka_ingest.cli.command import new_request_id
 
     return Request(DAG_ID, options.run_id or new_request_id(), parameters=_asked(options, settings))
 
@@ -156,14 +163,12 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
 
 
 def _world(settings: PipelineSettings, runner: str) -> World:
-    from kafka_ingest.cli.command import world_of
     from kafka_ingest.world import World
 
     return world_of(settings) if runner == "spark" else World(settings, _without_spark)
 
 
 def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
-    from kafka_ingest.cli.command import connection
 
     if conn_type == "spark":
         return ConnectionValues("in_process", "spark", host="local[1]")

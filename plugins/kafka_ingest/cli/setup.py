@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from kafka_ingest.cli.command import Output, Parser, command
+from kafka_ingest.cli.command import Output, Parser, command, connection, postgres_params, target_connections
 from kafka_ingest.errors import OK, STOP_AND_CALL
 from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
 
@@ -70,7 +70,6 @@ Running it twice is harmless.""",
 )
 def run_migrate(options: argparse.Namespace, output: Output) -> int:
     """Bring the ledger up to date in one database, or in the target database of every pipeline."""
-    from kafka_ingest.cli.command import postgres_params, target_connections
     from kafka_ingest.postgres.migrations import migrate
 
     rows = []
@@ -119,7 +118,6 @@ the same once a day.""",
 )
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
     """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
-    from kafka_ingest.cli.command import connection, target_connections
     from kafka_ingest.world import housekeeper
 
     rows = [

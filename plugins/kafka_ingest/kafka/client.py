@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
@@ -318,6 +319,43 @@ def is_truncation(error: KafkaError) -> bool:
     """
     inner = KafkaError(KafkaError._LOG_TRUNCATION).str()
     return error.code() == KafkaError._LOG_TRUNCATION or inner in error.str()
+
+
+# ----------
+# Progress without records: the fetch position in librdkafka's statistics.
+
+
+class FetchPosition:
+    """The fetch position of the followed partition, from librdkafka's statistics (``stats_cb``).
+
+    A large aborted transaction brings no record and no event for a long time while it is fetched; ``next_offset`` of
+    the partition (STATISTICS.md of librdkafka) moves all the same.
+    """
+
+    def __init__(self) -> None:
+        self._latest = ""
+        self._topic = ""
+        self._partition = -1
+        self._seen: int | None = None
+
+    def __call__(self, statistics: str) -> None:
+        """Take one document; it is parsed only when someone waits."""
+        self._latest = statistics
+
+    def follow(self, topic: str, partition: int) -> None:
+        """Follow a partition from now on."""
+        self._topic, self._partition = topic, partition
+        self._seen = None
+
+    def has_moved(self) -> bool:
+        """Tell whether the position differs from the one at the last call; the first one seen is no movement."""
+        latest, self._latest = self._latest, ""
+        if not latest:
+            return False
+        position = json.loads(latest).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        offset = position.get(str(self._partition), {}).get("next_offset")
+        before, self._seen = self._seen, offset
+        return before is not None and offset != before
 
 
 # ----------

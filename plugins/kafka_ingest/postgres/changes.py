@@ -41,6 +41,7 @@ from kafka_ingest.postgres.ledger_write import (
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import (
     change_details,
+    deleted_by_partition,
     identity_parameters,
     load_batches,
     place_arrays,
@@ -48,11 +49,11 @@ from kafka_ingest.postgres.rows import (
     range_of,
     recorded_change,
 )
+from kafka_ingest.protocol import roll_back
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, needs_table
 from kafka_ingest.protocol.ledger_view import ChangePlan, LedgerWrite, PipelineRecord, RecordedChange
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol import roll_back
 from kafka_ingest.settings import TargetSettings
 
 # ----------
@@ -73,7 +74,7 @@ class PostgresPositionLedger:
 
     def change_view(self, request: ChangeRequest, target: TargetSettings) -> ChangeView:
         """Read what a change needs, at one moment."""
-        with self._transaction("read the ledger", request, SNAPSHOT) as cursor:
+        with self._transaction("read the ledger", SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return _read_view(cursor, request, target)
 
@@ -85,16 +86,14 @@ class PostgresPositionLedger:
             CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         """
         request = change.request
-        with _done_once(request.request_id), self._transaction("change positions", request) as cursor:
+        with _done_once(request.request_id), self._transaction("change positions") as cursor:
             return _write_change(cursor, change, seen)
 
     @contextmanager
-    def _transaction(
-        self, doing: str, request: ChangeRequest, limits: TransactionLimits | None = None
-    ) -> Iterator[Cursor]:
+    def _transaction(self, doing: str, limits: TransactionLimits | None = None) -> Iterator[Cursor]:
         with (
             closing(connect(self._params, application_name="kafka_ingest change")) as connection,
-            database_faults(doing, pipeline=request.pipeline),
+            database_faults(doing),
             transaction(connection, limits or self._limits) as cursor,
         ):
             yield cursor
@@ -306,7 +305,7 @@ class PostgresRollBackLedger:
         """Read what a roll-back needs, at one moment."""
         with (
             closing(connect(self._params, application_name=_APPLICATION)) as connection,
-            database_faults("read the ledger", pipeline=request.pipeline),
+            database_faults("read the ledger"),
             transaction(connection, SNAPSHOT) as cursor,
         ):
             require_current_ledger(cursor)
@@ -317,7 +316,7 @@ class PostgresRollBackLedger:
         """Open a transaction; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name=_APPLICATION)) as connection:
-            with database_faults("begin to roll back", pipeline=plan.request.pipeline):
+            with database_faults("begin to roll back"):
                 cursor = connection.cursor()
                 begin(cursor, self._limits)
             yield PostgresRollBack(cursor, plan)
@@ -341,7 +340,7 @@ class PostgresRollBack:
         plan, bound = self._plan, seen.ledger.pipeline
         write = self._write = plan.write_from(seen)
         batch_ids = [batch.batch_id for batch in plan.batches]
-        with database_faults("lock what is rolled back", pipeline=self._pipeline):
+        with database_faults("lock what is rolled back"):
             begin_write(self._cursor, write, lambda: read_roll_back_view(self._cursor, plan.request))
             assert bound is not None  # noqa: S101 - its row is locked
             # The batches may name the columns as they were called before (change-identity-columns).
@@ -359,7 +358,7 @@ class PostgresRollBack:
         """
         parameters = {"pipeline": self._pipeline, **range_arrays([written.range for written in ranges])}
         rows = self._in_target("count_rows_of_ranges", parameters)
-        with database_faults("count dead letters", pipeline=self._pipeline):
+        with database_faults("count dead letters"):
             dead_letters = fetch_rows(self._cursor, "count_dead_letters_of_ranges", **parameters)
         return [roll_back.WrittenCounts(r["found"], d["found"]) for r, d in zip(rows, dead_letters, strict=True)]
 
@@ -371,10 +370,10 @@ class PostgresRollBack:
                 fits.
         """
         parameters = {"pipeline": self._pipeline, **_undone_spans(self._plan.positions)}
-        rows = _by_partition(self._in_target("delete_rows_of_ranges", parameters))
+        rows = deleted_by_partition(self._in_target("delete_rows_of_ranges", parameters))
         self._require_none_left(parameters)
-        with database_faults("delete dead letters", pipeline=self._pipeline):
-            dead_letters = _by_partition(fetch_rows(self._cursor, "delete_dead_letters_of_ranges", **parameters))
+        with database_faults("delete dead letters"):
+            dead_letters = deleted_by_partition(fetch_rows(self._cursor, "delete_dead_letters_of_ranges", **parameters))
         places = [lowered.before.topic_partition for lowered in self._plan.positions]
         return {place: roll_back.WrittenCounts(rows.get(place, 0), dead_letters.get(place, 0)) for place in places}
 
@@ -385,7 +384,7 @@ class PostgresRollBack:
             LedgerMoved: A position or a batch no longer stands as it was seen.
         """
         plan, request, write = self._plan, self._plan.request, self._write
-        with database_faults("record the roll-back", pipeline=self._pipeline), first_writer_wins(write):
+        with database_faults("record the roll-back"), first_writer_wins(write):
             move_positions(self._cursor, write, plan.moves)
             undone = run_query(self._cursor, "roll_back_batches", batch_ids=list(record.batch_ids))
             if undone != len(plan.batches):
@@ -422,7 +421,6 @@ class PostgresRollBack:
                 expected="no row of what is rolled back",
                 found=f"{left['found']} rows still stand, as {left['example']}; it has {', '.join(map(str, hooks))}",
                 next_command="let them leave the rows alone, or drop them, then roll back again",
-                pipeline=self._pipeline,
             )
 
     def _in_target(self, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
@@ -435,12 +433,11 @@ class PostgresRollBack:
 
     def _target_fault(self, error: psycopg2.Error) -> IngestError:
         target = self._plan.batches[0].settings.target
-        return ingest_error(error, "roll back in the target", pipeline=self._pipeline) or TargetMismatch(
+        return ingest_error(error, "roll back in the target") or TargetMismatch(
             f"the target {target} refused the roll-back; nothing was changed",
             expected="a table with its metadata columns, from which rows can be deleted",
             found=server_message(error),
             next_command="restore the column, or change the constraint or trigger, then roll back again",
-            pipeline=self._pipeline,
         )
 
 
@@ -451,7 +448,3 @@ def _undone_spans(positions: Sequence[roll_back.LoweredPosition]) -> dict[str, l
         "range_start": [lowered.after.committed_offset for lowered in positions],
         "range_end": [lowered.before.committed_offset for lowered in positions],
     }
-
-
-def _by_partition(rows: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    return {TopicPartition(row["topic"], row["partition"]): row["deleted"] for row in rows}

@@ -199,23 +199,6 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
     SessionSetting("client_connection_check_interval", "5s", "a dead client's statement would go on"),
 )
 
-#: Settings that are left as they are, and why: for readers who miss one above.
-SETTINGS_LEFT_ALONE: Mapping[str, str] = {
-    "standard_conforming_strings": "psycopg2 chooses its quoting when it connects and would quote wrongly after a "
-    "change (src/connection_int.c, conn_setup, 2.9); no statement of ours has a backslash in a literal",
-    "backslash_quote": "libpq doubles quotes, it never writes a backslash before one",
-    "search_path": "triggers and functions of the target are written for the role's own path; our names are qualified",
-    "default_transaction_read_only": "the administrator's switch, also of managed servers whose disk is nearly full",
-    "default_transaction_isolation": "BEGIN says it",
-    "default_transaction_deferrable": "BEGIN says it",
-    "idle_session_timeout": "it counts between transactions, where nothing can be set for a transaction; a kept "
-    "connection that was ended is opened anew, and tasks stay in their transaction",
-    "default_tablespace": "where tables go is the administrator's choice",
-    "temp_tablespaces": "where tables go is the administrator's choice",
-    "enable_* and other settings of the planner": "they change how long a statement takes, never what it does",
-    "lc_messages": "for superusers only; SQLSTATE decides wherever the server gives one",
-}
-
 #: set_for_transaction.sql sets client_connection_check_interval only where the platform can tell that a client is gone
 #: (docs: "currently available only on systems that support POLLRDHUP"; elsewhere setting it is an error).
 _BEGIN = "BEGIN ISOLATION LEVEL {isolation}, NOT DEFERRABLE;\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -27,11 +27,11 @@ from kafka_ingest.postgres.database import (
     server_message,
 )
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
-from kafka_ingest.postgres.rows import range_arrays, standing_of
+from kafka_ingest.postgres.rows import count_arrays, range_arrays, replaced_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, RecordCounts
-from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding
+from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
 
@@ -60,7 +60,7 @@ def replace_loaded(cursor: Cursor, batch: Batch, outcome: BatchOutcome, *, with_
         "with_resolved": with_resolved,
         "first_offsets": FIRST_OFFSETS,
         **_winners(outcome),
-        **_spans(replacing),
+        **replaced_arrays(replacing),
     }
     names = _names(batch)
     replaced = tuple(_replaced(row) for row in fetch_rows(cursor, "delete_replaced", names, **parameters))
@@ -101,16 +101,6 @@ def _kept_in_partition(row: Row) -> KeptDeadLetters:
 def _replaced(row: Row) -> ReplacedPartition:
     where = TopicPartition(row["topic"], row["partition"])
     return ReplacedPartition(where, row["rows"], row["dead_letters"], row["missing"], tuple(row["first_missing"] or ()))
-
-
-def _spans(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    return {
-        "topic": [r.topic for r in ranges],
-        "generation": [r.generation for r in ranges],
-        "partition": [r.partition for r in ranges],
-        "replaced_from": [r.start for r in ranges],
-        "replaced_to": [r.replaced_to for r in ranges],
-    }
 
 
 def _names(batch: Batch) -> dict[str, sql.Composable]:
@@ -289,7 +279,7 @@ class PostgresPublisher:
         """Open a new transaction for the batch and its claim; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name="kafka_ingest publish")) as connection:
-            with database_faults("begin to publish", pipeline=batch.pipeline, batch_id=batch.batch_id):
+            with database_faults("begin to publish"):
                 cursor = connection.cursor()
                 begin(cursor, self._limits)
             yield PostgresPublication(cursor, batch)
@@ -380,9 +370,7 @@ class PostgresPublication:
                 error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
             ) from None
         except psycopg2.Error as error:
-            raise refusals.staging_fault(error, self._batch) or refused(
-                error, "publish the dead letters", **self._place
-            ) from error
+            raise refusals.staging_fault(error) or refused(error, "publish the dead letters", **self._place) from error
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
         """Store count per range, and make the batch ``committed`` with its counts and ``valid_through``.
@@ -424,7 +412,7 @@ class PostgresPublication:
             topic=[p.range.topic for p in parts],
             generation=[p.range.generation for p in parts],
             partition=[p.range.partition for p in parts],
-            **_count_arrays([p.counts for p in parts]),
+            **count_arrays([p.counts for p in parts]),
             record_time_min=[p.record_time_min for p in parts],
             record_time_max=[p.record_time_max for p in parts],
         )
@@ -443,7 +431,7 @@ class PostgresPublication:
             "commit_batch",
             batch_id=self._batch.batch_id,
             claim=self._batch.claim,
-            **{name: values[0] for name, values in _count_arrays([outcome.counts]).items()},
+            **{name: values[0] for name, values in count_arrays([outcome.counts]).items()},
             record_time_min=min((p.record_time_min for p in outcome.partitions if p.record_time_min), default=None),
             record_time_max=max((p.record_time_max for p in outcome.partitions if p.record_time_max), default=None),
             valid_through=pipeline_valid_through(self._cursor, self._batch.pipeline),
@@ -454,8 +442,3 @@ class PostgresPublication:
 
 def _winners(outcome: BatchOutcome) -> dict[str, Any]:
     return {"task": list(outcome.winners.keys()), "attempt": list(outcome.winners.values())}
-
-
-def _count_arrays(counts: list[RecordCounts]) -> dict[str, list[int]]:
-    names = ("rows", "dead_letters", "tombstones", "filtered", "invisible")
-    return {name: [getattr(count, name) for count in counts] for name in names}

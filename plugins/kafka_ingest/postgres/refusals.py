@@ -96,7 +96,7 @@ def raised_by(error: psycopg2.Error) -> str:
 # Messages name the constraint and never the row: the server's detail can quote the record.
 
 
-def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
+def staging_fault(error: psycopg2.Error) -> IngestError | None:
     """Return the error for a staging table that is gone, or for a sick database; ``None`` for anything else."""
     if error.pgcode == errorcodes.UNDEFINED_TABLE and STAGING_SCHEMA in server_message(error):
         return StagingLost(
@@ -104,7 +104,7 @@ def staging_fault(error: psycopg2.Error, batch: Batch) -> IngestError | None:
             found=server_message(error),
             next_command="none: a retry stages the batch again",
         )
-    return ingest_error(error, "publish the staged records", pipeline=batch.pipeline, batch_id=batch.batch_id)
+    return ingest_error(error, "publish the staged records")
 
 
 def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> IngestError:
@@ -119,7 +119,7 @@ def target_fault(error: psycopg2.Error, batch: Batch, *, place: str = "") -> Ing
         place: The record concerned, where known.
     """
     found = _refusal(error)
-    return staging_fault(error, batch) or TargetMismatch(
+    return staging_fault(error) or TargetMismatch(
         f"the target {batch.settings.target} refused the batch; nothing was published",
         expected="a table that takes every staged row",
         found=f"{place}: {found}" if place else found,

@@ -24,8 +24,9 @@ from kafka_ingest.postgres.database import (
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.rows import pipeline_of
-from kafka_ingest.protocol.audit import FIRST_OFFSETS, AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
+from kafka_ingest.protocol.audit import FIRST_OFFSETS
 from kafka_ingest.protocol.ledger_view import PipelineRecord
+from kafka_ingest.protocol.ports import AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
 from kafka_ingest.settings import TargetSettings
 
 # Read-only questions to the ledger, for people and scripts. A standby answers them too.

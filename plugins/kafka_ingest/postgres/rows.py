@@ -23,7 +23,7 @@ from kafka_ingest.protocol.ledger_view import (
     SettingChange,
 )
 from kafka_ingest.protocol.log import LogObservation
-from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
 
 # ----------
@@ -110,11 +110,16 @@ def _columns_of(kind: type[Any], *but: str) -> dict[str, str]:
 
 
 _RANGE = _columns_of(OffsetRange)
+_REPLACED = {
+    **{name: name for name in ("topic", "generation", "partition", "replaced_to")},
+    "start": "replaced_from",
+}
 _POSITION = _columns_of(Position, "updated_at")
 _POINT = _columns_of(PositionPoint)
 _OBSERVATION = _columns_of(LogObservation)
 _REQUEST = _columns_of(Request)
 _HOLD = _columns_of(Hold, "request")
+_COUNTS = _columns_of(RecordCounts)
 _BATCH = _columns_of(Batch, "request", "kind", "state", "settings", "ranges", "counts", "left_out", "warnings")
 
 
@@ -148,6 +153,11 @@ def range_of(row: Row) -> OffsetRange:
 def range_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
     """Return the columns of ranges as arrays, one element a range."""
     return {**_arrays(_RANGE, ranges), "committed_after": [r.committed_after for r in ranges]}
+
+
+def replaced_arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
+    """Return what ranges replace, ``[replaced_from, replaced_to)``, as arrays, one element a range."""
+    return _arrays(_REPLACED, ranges)
 
 
 def position_of(row: Row) -> Position:
@@ -237,10 +247,20 @@ def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:
     )
 
 
-def _counts_of(row: Mapping[str, Any]) -> RecordCounts | None:
+def _counts_of(row: Row) -> RecordCounts | None:
     if row["rows"] is None:
         return None
-    return RecordCounts(row["rows"], row["dead_letters"], row["tombstones"], row["filtered"], row["invisible"])
+    return RecordCounts(**_fields(_COUNTS, row))
+
+
+def count_arrays(counts: Sequence[RecordCounts]) -> dict[str, list[Any]]:
+    """Return the columns of counts as arrays, one element each."""
+    return _arrays(_COUNTS, counts)
+
+
+def deleted_by_partition(rows: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    """Read how many rows or dead letters were deleted in each partition."""
+    return {TopicPartition(row["topic"], row["partition"]): row["deleted"] for row in rows}
 
 
 # ----------

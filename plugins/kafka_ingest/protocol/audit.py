@@ -7,12 +7,20 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from kafka_ingest.errors import AccountingMismatch, BatchNotCommitted, DatabaseUnavailable, IngestError
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT, PlanView, Violation, retired_topics
-from kafka_ingest.protocol.ports import GroupMirror, Ledger
+from kafka_ingest.protocol.ports import (
+    AuditScope,
+    GroupMirror,
+    Ledger,
+    Piece,
+    Place,
+    Written,
+    WrittenBatch,
+    WrittenTable,
+)
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PipelineSettings
 
@@ -30,60 +38,6 @@ OFFSETS_A_STATEMENT = 1_000_000
 PIECES_A_STATEMENT = 2_000
 #: A message names this many offsets: enough to look at them.
 FIRST_OFFSETS = 5
-
-
-class Place(NamedTuple):
-    """A partition in one generation of its topic."""
-
-    topic: str
-    generation: int
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What one batch, or one roll-back, left in ``[start, end)`` when it was done.
-
-    Attributes:
-        place: The partition.
-        start: First offset.
-        end: First offset beyond it.
-        rows: Rows that it left there: 0 of a roll-back.
-        by: Who, for a message.
-        is_given_up: Whether all its rows may be gone: it is older than a reset to the log start or a change of table.
-    """
-
-    place: Place
-    start: int
-    end: int
-    rows: int
-    by: str
-    is_given_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Offsets ``[start, end)`` that are counted together."""
-
-    place: Place
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Rows of the table in a piece, and the number of offsets that have one; equal where no offset has two."""
-
-    rows: int
-    identities: int
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """What one statement found, and what was written since the audit began, both at one moment."""
-
-    counted: Sequence[Counted]
-    written_since: Sequence[Piece]
 
 
 class Taken:
@@ -169,56 +123,6 @@ def cut(segments: Iterable[Segment], offsets: int = OFFSETS_A_STATEMENT) -> Iter
                 statement, room = [], offsets
     if statement:
         yield statement
-
-
-@dataclass(frozen=True, slots=True)
-class AuditScope:
-    """What an audit of the whole table begins with.
-
-    Attributes:
-        newest: Ordinal of the newest batch that has published; 0 when there is none.
-        newest_change: Number of the newest position change.
-        ranges: How many ranges were published into it.
-        offsets: How many offsets they have.
-        elsewhere: How many ranges were published into tables that the pipeline was bound to at other times.
-        roll_backs: Spans that roll-backs have emptied, the newest first, each with the ordinal of the newest batch
-            that was recorded before it.
-    """
-
-    newest: int
-    newest_change: int
-    ranges: int
-    offsets: int
-    elsewhere: int
-    roll_backs: Sequence[tuple[int, Written]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """A batch that has published, with what it left in each of its ranges."""
-
-    ordinal: int
-    ranges: Sequence[Written]
-
-
-class WrittenTable(Protocol):
-    """Ledger and target of an audit of the whole table; each method is one short read-only transaction."""
-
-    def scope(self) -> AuditScope:
-        """Read what the audit begins with."""
-
-    def writers(self, before: int) -> Sequence[WrittenBatch]:
-        """Return batches below an ordinal that have published into the table, newest first; none at the end."""
-
-    def count(self, pieces: Sequence[Piece], scope: AuditScope) -> Count:
-        """Count rows in pieces, which are in the order of the table and do not overlap.
-
-        Raises:
-            TargetMismatch: The table, or a column that identifies rows, is not there.
-        """
-
-    def name(self, piece: Piece) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the first offsets that have two rows, and the first that have neither row nor dead letter."""
 
 
 @dataclass(slots=True)
