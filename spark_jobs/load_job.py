@@ -96,7 +96,7 @@ class InProcessRunner:
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
         """Stage all tasks in their order; a fault ends it at once."""
         context = self._context_of(batch)
-        return one_result_per_task(batch, tasks, [self._run(task, context, batch) for task in tasks])
+        return one_result_per_task(tasks, [self._run(task, context, batch) for task in tasks])
 
     def cancel(self) -> None:
         """Stop before the next task begins."""

@@ -93,7 +93,7 @@ class SparkTaskRunner:
             if (sign := _sign_of_death(error)) is None or self._cancelled.is_set():
                 raise
             raise _tasks_died(batch, sign, _places(batch, context)) from error
-        return one_result_per_task(batch, tasks, answers)
+        return one_result_per_task(tasks, answers)
 
     def cancel(self) -> None:
         """Cancel running tasks; safe from any thread, and before they have begun."""

@@ -170,7 +170,6 @@ class SplitAccount:
             f"{what}: {place}; nothing was published",
             expected=expected,
             found=found,
-            next_command="see docs/runbook.md, section AccountingMismatch",
         )
 
 
@@ -476,7 +475,7 @@ def _reading(reader: RangeReader, split: Split) -> Iterator[Iterator[pa.RecordBa
 
 @contextmanager
 def _faults(context: StageContext) -> Iterator[None]:
-    with database_faults("stage records", batch_id=context.batch_id):
+    with database_faults("stage records"):
         try:
             yield
         except errors.UndefinedTable as error:

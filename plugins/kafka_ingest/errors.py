@@ -40,12 +40,14 @@ class IngestError(Exception):
         what: One sentence without a full stop: what went wrong.
         expected: What should have been there; empty when ``what`` says it all.
         found: What was there instead.
-        next_command: The command or action that resolves it.
+        next_command: The command or action that resolves it; empty for the class's usual one.
         pipeline: Name of the pipeline, where known.
         batch_id: Batch, where known.
     """
 
     family: ClassVar[str] = "IngestError"
+    #: The next command of faults of the class that give none of their own.
+    usual_next_command: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class IngestError(Exception):
         self.what = what
         self.expected = expected
         self.found = found
-        self.next_command = next_command
+        self.next_command = next_command or self.usual_next_command
         self.pipeline = pipeline
         self.batch_id = batch_id
 
@@ -230,6 +232,8 @@ class ReloadWouldLose(StopAndCall):
 
 class AccountingMismatch(StopAndCall):
     """Counts that must be equal are not: nothing is published."""
+
+    usual_next_command = "see docs/runbook.md, section AccountingMismatch"
 
 
 class TargetMismatch(StopAndCall):

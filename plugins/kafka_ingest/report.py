@@ -8,6 +8,7 @@ from datetime import datetime
 from textwrap import indent
 from typing import Any
 
+from kafka_ingest.errors import naming
 from kafka_ingest.protocol.batch import Batch, LoadPhases, RecordCounts, Request
 from kafka_ingest.protocol.ledger_view import PositionChange, SettingChange, retired_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
@@ -334,8 +335,10 @@ def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLa
         DatabaseUnavailable: PostgreSQL does not answer.
     """
     # A report asks in nobody's name: no batch belongs to this request.
-    view = ports.ledger.plan_view(settings.pipeline, Request("cli", "lag report"), settings.batch.target)
-    snapshot = without_retired(view, ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level))
+    with naming(settings.pipeline):
+        view = ports.ledger.plan_view(settings.pipeline, Request("cli", "lag report"), settings.batch.target)
+        topics = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
+    snapshot = without_retired(view, topics)
     retired = retired_topics(view)
     positions = {position.topic_partition: position for position in view.positions if position.topic not in retired}
     states = dict(_states(snapshot))

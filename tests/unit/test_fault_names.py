@@ -13,6 +13,8 @@ from kafka_ingest.protocol.changes import apply_change, preview_change
 from kafka_ingest.protocol.decisions import AcceptLoss, ChangeRequest
 from kafka_ingest.protocol.plan import plan_batch, preview_plan
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
+from kafka_ingest.report import LagPorts, report_lag
+from kafka_ingest.times import SystemClock
 from tests.builders import REQUEST, pipeline_settings
 
 SETTINGS = pipeline_settings()
@@ -38,8 +40,9 @@ def ports(view: str) -> Any:
         lambda: preview_change(SETTINGS, CHANGE, ports("change_view")),
         lambda: roll_back(ROLL_BACK, ports("roll_back_view")),
         lambda: preview_roll_back(ROLL_BACK, ports("roll_back_view")),
+        lambda: report_lag(SETTINGS, LagPorts(ports("plan_view").ledger, cast(Any, None), SystemClock())),
     ],
-    ids=["plan", "preview of a plan", "change", "preview of a change", "roll-back", "preview of a roll-back"],
+    ids=["plan", "preview of a plan", "change", "preview of a change", "roll-back", "preview of a roll-back", "lag"],
 )
 def test_a_step_names_its_pipeline_in_a_fault_without_a_name(step: Callable[[], object]) -> None:
     with pytest.raises(DatabaseUnavailable) as fault:

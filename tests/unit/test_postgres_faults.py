@@ -237,14 +237,6 @@ def test_a_missing_privilege_says_what_to_grant(message: str, grant: str) -> Non
     assert grant in error.next_command
 
 
-def test_pipeline_and_batch_are_named() -> None:
-    with (
-        pytest.raises(LockTimeout, match=r"pipeline orders, batch b1"),
-        database_faults("plan", pipeline="orders", batch_id="b1"),
-    ):
-        raise Refused("40P01")
-
-
 def test_secrets_of_the_connection_are_blanked() -> None:
     params = {"host": "db", "password": "s3cret", "sslpassword": "k3y", "user": "u"}
     assert without_secrets("host db password s3cret key k3y", params) == "host db password *** key ***"

@@ -37,13 +37,13 @@ def staging_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def test_results_are_given_in_the_order_of_the_tasks() -> None:
-    assert one_result_per_task(BATCH, TASKS, [result(1), result(0)]) == [result(0), result(1)]
+    assert one_result_per_task(TASKS, [result(1), result(0)]) == [result(0), result(1)]
 
 
 @pytest.mark.parametrize("found", [[result(0)], [result(0), result(0)], [result(0), result(1), result(1)], []])
 def test_a_missing_or_second_result_publishes_nothing(found: list[StageResult]) -> None:
     with pytest.raises(AccountingMismatch, match="one result each"):
-        one_result_per_task(BATCH, TASKS, found)
+        one_result_per_task(TASKS, found)
 
 
 def test_the_fault_of_the_first_task_comes_back_in_its_class() -> None:
@@ -52,7 +52,7 @@ def test_the_fault_of_the_first_task_comes_back_in_its_class() -> None:
         StageFault(0, OffsetsExpired("first").to_record()),
     ]
     with pytest.raises(OffsetsExpired, match="first"):
-        one_result_per_task(BATCH, TASKS, faults)
+        one_result_per_task(TASKS, faults)
 
 
 @pytest.mark.parametrize("is_last", [False, True])

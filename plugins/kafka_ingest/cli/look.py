@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.cli.command import Output, Parser, add_limit, add_pipeline, add_pipeline_or_all, command, world_of
-from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError
+from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError, naming
 from kafka_ingest.preflight.checks import CheckResult, failed, is_ready
 from kafka_ingest.protocol.audit import TableAudit, audit_table
 from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT
@@ -94,7 +94,8 @@ def run_batches(options: argparse.Namespace, output: Output) -> int:
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
-    rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
+    with naming(settings.pipeline):
+        rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
@@ -120,7 +121,8 @@ def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
 
     settings = find_pipeline(options.pipeline)
     batch_id = str(options.batch) if options.batch else None
-    rows = world_of(settings).reports().dead_letters(settings.pipeline, batch_id, options.limit)
+    with naming(settings.pipeline):
+        rows = world_of(settings).reports().dead_letters(settings.pipeline, batch_id, options.limit)
     columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
     if options.show_values:
         columns = (*columns, *_PAYLOAD)
@@ -149,6 +151,11 @@ def run_audit(options: argparse.Namespace, output: Output) -> int:
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
+    with naming(settings.pipeline):
+        return _audited(settings, output, is_whole=options.all)
+
+
+def _audited(settings: PipelineSettings, output: Output, *, is_whole: bool) -> int:
     world = world_of(settings)
     ledger = world.ledger()
     violations = list(ledger.violations(settings.pipeline))
@@ -156,7 +163,7 @@ def run_audit(options: argparse.Namespace, output: Output) -> int:
     output.note(
         f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
     )
-    if options.all:
+    if is_whole:
         audit = audit_table(world.written_table(), _progress(output))
         violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
         for line in _looked_at(audit):
@@ -264,7 +271,6 @@ def run_preflight(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(options: argparse.Namespace, output: Output) -> Iterator[tuple[str, Sequence[CheckResult]]]:
-
     for name, found in _pipelines_and_faults(options.pipelines):
         if isinstance(found, ConfigError):
             yield name, [failed("pipeline file", found)]

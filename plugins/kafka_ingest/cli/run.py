@@ -19,7 +19,7 @@ from kafka_ingest.cli.command import (
     world_of,
 )
 from kafka_ingest.connections import ConnectionValues
-from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy
+from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy, naming
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request, RunMode
@@ -73,6 +73,11 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
+    with naming(settings.pipeline):
+        return _run(settings, options, output)
+
+
+def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output) -> int:
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
     world = _world(settings, options.runner)
@@ -89,11 +94,7 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
         output.fault(violations)
         return AUDIT_FOUND
     target = settings.batch.target
-    mirror_group(
-        settings,
-        lambda: ports.ledger.plan_view(settings.pipeline, request, target),
-        world.mirror,
-    )
+    mirror_group(settings, lambda: ports.ledger.plan_view(settings.pipeline, request, target), world.mirror)
     _tell_result(batch, ports.ledger, output)
     # Who called the command knows of this batch now; batches of others wait for an audit that sends asset events.
     record_announcement(AuditReport(batch, (batch,)), ports.ledger)
@@ -151,7 +152,6 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
 
 
 def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
-
     return Request(DAG_ID, options.run_id or new_request_id(), parameters=_asked(options, settings))
 
 
@@ -169,7 +169,6 @@ def _world(settings: PipelineSettings, runner: str) -> World:
 
 
 def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
-
     if conn_type == "spark":
         return ConnectionValues("in_process", "spark", host="local[1]")
     return connection(conn_id, conn_type)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest import metrics
-from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
 from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
@@ -167,7 +167,8 @@ def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> Row
 
 def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
     """Return the batch of a run; ``None`` where it planned none."""
-    return _world(settings).ledger().batch_of(settings.pipeline, request)
+    with naming(settings.pipeline):
+        return _world(settings).ledger().batch_of(settings.pipeline, request)
 
 
 # ----------
@@ -204,9 +205,10 @@ def send(measurements: Iterable[metrics.Measurement]) -> None:
 
 @contextmanager
 def timed_step(pipeline: str, step: str) -> Iterator[None]:
-    """Send how long a step took, when it ends without an error."""
+    """Name the pipeline in a step's faults; send how long it took, when it ends without an error."""
     began = time.monotonic()
-    yield
+    with naming(pipeline):
+        yield
     milliseconds = (time.monotonic() - began) * 1_000
     send([metrics.Measurement(metrics.STEP_DURATION, milliseconds, pipeline, (("step", step),))])
 
@@ -308,7 +310,8 @@ def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
 
 def record_announced(pipeline: PipelineSettings, report: AuditReport) -> None:
     """Store that the batches of an audit are announced, and count them."""
-    record_announcement(report, _world(pipeline).ledger())
+    with naming(pipeline.pipeline):
+        record_announcement(report, _world(pipeline).ledger())
     send(metrics.batch_measurements(report.announced))
 
 

@@ -164,42 +164,32 @@ def is_connection_trouble(error: psycopg2.Error) -> bool:
     return isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError) or type(error) is _PLAIN
 
 
-def ingest_error(
-    error: psycopg2.Error, doing: str, *, pipeline: str | None = None, batch_id: str | None = None
-) -> IngestError | None:
+def ingest_error(error: psycopg2.Error, doing: str) -> IngestError | None:
     """Return the error of this package that ``error`` means; ``None`` when it is no expected fault.
 
     Args:
         error: The error from psycopg2.
         doing: What was being done, as in "could not <doing>".
-        pipeline: Pipeline, where known.
-        batch_id: Batch, where known.
     """
     found = server_message(error)
     if (fault := _expected_fault(error, found)) is None:
         return None
     cls, next_command = fault
-    return cls(f"could not {doing}", found=found, next_command=next_command, pipeline=pipeline, batch_id=batch_id)
+    return cls(f"could not {doing}", found=found, next_command=next_command)
 
 
-def refused(
-    error: psycopg2.Error, doing: str, *, pipeline: str | None = None, batch_id: str | None = None
-) -> IngestError:
+def refused(error: psycopg2.Error, doing: str) -> IngestError:
     """Return the error of this package for any error of psycopg2: an expected fault, else ``DatabaseRefused``.
 
     Args:
         error: The error from psycopg2.
         doing: What was being done, as in "could not <doing>".
-        pipeline: Pipeline, where known.
-        batch_id: Batch, where known.
     """
-    fault = ingest_error(error, doing, pipeline=pipeline, batch_id=batch_id)
+    fault = ingest_error(error, doing)
     return fault or DatabaseRefused(
         f"could not {doing}: PostgreSQL refused it",
         found=f"{server_message(error)}" + (f" (SQLSTATE {error.pgcode})" if error.pgcode else ""),
         next_command="remove the cause, then the same again; nothing was committed",
-        pipeline=pipeline,
-        batch_id=batch_id,
     )
 
 
@@ -261,7 +251,7 @@ def _grant(found: str) -> str:
 
 
 @contextmanager
-def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | None = None) -> Iterator[None]:
+def database_faults(doing: str) -> Iterator[None]:
     """Raise each error from psycopg2 as the error of this package that it means.
 
     Connection trouble, shutdown, a full disk and a read-only server are ``DatabaseUnavailable``; a lock that is not
@@ -271,13 +261,11 @@ def database_faults(doing: str, *, pipeline: str | None = None, batch_id: str | 
 
     Args:
         doing: What is being done, as in "could not <doing>".
-        pipeline: Pipeline, where known.
-        batch_id: Batch, where known.
     """
     try:
         yield
     except psycopg2.Error as error:
-        raise refused(error, doing, pipeline=pipeline, batch_id=batch_id) from error
+        raise refused(error, doing) from error
 
 
 def without_secrets(text: str, params: Mapping[str, object]) -> str:

@@ -99,8 +99,6 @@ def is_locked(error: LockTimeout) -> Busy:
         expected="the rows of pipeline and batch free within the lock time-out",
         found=error.found,
         next_command="none: it is asked for again; pg_stat_activity shows the session",
-        pipeline=error.pipeline,
-        batch_id=error.batch_id,
     )
 
 
@@ -212,13 +210,13 @@ class PostgresLedger:
 
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
         """Read what a plan needs, at one moment."""
-        with self._transaction("read the ledger", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("read the ledger", SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return read_plan_view(cursor, pipeline, request, target)
 
     def loaded_from(self, pipeline: str, since_ms: int) -> Mapping[TopicPartition, int]:
         """Return, by partition, the lowest offset of any committed range with records at or after a time."""
-        with self._transaction("read loaded ranges", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("read loaded ranges", SNAPSHOT) as cursor:
             rows = fetch_rows(cursor, "loaded_from", pipeline=pipeline, since_ms=since_ms)
             return {TopicPartition(row["topic"], row["partition"]): row["range_start"] for row in rows}
 
@@ -231,7 +229,7 @@ class PostgresLedger:
             Busy: Another session has the pipeline or the batch to supersede locked; nothing was written.
         """
         try:
-            with self._transaction("record the plan", pipeline=plan.pipeline) as cursor:
+            with self._transaction("record the plan") as cursor:
                 return write_plan(cursor, plan, seen)
         except LockTimeout as error:
             raise is_locked(error) from error
@@ -240,12 +238,12 @@ class PostgresLedger:
         """Read one batch."""
         if not is_batch_id(batch_id):
             return None
-        with self._transaction("read a batch", SNAPSHOT, batch_id=batch_id) as cursor:
+        with self._transaction("read a batch", SNAPSHOT) as cursor:
             return load_batch(cursor, batch_id)
 
     def batch_of(self, pipeline: str, request: Request) -> Batch | None:
         """Read the newest batch of a run, whatever its number and state."""
-        with self._transaction("read the batch of a run", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("read the batch of a run", SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return load_own_batch(cursor, pipeline, request)
 
@@ -257,7 +255,7 @@ class PostgresLedger:
             Busy: Another session has the batch locked, as an attempt that publishes it.
         """
         try:
-            with self._transaction("claim the batch", batch_id=batch_id) as cursor:
+            with self._transaction("claim the batch") as cursor:
                 require_current_ledger(cursor)
                 return claim_batch(cursor, batch_id, heartbeat_timeout_seconds)
         except LockTimeout as error:
@@ -275,7 +273,7 @@ class PostgresLedger:
         """
         if not is_batch_id(batch_id):
             raise no_such_batch(batch_id)
-        with self._transaction("store a heartbeat", batch_id=batch_id) as cursor:
+        with self._transaction("store a heartbeat") as cursor:
             run_query(
                 cursor,
                 "extend_hold",
@@ -295,7 +293,7 @@ class PostgresLedger:
         """End the hold of a batch now, while ``claim`` is the newest; it waits for no lock."""
         if not is_batch_id(batch_id):
             return
-        with self._transaction("release the hold", batch_id=batch_id) as cursor:
+        with self._transaction("release the hold") as cursor:
             run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
 
     def settle(self, batch_id: str) -> BatchStanding:
@@ -305,7 +303,7 @@ class PostgresLedger:
             CommitStateUnknown: The row could not be locked in time: the COMMIT may still be under way.
         """
         try:
-            with self._transaction("learn the outcome of COMMIT", batch_id=batch_id) as cursor:
+            with self._transaction("learn the outcome of COMMIT") as cursor:
                 return lock_standing(cursor, batch_id)
         except LockTimeout as error:
             raise CommitStateUnknown(
@@ -320,14 +318,14 @@ class PostgresLedger:
         """Read the hold of a batch."""
         if not is_batch_id(batch_id):
             return None
-        with self._transaction("read the hold", SNAPSHOT, batch_id=batch_id) as cursor:
+        with self._transaction("read the hold", SNAPSHOT) as cursor:
             row = fetch_row(cursor, "select_hold", batch_id=batch_id)
             return hold_of(row) if row else None
 
     def unannounced(self, pipeline: str, request: Request) -> Sequence[Batch]:
         """Return committed batches that nobody announced, those that ``request`` announced, its own; oldest first."""
         asked = {"announced_by": announcer(request), **request_parameters(request)}
-        with self._transaction("read unannounced batches", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("read unannounced batches", SNAPSHOT) as cursor:
             rows = fetch_rows(cursor, "find_unannounced_batches", pipeline=pipeline, **asked)
             return load_batches(cursor, [row["batch_id"] for row in rows])
 
@@ -340,7 +338,7 @@ class PostgresLedger:
         """Count the dead letters of a batch by reason, the most frequent first."""
         if not is_batch_id(batch_id):
             return []
-        with self._transaction("count dead letters", SNAPSHOT, batch_id=batch_id) as cursor:
+        with self._transaction("count dead letters", SNAPSHOT) as cursor:
             return [
                 DeadLetterGroup(
                     row["reason"], row["records"], TopicPartition(row["topic"], row["partition"]), row["offset"]
@@ -350,28 +348,21 @@ class PostgresLedger:
 
     def violations(self, pipeline: str) -> Sequence[Violation]:
         """Run every invariant for a pipeline, all at one moment; empty when all hold."""
-        with self._transaction("check the invariants", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("check the invariants", SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return find_violations(cursor, pipeline)
 
     def audited(self, pipeline: str) -> Audited:
         """Return what :meth:`violations` looks at."""
-        with self._transaction("read what was audited", SNAPSHOT, pipeline=pipeline) as cursor:
+        with self._transaction("read what was audited", SNAPSHOT) as cursor:
             [row] = fetch_rows(cursor, "audited_batches", pipeline=pipeline, newest_batches=_NEWEST_BATCHES)
             return Audited(**row)
 
     @contextmanager
-    def _transaction(
-        self,
-        doing: str,
-        limits: TransactionLimits | None = None,
-        *,
-        pipeline: str | None = None,
-        batch_id: str | None = None,
-    ) -> Iterator[Cursor]:
+    def _transaction(self, doing: str, limits: TransactionLimits | None = None) -> Iterator[Cursor]:
         with (
             self._sessions.use("kafka_ingest ledger") as connection,
-            database_faults(doing, pipeline=pipeline, batch_id=batch_id),
+            database_faults(doing),
             transaction(connection, limits or self._limits) as cursor,
         ):
             yield cursor

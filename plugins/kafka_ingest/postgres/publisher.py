@@ -291,7 +291,6 @@ class PostgresPublication:
     def __init__(self, cursor: Cursor, batch: Batch) -> None:
         self._cursor = cursor
         self._batch = batch
-        self._place = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
 
     def lock_batch(self) -> BatchStanding:
         """Lock the batch row without waiting.
@@ -300,7 +299,7 @@ class PostgresPublication:
             Busy: Another session has it locked.
             Fenced: The ledger has no such batch, for example after a restore of the database.
         """
-        with database_faults("lock the batch", **self._place):
+        with database_faults("lock the batch"):
             try:
                 row = fetch_row(self._cursor, "lock_batch_nowait", batch_id=self._batch.batch_id)
             except psycopg2.errors.LockNotAvailable as error:
@@ -309,7 +308,6 @@ class PostgresPublication:
                     expected="a batch row that nobody else is claiming, superseding or publishing",
                     found=server_message(error),
                     next_command="none: a retry finds the batch committed or loads it again",
-                    **self._place,
                 ) from error
         if row is None:
             raise refusals.fenced(self._batch, "no such batch in the ledger")
@@ -319,12 +317,13 @@ class PostgresPublication:
         """Compare and set all positions; return the number of rows that were still as planned."""
         ranges = range_arrays([p.range for p in outcome.partitions])
         del ranges["leader_epoch"]
-        with database_faults("advance the positions", **self._place):
+        with database_faults("advance the positions"):
             run_query(self._cursor, "lock_positions", pipeline=self._batch.pipeline, **ranges)
             return run_query(
                 self._cursor,
                 "advance_positions",
-                **self._place,
+                pipeline=self._batch.pipeline,
+                batch_id=self._batch.batch_id,
                 **ranges,
                 end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
                 valid_through=[p.valid_through for p in outcome.partitions],
@@ -363,14 +362,19 @@ class PostgresPublication:
         staging = staging_table(staging_name(self._batch.batch_id, self._batch.claim), "dead_letters")
         try:
             return run_query(
-                self._cursor, "publish_dead_letters", {"staging": staging}, **_winners(outcome), **self._place
+                self._cursor,
+                "publish_dead_letters",
+                {"staging": staging},
+                **_winners(outcome),
+                pipeline=self._batch.pipeline,
+                batch_id=self._batch.batch_id,
             )
         except psycopg2.IntegrityError as error:
             raise refusals.refused_by_ledger(
-                error, self._batch, what="dead letters", expected="each record once, with a reason of the closed list"
+                error, what="dead letters", expected="each record once, with a reason of the closed list"
             ) from None
         except psycopg2.Error as error:
-            raise refusals.staging_fault(error) or refused(error, "publish the dead letters", **self._place) from error
+            raise refusals.staging_fault(error) or refused(error, "publish the dead letters") from error
 
     def record_outcome(self, outcome: BatchOutcome) -> None:
         """Store count per range, and make the batch ``committed`` with its counts and ``valid_through``.
@@ -380,13 +384,13 @@ class PostgresPublication:
             AccountingMismatch: The ranges in the ledger are not those of the outcome, or a constraint refused counts
                 that do not add up or a range that does not continue its chain.
         """
-        with database_faults("record the outcome", **self._place):
+        with database_faults("record the outcome"):
             try:
                 self._record_ranges(outcome)
                 self._record_batch(outcome)
             except psycopg2.IntegrityError as error:
                 raise refusals.refused_by_ledger(
-                    error, self._batch, what="outcome", expected="counts that add up, and ranges that form a chain"
+                    error, what="outcome", expected="counts that add up, and ranges that form a chain"
                 ) from error
             run_query(self._cursor, "delete_hold", batch_id=self._batch.batch_id)
 
@@ -421,8 +425,6 @@ class PostgresPublication:
                 "the outcome does not cover the batch's ranges; nothing was published",
                 expected=f"{len(self._batch.ranges)} ranges",
                 found=f"{recorded} ranges",
-                next_command="see docs/runbook.md, section AccountingMismatch",
-                **self._place,
             )
 
     def _record_batch(self, outcome: BatchOutcome) -> None:

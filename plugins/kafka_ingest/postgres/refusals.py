@@ -138,13 +138,12 @@ def hooks_fault(batch: Batch, hooks: Sequence[TargetHook], *, expected: str, fou
     )
 
 
-def refused_by_ledger(error: psycopg2.IntegrityError, batch: Batch, *, what: str, expected: str) -> AccountingMismatch:
+def refused_by_ledger(error: psycopg2.IntegrityError, *, what: str, expected: str) -> AccountingMismatch:
     """Return the error for rows that a constraint of the ledger refused; the constraints are named for their rules."""
     return AccountingMismatch(
         f"the ledger refused the {what}; nothing was published",
         expected=expected,
         found=_refusal(error),
-        next_command="see docs/runbook.md, section AccountingMismatch",
     )
 
 

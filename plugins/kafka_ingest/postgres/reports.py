@@ -189,7 +189,7 @@ class PostgresWrittenTable:
     def _snapshot(self) -> Iterator[Cursor]:
         with (
             self._sessions.use("kafka_ingest audit") as connection,
-            database_faults("count the rows of the table", pipeline=self._pipeline),
+            database_faults("count the rows of the table"),
             transaction(connection, SNAPSHOT) as cursor,
         ):
             yield cursor

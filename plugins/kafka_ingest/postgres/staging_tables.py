@@ -73,7 +73,7 @@ class PostgresStaging:
             DatabaseUnavailable: The server cannot be reached.
         """
         stem, target = staging_name(batch.batch_id, batch.claim), batch.settings.target
-        with closing(self._connect()) as connection, _faults(f"create staging tables for {target}", batch):
+        with closing(self._connect()) as connection, database_faults(f"create staging tables for {target}"):
             _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
             with transaction(connection) as cursor:
                 table = _target(cursor, target)
@@ -84,7 +84,7 @@ class PostgresStaging:
     def progress(self, batch: Batch) -> StageProgress:
         """Sum what the tasks of the batch's claim have staged so far; zero while there are no tables."""
         stem = staging_name(batch.batch_id, batch.claim)
-        with closing(self._connect()) as connection, _faults("read the progress of staging", batch):
+        with closing(self._connect()) as connection, database_faults("read the progress of staging"):
             try:
                 with transaction(connection) as cursor:
                     run_query(cursor, "staging_progress", {"progress": staging_table(stem, "progress")})
@@ -97,7 +97,7 @@ class PostgresStaging:
     def places(self, batch: Batch) -> Sequence[str]:
         """Return the records that running tasks of the batch's claim last reported as their place."""
         stem = staging_name(batch.batch_id, batch.claim)
-        faults = _faults("read where staging is", batch)
+        faults = database_faults("read where staging is")
         with closing(self._connect()) as connection, faults, transaction(connection) as cursor:
             run_query(cursor, "staging_places", {"progress": staging_table(stem, "progress")})
             rows = cursor.fetchall()
@@ -105,15 +105,11 @@ class PostgresStaging:
 
     def drop(self, batch: Batch) -> None:
         """Drop the tables of the batch's claim and of older ones; those in use stay, and the log names them."""
-        with closing(self._connect()) as connection, _faults("drop staging tables", batch):
+        with closing(self._connect()) as connection, database_faults("drop staging tables"):
             _drop_tables(connection, batch, up_to_claim=batch.claim)
 
     def _connect(self) -> Any:
         return connect(self._params, application_name="kafka_ingest staging")
-
-
-def _faults(doing: str, batch: Batch) -> Any:
-    return database_faults(doing, pipeline=batch.pipeline, batch_id=batch.batch_id)
 
 
 def _counted(batch: Batch) -> Sequence[str]:

@@ -145,7 +145,7 @@ class Replacement:
         return sum(k.rows for k in self.kept), sum(k.dead_letters for k in self.kept)
 
 
-def require_nothing_lost(batch: Batch, replaced: Sequence[ReplacedPartition]) -> None:
+def require_nothing_lost(replaced: Sequence[ReplacedPartition]) -> None:
     """Stop a publish that would delete records which the log no longer holds.
 
     Raises:
@@ -191,7 +191,7 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
         RetryLater: The log of a partition changed between the reads of two of its splits.
         TooManyDeadLetters: The batch passes one of its limits.
     """
-    staged = _staged_by_partition(batch, tasks, results)
+    staged = _staged_by_partition(tasks, results)
     outcome = BatchOutcome(
         partitions=tuple(_partition_outcome(batch, r, staged[r.topic_partition]) for r in batch.ranges),
         winners={result.task_index: result.attempt_id for result in results},
@@ -206,18 +206,17 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
 
 
 def _staged_by_partition(
-    batch: Batch, tasks: Sequence[StageTask], results: Sequence[StageResult]
+    tasks: Sequence[StageTask], results: Sequence[StageResult]
 ) -> dict[TopicPartition, list[_Staged]]:
-    _require_equal(batch, "one result for each task", (t.task_index for t in tasks), (r.task_index for r in results))
+    _require_equal("one result for each task", (t.task_index for t in tasks), (r.task_index for r in results))
     splits = {s.index: s for task in tasks for s in task.splits}
     found = [result for stage in results for result in stage.splits]
-    _require_equal(batch, "one result for each split", splits, (result.index for result in found))
+    _require_equal("one result for each split", splits, (result.index for result in found))
     staged: dict[TopicPartition, list[_Staged]] = {}
     for result in sorted(found, key=lambda r: r.index):
         split = splits[result.index]
         if result.counts.offsets != split.span_offsets:
             raise _mismatch(
-                batch,
                 f"the counts of {split.topic_partition} [{split.start}, {split.end}) do not add up",
                 expected=f"{split.span_offsets} offsets",
                 found=f"{result.counts.offsets} ({result.counts})",
@@ -230,8 +229,8 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
     edges = [r.start, *(split.end for split, _ in parts)]
     starts = [*(split.start for split, _ in parts), r.end]
     if edges != starts:
-        raise _mismatch(batch, f"the splits of {r} do not cover it", expected=str(starts), found=str(edges))
-    _require_one_history(batch, parts)
+        raise _mismatch(f"the splits of {r} do not cover it", expected=str(starts), found=str(edges))
+    _require_one_history(parts)
     results = [result for _, result in parts]
     return PartitionOutcome(
         range=r,
@@ -243,7 +242,7 @@ def _partition_outcome(batch: Batch, r: OffsetRange, parts: list[_Staged]) -> Pa
     )
 
 
-def _require_one_history(batch: Batch, parts: list[_Staged]) -> None:
+def _require_one_history(parts: list[_Staged]) -> None:
     """Require that each split begins with what ended the one before.
 
     The first record at a seam is read from both sides. After an unclean election between the two reads it has a later
@@ -293,11 +292,10 @@ def _time(milliseconds: int | None) -> datetime | None:
         return None
 
 
-def _require_equal(batch: Batch, rule: str, expected: Iterable[int], found: Iterable[int]) -> None:
+def _require_equal(rule: str, expected: Iterable[int], found: Iterable[int]) -> None:
     wanted, given = Counter(iter(expected)), Counter(iter(found))
     if wanted != given:
         raise _mismatch(
-            batch,
             f"staging did not give {rule}",
             expected=_listed(wanted - given) + " to be there" if wanted - given else "no more than planned",
             found=_listed(given - wanted) + " too many" if given - wanted else "nothing for these",
@@ -308,10 +306,9 @@ def _listed(numbers: Mapping[int, int]) -> str:
     return ", ".join(str(n) for n in sorted(numbers)[:10])
 
 
-def _mismatch(batch: Batch, what: str, *, expected: str, found: str) -> AccountingMismatch:
+def _mismatch(what: str, *, expected: str, found: str) -> AccountingMismatch:
     return AccountingMismatch(
         what + "; nothing was published",
         expected=expected,
         found=found,
-        next_command="see docs/runbook.md, section AccountingMismatch",
     )

@@ -283,7 +283,6 @@ def require_invariants(pipeline: str, violations: Sequence[Violation]) -> None:
             "invariants of the ledger do not hold",
             expected="no rows from any query in sql/invariants",
             found="".join(f"\n    {v.invariant}: {v.row}" for v in violations[:10]),
-            next_command="see docs/runbook.md, section AccountingMismatch",
             pipeline=pipeline,
         )
 

@@ -364,11 +364,11 @@ def _await_newer_claim(batch: Batch, ports: LoadPorts, hold: HoldSettings, fence
         if progress != reached:
             reached, reached_at = progress, ports.clock.now()
         if (ports.clock.now() - reached_at).total_seconds() > hold.start_timeout_seconds:
-            raise _stuck(batch, newer, hold)
+            raise _stuck(newer, hold)
         ports.clock.sleep(_FENCED_POLL_SECONDS)
 
 
-def _stuck(batch: Batch, newer: Hold | None, hold: HoldSettings) -> RetryLater:
+def _stuck(newer: Hold | None, hold: HoldSettings) -> RetryLater:
     at = f"step {newer.step}, {newer.staged_offsets:,} of {newer.total_offsets:,} offsets" if newer else "no hold"
     return RetryLater(
         "the newer claim of this batch lives and does not get on",

@@ -44,16 +44,16 @@ def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, led
 def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> None:
     moved = publication.advance_positions(outcome)
     if moved != len(outcome.partitions):
-        raise _mismatch(batch, "positions that still stand as planned", len(outcome.partitions), moved)
+        raise _mismatch("positions that still stand as planned", len(outcome.partitions), moved)
     options = run_options_of(batch.request)
     replacement = publication.replace(outcome, with_resolved=options.replace_resolved)
     counts, (kept_rows, kept_dead_letters) = outcome.counts, replacement.staged_but_kept
-    _require_staged(batch, "rows", counts.rows - kept_rows, publication.insert_rows(outcome))
+    _require_staged("rows", counts.rows - kept_rows, publication.insert_rows(outcome))
     dead_letters = counts.dead_letters - kept_dead_letters
-    _require_staged(batch, "dead letters", dead_letters, publication.insert_dead_letters(outcome))
+    _require_staged("dead letters", dead_letters, publication.insert_dead_letters(outcome))
     # Last: a crash that empties staging loses staged records, which is not the same as records that the log lost.
     if not options.reload_what_is_left:
-        require_nothing_lost(batch, replacement.replaced)
+        require_nothing_lost(replacement.replaced)
     publication.record_outcome(replacement.outcome_of(outcome))
 
 
@@ -85,7 +85,7 @@ def _settle(batch: Batch, ledger: Ledger) -> None:
         )
 
 
-def _require_staged(batch: Batch, what: str, expected: int, found: int) -> None:
+def _require_staged(what: str, expected: int, found: int) -> None:
     if found < expected:
         raise StagingLost(
             f"staged {what} are missing: a crash of PostgreSQL empties unlogged tables",
@@ -94,13 +94,12 @@ def _require_staged(batch: Batch, what: str, expected: int, found: int) -> None:
             next_command="none: a retry stages the batch again",
         )
     if found > expected:
-        raise _mismatch(batch, what, expected, found)
+        raise _mismatch(what, expected, found)
 
 
-def _mismatch(batch: Batch, what: str, expected: int, found: int) -> AccountingMismatch:
+def _mismatch(what: str, expected: int, found: int) -> AccountingMismatch:
     return AccountingMismatch(
         f"the number of {what} is not the one that the batch accounts for; nothing was published",
         expected=str(expected),
         found=str(found),
-        next_command="see docs/runbook.md, section AccountingMismatch",
     )

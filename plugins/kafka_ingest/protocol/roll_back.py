@@ -607,7 +607,6 @@ def _require_counts(plan: RollBackPlan, found: Sequence[WrittenCounts]) -> None:
             "the target is not as the batches left it; nothing was rolled back",
             expected="as many rows and dead letters in each range as its batch counted",
             found="\n".join(differing),
-            next_command="see docs/runbook.md, section AccountingMismatch",
         )
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 
 from kafka_ingest.errors import AccountingMismatch, RefusedRecord, error_from_record
-from kafka_ingest.protocol.batch import Batch, RecordCounts, TaskSeconds
+from kafka_ingest.protocol.batch import RecordCounts, TaskSeconds
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.target import TargetShape
 from kafka_ingest.settings import BatchSettings
@@ -315,9 +315,7 @@ class StageFault:
     record: Mapping[str, str | None]
 
 
-def one_result_per_task(
-    batch: Batch, tasks: Sequence[StageTask], found: Iterable[StageResult | StageFault]
-) -> Sequence[StageResult]:
+def one_result_per_task(tasks: Sequence[StageTask], found: Iterable[StageResult | StageFault]) -> Sequence[StageResult]:
     """Return the results in the order of the tasks.
 
     Raises:
@@ -334,7 +332,6 @@ def one_result_per_task(
             "tasks did not give one result each; nothing was published",
             expected=f"one result of each of {len(tasks)} tasks",
             found=f"results of tasks {sorted(answer.task_index for answer in answers)}",
-            next_command="see docs/runbook.md, section AccountingMismatch",
         )
     return [results[task.task_index] for task in tasks]
 
