@@ -8,7 +8,7 @@ reason of dead letters. An entry is the JSON text alone, or a table:
 
 - ``json``: the JSON text. ``{0*20}`` stands for twenty zeros, here and in every other text.
 - ``as``: PostgreSQL's text of the stored value, in the time zone UTC; by default what the JSON text or string says.
-- ``written``: the text that COPY gets; by default as ``as``, and with ``kept = true`` what the JSON text or string says.
+- ``written``: the text that COPY gets; by default ``as``, and with ``kept = true`` what the JSON text or string says.
 - ``binary``: the field that binary COPY gets, in hexadecimal.
 - ``why``: a remark. ``docs = true``: an example in ``docs/values.md``, below the ``title`` of the file.
 """
@@ -66,8 +66,8 @@ class Value:
         if self.type == "bytea":
             return bytes.fromhex(self.text.removeprefix("\\x"))
         if self.type in _FLOAT_FORMATS:
-            (number,) = struct.unpack(_FLOAT_FORMATS[self.type], struct.pack(_FLOAT_FORMATS[self.type], float(self.text)))
-            return float(number)
+            layout = _FLOAT_FORMATS[self.type]
+            return float(struct.unpack(layout, struct.pack(layout, float(self.text)))[0])
         return self.written
 
 
