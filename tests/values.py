@@ -58,7 +58,7 @@ class Value:
 
     @property
     def cell(self) -> bool | int | float | str | bytes:
-        """The decoded value, as Arrow gives it back."""
+        """Return the decoded value, as Arrow gives it back."""
         if self.type == "boolean":
             return {"true": True, "false": False}[self.text]
         if self.type in ("smallint", "integer", "bigint"):

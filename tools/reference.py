@@ -178,8 +178,8 @@ def _example_table(title: str, values: Sequence[Value]) -> str:
     return "\n".join([*rows, ""])
 
 
-# All that is generated. ``python -m tools.reference`` writes it into ``docs/``; with ``--check`` it fails when one of the
-# files is stale.
+# All that is generated: ``python -m tools.reference`` writes it into ``docs/``; with ``--check`` it fails when one of
+# the files is stale.
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 _COMMAND = "python -m tools.reference"
