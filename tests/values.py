@@ -4,7 +4,7 @@ It stands in ``tests/data/values/*.toml``. Unit tests, properties and tests agai
 ``docs/values.md`` shows the entries that are marked for it.
 
 A section is named for one type, or for several with ", " between them. It holds the list ``fits`` and a list for each
-reason of dead letters. An entry is the JSON text alone, or a table:
+reason of dead letters. An entry is a table, or the texts of its first keys alone, in this order:
 
 - ``json``: the JSON text. ``{0*20}`` stands for twenty zeros, here and in every other text.
 - ``as``: PostgreSQL's text of the stored value, in the time zone UTC; by default what the JSON text or string says.
@@ -29,23 +29,12 @@ from kafka_ingest.protocol.staging import DeadLetterReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One entry; of a refused value only type, JSON text and reason mean something.
-
-    Attributes:
-        type: The column's type.
-        json: The JSON text.
-        reason: Why it is refused; ``None`` for a value that fits.
-        text: PostgreSQL's text of the stored value.
-        written: The text that COPY gets.
-        binary: The field that binary COPY gets, where the table tells it.
-        why: A remark.
-        title: What the values of its file are called.
-        is_example: Whether the documentation shows it.
-    """
+    """One entry; of a refused value only type, JSON text and reason mean something."""
 
     type: str
     json: str
     reason: DeadLetterReason | None
+    #: What PostgreSQL shows, and what COPY gets.
     text: str
     written: str
     binary: bytes | None
@@ -83,8 +72,14 @@ def _read() -> Iterator[Value]:
         for types, lists in sections.items():
             for name, entries in lists.items():
                 reason = None if name == "fits" else DeadLetterReason(name)
-                tables = [{"json": entry} if isinstance(entry, str) else entry for entry in entries]
-                yield from (_value(of, reason, title, table) for table in tables for of in types.split(", "))
+                yield from (_value(of, reason, title, _table(entry)) for entry in entries for of in types.split(", "))
+
+
+def _table(entry: str | list[str] | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(entry, dict):
+        return entry
+    texts = [entry] if isinstance(entry, str) else entry
+    return dict(zip(("json", "as", "written"), texts, strict=False))
 
 
 def _value(type_name: str, reason: DeadLetterReason | None, title: str, table: Mapping[str, Any]) -> Value:
