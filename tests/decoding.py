@@ -26,7 +26,7 @@ Outcome = Sequence[Any] | DecodeError
 
 
 def record(value: bytes | None = b"{}", **fields: Any) -> dict[str, Any]:
-    """One record of RECORD_SCHEMA."""
+    """Return one record of RECORD_SCHEMA."""
     plain = {
         "topic": "orders",
         "partition": 3,
@@ -42,24 +42,24 @@ def record(value: bytes | None = b"{}", **fields: Any) -> dict[str, Any]:
 
 
 def batch_of(*records: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch with rising offsets."""
+    """Return a batch with rising offsets."""
     numbered = [{**fields, "offset": offset} for offset, fields in enumerate(records)]
     return pa.RecordBatch.from_pylist(numbered, schema=RECORD_SCHEMA)
 
 
 def json_settings(*columns: ColumnSettings, **changes: Any) -> BatchSettings:
-    """Settings with typed JSON columns."""
+    """Return settings with typed JSON columns."""
     return replace(batch_settings(), value=ValueSettings(ValueFormat.JSON_COLUMNS, columns), **changes)
 
 
 def target_of(settings: BatchSettings, *not_null: str) -> TargetShape:
-    """The target that the pipeline would create, with more columns NOT NULL."""
+    """Return the target that the pipeline would create, with more columns NOT NULL."""
     columns = (replace(c, is_not_null=c.is_not_null or c.name in not_null) for c in written_columns(settings))
     return TargetShape(tuple(columns), ())
 
 
 def decode(settings: BatchSettings, *records: Mapping[str, Any], not_null: Sequence[str] = ()) -> DecodedBatch:
-    """Decodes records, and checks that each is in exactly one of the three parts, under the names that are written."""
+    """Decode records, and check that each is in exactly one of the three parts, under the names that are written."""
     batch = batch_of(*records)
     decoder = RecordDecoder(settings, target_of(settings, *not_null), batch_id=BATCH_ID)
     decoded = decoder.decode(batch, generation=0)
@@ -71,29 +71,34 @@ def decode(settings: BatchSettings, *records: Mapping[str, Any], not_null: Seque
 
 
 def read_columns(plans: Sequence[ColumnPlan], *values: bytes) -> list[Outcome]:
-    """Reads JSON values the quick way and the exact way, and checks that both give the same."""
+    """Read JSON values the quick way and the exact way, and check that both give the same."""
     quick, exact = (_outcomes(_decoder(tuple(plans), way), values) for way in (True, False))
     assert [_comparable(outcome) for outcome in quick] == [_comparable(outcome) for outcome in exact]
     return exact
 
 
-def read_value(type_name: str, raw: str | bytes) -> Any:
-    """What a column of a type makes of a JSON value: the decoded value, or the reason of the dead letter."""
-    outcome = read_decode_error_or_value(type_name, raw)
-    return outcome.reason if isinstance(outcome, DecodeError) else outcome
+def read_value(type_name: str, raw: str) -> Any:
+    """Return what a column of a type makes of a JSON value: the decoded value, or the reason of the dead letter.
 
-
-def read_decode_error_or_value(type_name: str, raw: str | bytes) -> Any:
-    """As :func:`read_value`, with the whole decode_error. A good record stands on either side, and must stay itself."""
-    plan = ColumnPlan("a", parse_column_type(type_name), ("a",))
-    data = b'{"a": ' + (raw.encode() if isinstance(raw, str) else raw) + b"}"
-    before, outcome, after = read_columns([plan], b"{}", data, b'{"a": null}')
+    A good record stands on either side, and must stay itself.
+    """
+    before, outcome, after = read_columns([plan_of(type_name)], b"{}", document_of(raw), b'{"a": null}')
     assert before == after == [None]
-    return outcome if isinstance(outcome, DecodeError) else outcome[0]
+    return outcome.reason if isinstance(outcome, DecodeError) else outcome[0]
+
+
+def plan_of(type_name: str) -> ColumnPlan:
+    """Plan one column of a type, for the documents of :func:`document_of`."""
+    return ColumnPlan("a", parse_column_type(type_name), ("a",))
+
+
+def document_of(raw: str) -> bytes:
+    """Write the document whose only member is a JSON value."""
+    return f'{{"a": {raw}}}'.encode()
 
 
 def reasons(decoded: DecodedBatch) -> dict[int, DeadLetterReason]:
-    """Reasons of the dead letters by row."""
+    """Return the reasons of the dead letters by row."""
     return {dead.row_index: dead.reason for dead in decoded.dead}
 
 
@@ -109,5 +114,5 @@ def _outcomes(decoder: JsonColumns, values: Sequence[bytes]) -> list[Outcome]:
 
 
 def _comparable(outcome: Outcome) -> object:
-    """Also tells -0.0 from 0.0, and True from 1."""
+    """Tell also -0.0 from 0.0, and True from 1."""
     return (outcome.reason, outcome.detail) if isinstance(outcome, DecodeError) else repr(list(outcome))
