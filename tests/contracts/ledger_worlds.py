@@ -23,8 +23,7 @@ from kafka_ingest.protocol.roll_back import RollBackLedger
 from kafka_ingest.protocol.staging import staging_name, written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import FakeDatabase, StoredRecord
-from tests.fakes.ledger import FakeLedger
-from tests.fakes.position_ledger import FakePositionLedger
+from tests.fakes.ledger import FakeLedger, FakePositionLedger
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.roll_back import FakeRollBackLedger
 

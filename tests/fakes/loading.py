@@ -11,7 +11,7 @@ from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import Split, SplitResult, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings
 from tests.builders import NOON
-from tests.fakes.database import FakeDatabase, StoredRecord
+from tests.fakes.database import FakeDatabase, FakePort, StoredRecord, at_once
 from tests.fakes.log import FakeLog
 
 
@@ -47,25 +47,22 @@ class FakeTarget:
         """Nothing to do."""
 
 
-class FakeStaging:
-    """Staging in a :class:`FakeDatabase`."""
+class FakeStaging(FakePort):
+    """Port ``Staging``."""
 
-    def __init__(self, database: FakeDatabase) -> None:
-        self.database = database
-
+    @at_once
     def create(self, batch: Batch) -> None:
-        with self.database.mutex:
-            self.database.staged.setdefault((batch.batch_id, batch.claim), [])
+        self.database.staged.setdefault((batch.batch_id, batch.claim), [])
 
+    @at_once
     def progress(self, batch: Batch) -> StageProgress:
-        with self.database.mutex:
-            staged = len(self.database.staged.get((batch.batch_id, batch.claim), []))
+        staged = len(self.database.staged.get((batch.batch_id, batch.claim), []))
         return StageProgress(staged, staged)
 
+    @at_once
     def drop(self, batch: Batch) -> None:
-        with self.database.mutex:
-            self.database.staged.pop((batch.batch_id, batch.claim), None)
-            self.database.counted.pop((batch.batch_id, batch.claim), None)
+        self.database.staged.pop((batch.batch_id, batch.claim), None)
+        self.database.counted.pop((batch.batch_id, batch.claim), None)
 
 
 class FakeRunner:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kafka_ingest.errors import StagingLost
@@ -14,9 +13,8 @@ from kafka_ingest.protocol.position import Position
 from kafka_ingest.protocol.roll_back import RollBackLedger
 from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.fakes.database import FakeDatabase, Identity, StoredRecord
-from tests.fakes.ledger import FakeLedger
+from tests.fakes.ledger import FakeLedger, FakePositionLedger
 from tests.fakes.loading import FakeStaging
-from tests.fakes.position_ledger import FakePositionLedger
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.roll_back import FakeRollBackLedger
 
@@ -140,12 +138,8 @@ class FakeStore:
         self.database.counted.clear()
 
     def save(self) -> object:
-        return {name: copy.copy(getattr(self.database, name)) for name in _SAVED}
+        return self.database.save()
 
     def restore(self, saved: Any) -> None:
-        for name, value in saved.items():
-            setattr(self.database, name, copy.copy(value))
+        self.database.restore(saved)
         self.recover()
-
-
-_SAVED = [f.name for f in fields(FakeDatabase) if f.name not in ("now", "mutex", "locked")]
