@@ -40,6 +40,7 @@ from tests.contracts.ledger_values import (
     outcome_of,
     publish,
     skipping,
+    stored,
     view,
 )
 from tests.contracts.ledger_worlds import LedgerWorld
@@ -168,8 +169,7 @@ def test_a_superseded_batch_is_fenced_and_holds_nothing(world: LedgerWorld) -> N
     old = claimed(world, first_plan(world))
     new = next_plan(world, offset_range(0, 0, 3), supersedes=old.batch_id)
     assert view(world).outstanding == new
-    superseded = world.ledger.batch(old.batch_id)
-    assert superseded is not None
+    superseded = stored(world, old)
     assert superseded.state is BatchState.SUPERSEDED
     assert world.ledger.hold(old.batch_id) is None
     with pytest.raises(Fenced):

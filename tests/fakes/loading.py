@@ -52,6 +52,7 @@ class FakeStaging(FakePort):
 
     @at_once
     def create(self, batch: Batch) -> None:
+        self._drop(batch, up_to_claim=batch.claim - 1)
         self.database.staged.setdefault((batch.batch_id, batch.claim), [])
 
     @at_once
@@ -61,8 +62,12 @@ class FakeStaging(FakePort):
 
     @at_once
     def drop(self, batch: Batch) -> None:
-        self.database.staged.pop((batch.batch_id, batch.claim), None)
-        self.database.counted.pop((batch.batch_id, batch.claim), None)
+        self._drop(batch, up_to_claim=batch.claim)
+
+    def _drop(self, batch: Batch, *, up_to_claim: int) -> None:
+        for table in (self.database.staged, self.database.counted):
+            for attempt in [a for a in table if a[0] == batch.batch_id and a[1] <= up_to_claim]:
+                del table[attempt]
 
 
 class FakeRunner:

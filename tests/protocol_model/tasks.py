@@ -11,11 +11,12 @@ from kafka_ingest.errors import DatabaseUnavailable, PartitionMissing, TopicMiss
 from kafka_ingest.protocol.batch import Batch, RecordCounts
 from kafka_ingest.protocol.staging import Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import Tombstones
+from tests.contracts.ledger_worlds import Counted, Staged
 from tests.fakes.database import StoredRecord
 from tests.fakes.range_reader import epoch_from, require_end, require_start
 from tests.protocol_model.attempts import Attempt
 from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading
-from tests.protocol_model.stores import Counted, Staged, Store
+from tests.protocol_model.stores import Store
 
 BAD = b"bad"
 
@@ -110,7 +111,7 @@ class ModelTasks:
     def _stage(self, batch: Batch, records: list[Staged], counted: list[Counted], server: int) -> None:
         if self._store.incarnation != server:
             raise DatabaseUnavailable("the server ended the connection of the task")
-        self._store.stage(batch, records, counted)
+        self._store.fill(batch, records, counted)
 
 
 def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], RecordCounts]:
