@@ -71,7 +71,7 @@ class FakeStaging(FakePort):
 
 
 class FakeRunner:
-    """Stages what the fake log holds: values beginning with ``bad`` become dead letters.
+    """Stage what the fake log holds: values beginning with ``bad`` become dead letters.
 
     Attributes:
         before_result: Called when everything is staged, before the results are given: the place where a test lets other

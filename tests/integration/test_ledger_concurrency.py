@@ -70,7 +70,7 @@ def somebody_waits_for_a_lock(world: PostgresWorld) -> bool:
 
 @contextmanager
 def waiting(world: PostgresWorld, call: Callable[[], Any]) -> Iterator[Future[Any]]:
-    """Runs a call in a thread that must come to wait for a lock before the block begins."""
+    """Run a call in a thread that must come to wait for a lock before the block begins."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(call)
         wait_until(lambda: future.done() or somebody_waits_for_a_lock(world), "waiting for a lock")

@@ -33,7 +33,7 @@ NO_LOSERS = Losers()
 
 
 def fate_of(value: bytes | None, tombstones: Tombstones) -> str | None:
-    """Gives what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
+    """Return what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
     if value is None:
         return {Tombstones.ROW: "row", Tombstones.DEAD_LETTER: "tombstone", Tombstones.COUNT: None}[tombstones]
     return "malformed" if value.startswith(BAD) else "row"
@@ -115,7 +115,7 @@ class ModelTasks:
 
 
 def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], RecordCounts]:
-    """Gives what a reading becomes under the batch's frozen settings: rows and dead letters, and the counts."""
+    """Return what a reading becomes under the batch's frozen settings: rows and dead letters, and the counts."""
     stored, tombstones = [], 0
     for offset, value in reading.values.items():
         fate = fate_of(value, batch.settings.tombstones)
@@ -130,7 +130,7 @@ def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], 
 
 
 def counted_identities(reading: Reading, batch: Batch, replaced_to: int) -> list[tuple[str, int, int, int]]:
-    """Gives what is only counted where something may be replaced: it must be told from what the log has lost."""
+    """Return what is only counted where something may be replaced: it must be told from what the log has lost."""
     return [
         (*reading.place, offset)
         for offset, value in reading.values.items()
