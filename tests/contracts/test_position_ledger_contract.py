@@ -83,6 +83,13 @@ def plan_elsewhere(world: LedgerWorld) -> None:
     world.ledger.record_plan(plan, world.ledger.plan_view("sales", plan.request, ELSEWHERE))
 
 
+def prepared(world: LedgerWorld) -> tuple[NewChange, ChangeView]:
+    """Decide to set partition 0 back by one, from 3 to 2, and do not do it yet."""
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    return NewChange(request, ChangePlan((moved(seen.ledger.positions[0], 2),))), seen
+
+
 def reset(world: LedgerWorld, by: int, request_id: str = "r1") -> RecordedChange:
     """Move partition 0."""
     first = view(world).positions[0]
@@ -130,23 +137,19 @@ def test_a_forward_change_stays_in_its_line_and_records_what_was_given_up(world:
 
 
 def test_a_change_is_refused_when_the_ledger_moved_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    change, seen = prepared(world)
     load(world, next_plan(world, offset_range(0, 3, 6)))
     with pytest.raises(LedgerMoved):
-        world.changes.record_change(NewChange(request, plan), seen)
+        world.changes.record_change(change, seen)
     assert view(world).positions[0].committed_offset == 6
-    assert seen_by(world, request).recorded is None
+    assert seen_by(world, change.request).recorded is None
 
 
 def test_a_change_is_refused_when_its_request_was_recorded_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
-    world.changes.record_change(NewChange(request, plan), seen)
+    change, seen = prepared(world)
+    world.changes.record_change(change, seen)
     with pytest.raises(LedgerMoved):
-        world.changes.record_change(NewChange(request, plan), seen)
+        world.changes.record_change(change, seen)
     assert view(world).positions[0].timeline == 1
 
 
@@ -154,11 +157,9 @@ def test_a_change_that_does_not_supersede_the_outstanding_batch_is_refused(world
     batch = next_plan(world, offset_range(0, 3, 6))
     with pytest.raises(LedgerMoved):
         reset(world, -1)
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
+    change, seen = prepared(world)
     assert seen.ledger.outstanding == batch
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
-    recorded = world.changes.record_change(NewChange(request, plan, batch.batch_id), seen)
+    recorded = world.changes.record_change(replace(change, supersedes=batch.batch_id), seen)
     assert recorded.superseded == batch.batch_id
     assert stored(world, batch).state is BatchState.SUPERSEDED
     assert world.ledger.hold(batch.batch_id) is None
@@ -292,12 +293,10 @@ def test_a_name_that_is_taken_is_seen(world: LedgerWorld) -> None:
 
 
 def test_a_change_is_refused_when_a_batch_was_planned_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
+    change, seen = prepared(world)
     batch = next_plan(world, offset_range(0, 3, 6))
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
     for supersedes in (None, batch.batch_id):
         with pytest.raises(LedgerMoved):
-            world.changes.record_change(NewChange(request, plan, supersedes), seen)
+            world.changes.record_change(replace(change, supersedes=supersedes), seen)
     assert view(world).positions[0].committed_offset == 3
     assert view(world).outstanding == batch
