@@ -1,4 +1,4 @@
-"""What every housekeeper promises: the fake one and the one in PostgreSQL."""
+"""What every housekeeper and every staging promises: the fake ones and those in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ def test_only_the_newest_claim_of_a_planned_batch_is_no_leftover(world: LedgerWo
     # As an attempt does that began before and was slow.
     world.staging.create(older)
     assert (kept(world), leftovers(world)) == ({(newer.batch_id, 2)}, {(older.batch_id, 1)})
+
+
+def test_an_attempt_drops_its_staging_and_that_of_older_claims(world: LedgerWorld) -> None:
+    older = staged(world, first_plan(world))
+    newer = staged(world, older)
+    world.staging.create(older)
+    world.staging.drop(newer)
+    assert world.housekeeper.staging_tables() == []
+
+
+def test_staging_that_is_created_again_keeps_its_records(world: LedgerWorld) -> None:
+    batch = staged(world, first_plan(world))
+    world.staging.create(batch)
+    assert publish(world, batch, outcome_of(batch)) == (2, 5, 0)
 
 
 def test_tables_of_committed_and_superseded_batches_are_leftovers(world: LedgerWorld) -> None:
