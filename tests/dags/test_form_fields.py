@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -50,6 +50,10 @@ class Row:
     arguments: tuple[tuple[str, object], ...] = ()
 
 
+def choice(key: str, label: str, of: str, good: str, *arguments: tuple[str, object], default: Any = None) -> Row:
+    return Row(key, label, default, good, ("middle", 5), f"one of {of}", arguments=arguments)
+
+
 def text(key: str, label: str, good: str, *arguments: tuple[str, object], faults: Any = ()) -> Row:
     return Row(key, label, None, good, (5, True), "a text", tuple(faults), arguments=arguments)
 
@@ -65,6 +69,11 @@ def flag(key: str, label: str, *arguments: tuple[str, object]) -> Row:
     return Row(key, label, False, True, ("yes", 1), "true or false", filled_in=False, arguments=arguments)
 
 
+PLACES = "earliest, latest"
+KINDS = (
+    "preflight, reset, skip-lag, accept-loss, accept-recreation, accept-cluster, accept-same-log, rename, "
+    "retire-topic, read-topic-again, change-target, change-identity-columns, change-isolation-level, roll-back"
+)
 SPAN = "topic, partition, start and end, the first offset after the span; without end: up to the end of the log"
 OFFSET = "topic, partition and offset, the next one to read"
 ZONED = "a time with its offset from UTC, or in the time zone UTC, at most milliseconds, from 1970 on, such as"
@@ -81,13 +90,8 @@ RESET_OFFSETS = (
 SELECTIONS = tuple((line, "topic, or topic and partition (line 1)") for line in ("a x", f"a {DIGITS}"))
 
 RUN = (
-    Row(
-        "mode",
-        "Mode",
-        "live",
-        "plan_only",
-        ("relaod",),
-        "one of live, reload, plan_only",
+    replace(
+        choice("mode", "Mode", "live, reload, plan_only", "plan_only", default="live"),
         filled_in="live",
         arguments=(("run x", "live"), ("run x --mode reload", "reload"), ("plan x --dry-run", "plan_only")),
     ),
@@ -101,42 +105,19 @@ RUN = (
 )
 CHANGE = (
     text("pipeline", "Pipeline", "orders"),
-    Row(
-        "kind",
-        "What to do",
-        "preflight",
-        "roll-back",
-        ("drop",),
-        "one of preflight, reset, skip-lag, accept-loss, accept-recreation, accept-cluster, accept-same-log, rename, "
-        "retire-topic, read-topic-again, change-target, change-identity-columns, change-isolation-level, roll-back",
-        filled_in="preflight",
-    ),
+    replace(choice("kind", "What to do", KINDS, "roll-back", default="preflight"), filled_in="preflight"),
     flag("apply", "Apply", ("change x change-target --apply", True)),
     text("reason", "Reason", "a bug", ("roll-back x --batches 2 --reason why", "why")),
     flag("supersede", "Supersede the outstanding batch", ("roll-back x --batches 2 --supersede", True)),
-    Row(
-        "reset_to",
-        "Reset to",
-        None,
-        "time",
-        ("middle",),
-        "one of earliest, latest, time, offsets, by",
-        arguments=(("change x reset --to latest", "latest"),),
-    ),
+    choice("reset_to", "Reset to", f"{PLACES}, time, offsets, by", "time", ("change x reset --to latest", "latest")),
     text("time", "Time", "2026-01-01", ("change x reset --to-time y", "y"), faults=[("yesterday", ZONED)]),
     text("offsets", "Offsets", "a 0 1", ("change x reset --to-offset a 0 1", [["a", "0", "1"]]), faults=RESET_OFFSETS),
     number("by_offsets", "By (offsets)", None, ("change x reset --by -5", -5)),
     text("only", "Only", "a 1", ("change x reset --by 5 --only a 1", [["a", "1"]]), faults=SELECTIONS),
     number("keep_offsets", "Keep (offsets)", 0, ("change x skip-lag --keep 0", 0)),
     number("margin_offsets", "Margin (offsets)", 0, ("change x accept-loss --margin 7", 7), default=0),
-    Row(
-        "begin",
-        "Begin at",
-        "earliest",
-        "latest",
-        ("middle",),
-        "one of earliest, latest",
-        arguments=(("change x accept-cluster --begin latest", "latest"),),
+    choice(
+        "begin", "Begin at", PLACES, "latest", ("change x accept-cluster --begin latest", "latest"), default="earliest"
     ),
     text("former_name", "Former name", "shop", ("change x rename --from y", "y")),
     number("batches", "Batches", 1, ("roll-back x --batches 2", 2)),
