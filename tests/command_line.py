@@ -9,7 +9,7 @@ from kafka_ingest.cli.command import add_command
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    """Gives what the commands with a form read of their arguments."""
+    """Return what the commands with a form read of their arguments."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
     for command in (*run.COMMANDS, *change.COMMANDS):

@@ -66,7 +66,7 @@ def skipping(before: Position, to: int) -> Lagging:
 
 
 def first_plan(world: LedgerWorld, *ranges: OffsetRange) -> Batch:
-    """Records the pipeline's first plan: partitions 0 and 1 begin at offset 0."""
+    """Record the pipeline's first plan: partitions 0 and 1 begin at offset 0."""
     ranges = ranges or (offset_range(0, 0, 3), offset_range(1, 0, 2))
     plan = new_plan(*ranges, begins=(position(0, 0), position(1, 0)))
     return world.ledger.record_plan(plan, view(world))
@@ -75,7 +75,7 @@ def first_plan(world: LedgerWorld, *ranges: OffsetRange) -> Batch:
 def next_plan(
     world: LedgerWorld, *ranges: OffsetRange, request: Request = LATER, supersedes: str | None = None
 ) -> Batch:
-    """Records a further plan; it supersedes only what it says."""
+    """Record a further plan; it supersedes only what it says."""
     return world.ledger.record_plan(new_plan(*ranges, request=request, supersedes=supersedes), view(world, request))
 
 
@@ -83,17 +83,28 @@ def claimed(world: LedgerWorld, batch: Batch) -> Batch:
     return world.ledger.claim(batch.batch_id, 60)
 
 
-def all_rows(batch: Batch, *, task: int = 0, attempt: int = 7) -> list[Staged]:
-    """Stages every offset of the batch as a row of one task attempt."""
+def stored(world: LedgerWorld, batch: Batch) -> Batch:
+    """Read the batch as the ledger holds it."""
+    found = world.ledger.batch(batch.batch_id)
+    assert found is not None
+    return found
+
+
+def all_rows(batch: Batch, *dead_letters: int, task: int = 0, attempt: int = 7) -> list[Staged]:
+    """Return every offset of the batch as a row of one task attempt, or where it is listed as a dead letter."""
     return [
-        (task, attempt, StoredRecord(r.topic, r.generation, r.partition, offset, batch.batch_id))
+        (task, attempt, StoredRecord(r.topic, r.generation, r.partition, offset, batch.batch_id, reason))
         for r in batch.ranges
         for offset in range(r.start, r.end)
+        for reason in ["malformed" if r.partition == 0 and offset in dead_letters else None]
     ]
 
 
-def dead(record: StoredRecord) -> StoredRecord:
-    return replace(record, reason="malformed")
+def staged(world: LedgerWorld, batch: Batch, *dead_letters: int) -> Batch:
+    """Claim a batch and stage all of it: rows, and dead letters at the listed offsets of partition 0."""
+    attempt = claimed(world, batch)
+    world.stage(attempt, all_rows(attempt, *dead_letters))
+    return attempt
 
 
 def outcome_of(
@@ -103,7 +114,7 @@ def outcome_of(
     dead_letters: int = 0,
     valid_through: datetime | None = None,
 ) -> BatchOutcome:
-    """All offsets are rows, except for so many dead letters in the first range."""
+    """All offsets are rows, except for N dead letters in the first range."""
     parts = []
     for number, planned in enumerate(batch.ranges):
         bad = dead_letters if number == 0 else 0
@@ -113,7 +124,7 @@ def outcome_of(
 
 
 def publish(world: LedgerWorld, batch: Batch, outcome: BatchOutcome) -> tuple[int, int, int]:
-    """Runs all statements of a publish; gives positions moved, rows and dead letters inserted."""
+    """Run all statements of a publish; return positions moved, rows and dead letters inserted."""
     with world.publisher.begin(batch) as publication:
         publication.lock_batch()
         moved = publication.advance_positions(outcome)
@@ -125,14 +136,11 @@ def publish(world: LedgerWorld, batch: Batch, outcome: BatchOutcome) -> tuple[in
     return moved, rows, dead_letters
 
 
-def load(world: LedgerWorld, batch: Batch, *, valid_through: datetime | None = None) -> Batch:
-    """Claims, stages and publishes a batch of rows; gives it back as the ledger holds it."""
-    attempt = claimed(world, batch)
-    world.stage(attempt, all_rows(attempt))
-    publish(world, attempt, outcome_of(attempt, valid_through=valid_through))
-    committed = world.ledger.batch(batch.batch_id)
-    assert committed is not None
-    return committed
+def load(world: LedgerWorld, batch: Batch, *dead_letters: int, valid_through: datetime | None = None) -> Batch:
+    """Claim, stage and publish a batch; return it as the ledger holds it."""
+    attempt = staged(world, batch, *dead_letters)
+    publish(world, attempt, outcome_of(attempt, dead_letters=len(dead_letters), valid_through=valid_through))
+    return stored(world, batch)
 
 
 def position_after(committed: int, *, partition: int, epoch: int | None = 5) -> Position:

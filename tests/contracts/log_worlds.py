@@ -117,7 +117,7 @@ class KafkaTransaction:
         self._end(self._producer.abort_transaction)
 
     def _end(self, end: Callable[[float], None]) -> None:
-        """Ends the transaction and waits for its marker, which the broker writes after it has answered."""
+        """End the transaction and wait for its marker, which the broker writes after it has answered."""
         before = self._high_watermark()
         end(SECONDS)
         self.is_open = False

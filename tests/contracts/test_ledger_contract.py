@@ -10,7 +10,7 @@ import pytest
 
 from kafka_ingest.errors import ConfigError, Fenced, LeaderMissing, LedgerMoved, PartitionFault
 from kafka_ingest.protocol.batch import BatchStanding, BatchState, RecordCounts, Request
-from kafka_ingest.protocol.ledger_view import PipelineRecord, PositionMove, ServedTopic
+from kafka_ingest.protocol.ledger_view import PipelineRecord, PlanView, PositionMove, ServedTopic
 from kafka_ingest.protocol.log import observe
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
@@ -39,6 +39,7 @@ from tests.contracts.ledger_values import (
     outcome_of,
     publish,
     skipping,
+    stored,
     view,
 )
 from tests.contracts.ledger_worlds import LedgerWorld
@@ -48,14 +49,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 def test_an_unused_ledger_knows_nothing(world: LedgerWorld) -> None:
     seen = view(world)
-    assert (seen.pipeline, seen.positions, seen.served, seen.outstanding, seen.hold, seen.own) == (
-        None,
-        (),
-        (),
-        None,
-        None,
-        None,
-    )
+    assert seen == PlanView(seen.now, None, (), (), None, None, None)
     assert seen.now.utcoffset() == timedelta(0)
 
 
@@ -97,7 +91,7 @@ def test_what_a_plan_saw_and_warned_of_is_kept_and_replaced_by_the_next(world: L
         choosing(plan, observations=first, unread_topics=("orders[0]: short",)), view(world)
     )
     assert batch.warnings == ("orders[0]: short",)
-    assert world.ledger.batch(batch.batch_id) == batch
+    assert stored(world, batch) == batch
     assert view(world).observations == first
 
     later = replace(snapshot({"orders": [partition_state(0, 20, 95, end=60)]}), taken_at=NOON + timedelta(hours=1))
@@ -167,9 +161,7 @@ def test_a_superseded_batch_is_fenced_and_holds_nothing(world: LedgerWorld) -> N
     old = claimed(world, first_plan(world))
     new = next_plan(world, offset_range(0, 0, 3), supersedes=old.batch_id)
     assert view(world).outstanding == new
-    superseded = world.ledger.batch(old.batch_id)
-    assert superseded is not None
-    assert superseded.state is BatchState.SUPERSEDED
+    assert stored(world, old).state is BatchState.SUPERSEDED
     assert world.ledger.hold(old.batch_id) is None
     with pytest.raises(Fenced):
         claimed(world, old)
@@ -289,10 +281,9 @@ def test_every_committed_batch_is_announced_once_and_again_by_its_announcer_only
 def test_the_first_announcer_stays(world: LedgerWorld) -> None:
     batch = load(world, first_plan(world))
     world.ledger.mark_announced([batch.batch_id], LATER)
-    announced = world.ledger.batch(batch.batch_id)
+    announced = stored(world, batch)
     world.ledger.mark_announced([batch.batch_id], REQUEST)
-    assert world.ledger.batch(batch.batch_id) == announced
-    assert announced is not None
+    assert stored(world, batch) == announced
     assert announced.announced_at is not None
 
 
@@ -347,10 +338,7 @@ def test_a_plan_that_skips_lag_moves_the_position_before_its_ranges(world: Ledge
     skipped = replace(offset_range(0, 50, 60), timeline=0)
     plan = choosing(new_plan(skipped, request=LATER), lagging=(skipping(before, 50),))
     batch = world.ledger.record_plan(plan, view(world, LATER))
-    assert view(world).positions == (
-        replace(before, committed_offset=50, loaded_to=50, leader_epoch=None),
-        other,
-    )
+    assert view(world).positions == (replace(before, committed_offset=50, loaded_to=50, leader_epoch=None), other)
     load(world, batch)
     assert view(world).positions[0].committed_offset == 60
     # The chain begins anew where the recorded change has put the position.
@@ -370,10 +358,8 @@ def test_a_plan_that_takes_over_topic_ids_records_them_before_what_it_skips(worl
         lagging=(skipping(known[0], 50),),
     )
     batch = world.ledger.record_plan(plan, view(world, LATER))
-    assert [(p.committed_offset, p.topic_id, p.timeline) for p in view(world).positions] == [
-        (50, TOPIC_ID, 0),
-        (3, TOPIC_ID, 0),
-    ]
+    places = [(p.committed_offset, p.topic_id, p.timeline) for p in view(world).positions]
+    assert places == [(50, TOPIC_ID, 0), (3, TOPIC_ID, 0)]
     load(world, batch)
     assert [p.committed_offset for p in view(world).positions] == [60, 4]
     assert world.ledger.violations("orders") == []

@@ -12,26 +12,24 @@ from kafka_ingest.protocol.decisions import AcceptRecreation, ChangeRequest, New
 from kafka_ingest.protocol.ledger_view import ChangePlan, PositionMove
 from kafka_ingest.protocol.position import TopicPartition
 from tests.builders import NOON, offset_range
-from tests.contracts.ledger_values import TARGET, all_rows, claimed, first_plan, next_plan, outcome_of, publish, view
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.contracts.ledger_values import TARGET, first_plan, next_plan, outcome_of, publish, staged, view
+from tests.contracts.ledger_worlds import LedgerWorld
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
+@pytest.fixture
+def world(world: LedgerWorld) -> LedgerWorld:
     """Offsets 0 to 2 and 0 to 1 of two partitions with records up to noon; then 3 to 4 of one, up to an hour later."""
-    world = world_of(request)
     load_up_to(world, first_plan(world), NOON)
     load_up_to(world, next_plan(world, offset_range(0, 3, 5)), NOON + HOUR)
     return world
 
 
 def load_up_to(world: LedgerWorld, batch: Batch, latest: datetime) -> None:
-    """Loads a batch whose latest record is of this time."""
-    attempt = claimed(world, batch)
-    world.stage(attempt, all_rows(attempt))
+    """Load a batch whose latest record is of this time."""
+    attempt = staged(world, batch)
     outcome = outcome_of(attempt)
     parts = tuple(replace(part, record_time_min=NOON - HOUR, record_time_max=latest) for part in outcome.partitions)
     publish(world, attempt, replace(outcome, partitions=parts))

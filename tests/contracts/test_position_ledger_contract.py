@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_ingest.errors import LedgerMoved
-from kafka_ingest.protocol.batch import BatchState, Request
+from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptRecreation,
@@ -24,6 +24,7 @@ from kafka_ingest.protocol.decisions import (
 )
 from kafka_ingest.protocol.ledger_view import (
     ChangePlan,
+    PipelineRecord,
     PositionChange,
     PositionMove,
     PositionPoint,
@@ -32,29 +33,25 @@ from kafka_ingest.protocol.ledger_view import (
     SettingChange,
     moved,
 )
-from kafka_ingest.protocol.position import Position
+from kafka_ingest.protocol.position import Position, TopicPartition
+from kafka_ingest.protocol.roll_back import RollBackRequest
 from kafka_ingest.settings import IdentityColumns, TargetSettings
 from tests.builders import CLUSTER, NOON, TOPIC_ID, offset_range, position
-from tests.contracts.ledger_values import TARGET, first_plan, load, new_plan, next_plan, view
-from tests.contracts.ledger_worlds import LedgerWorld, world_of
+from tests.contracts.ledger_values import TARGET, first_plan, load, new_plan, next_plan, stored, view
+from tests.contracts.ledger_worlds import LedgerWorld
 
 ELSEWHERE = TargetSettings("mart", "sales")
 
 
-@pytest.fixture(params=["fake", "postgresql"])
-def world(request: pytest.FixtureRequest) -> LedgerWorld:
+@pytest.fixture
+def world(world: LedgerWorld) -> LedgerWorld:
     """A ledger with the positions 3 and 2 of partitions 0 and 1, free."""
-    world = world_of(request)
     load(world, first_plan(world), valid_through=NOON)
     return world
 
 
 def asked(change: Change, request_id: str = "r1", *, pipeline: str = "orders") -> ChangeRequest:
     return ChangeRequest(pipeline, request_id, change, "ada", "because")
-
-
-def asked_by(run_id: str) -> Request:
-    return Request("orders", run_id)
 
 
 def seen_by(world: LedgerWorld, request: ChangeRequest, target: TargetSettings = TARGET) -> ChangeView:
@@ -67,8 +64,34 @@ def record(
     return world.changes.record_change(NewChange(request, plan), seen_by(world, request, target))
 
 
+def bound(world: LedgerWorld) -> PipelineRecord:
+    found = view(world).pipeline
+    assert found is not None
+    return found
+
+
+def empty_plan(world: LedgerWorld, run_id: str, *begins: Position) -> Batch:
+    """Record a plan that reads nothing."""
+    request = Request("orders", run_id)
+    return world.ledger.record_plan(new_plan(request=request, begins=begins), view(world, request))
+
+
+def plan_elsewhere(world: LedgerWorld) -> None:
+    """Let another pipeline, sales, serve topic orders into another table."""
+    settings = replace(new_plan().settings, target=ELSEWHERE)
+    plan = replace(new_plan(begins=(position(0, 0),)), pipeline="sales", settings=settings)
+    world.ledger.record_plan(plan, world.ledger.plan_view("sales", plan.request, ELSEWHERE))
+
+
+def prepared(world: LedgerWorld) -> tuple[NewChange, ChangeView]:
+    """Decide to set partition 0 back by one, from 3 to 2, and do not do it yet."""
+    request = asked(ResetBy(-1))
+    seen = seen_by(world, request)
+    return NewChange(request, ChangePlan((moved(seen.ledger.positions[0], 2),))), seen
+
+
 def reset(world: LedgerWorld, by: int, request_id: str = "r1") -> RecordedChange:
-    """Moves partition 0."""
+    """Move partition 0."""
     first = view(world).positions[0]
     plan = ChangePlan((moved(first, first.committed_offset + by),))
     return record(world, asked(ResetBy(by), request_id), plan)
@@ -114,23 +137,19 @@ def test_a_forward_change_stays_in_its_line_and_records_what_was_given_up(world:
 
 
 def test_a_change_is_refused_when_the_ledger_moved_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
+    change, seen = prepared(world)
     load(world, next_plan(world, offset_range(0, 3, 6)))
     with pytest.raises(LedgerMoved):
-        world.changes.record_change(NewChange(request, plan), seen)
+        world.changes.record_change(change, seen)
     assert view(world).positions[0].committed_offset == 6
-    assert seen_by(world, request).recorded is None
+    assert seen_by(world, change.request).recorded is None
 
 
 def test_a_change_is_refused_when_its_request_was_recorded_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
-    world.changes.record_change(NewChange(request, plan), seen)
+    change, seen = prepared(world)
+    world.changes.record_change(change, seen)
     with pytest.raises(LedgerMoved):
-        world.changes.record_change(NewChange(request, plan), seen)
+        world.changes.record_change(change, seen)
     assert view(world).positions[0].timeline == 1
 
 
@@ -138,15 +157,11 @@ def test_a_change_that_does_not_supersede_the_outstanding_batch_is_refused(world
     batch = next_plan(world, offset_range(0, 3, 6))
     with pytest.raises(LedgerMoved):
         reset(world, -1)
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
+    change, seen = prepared(world)
     assert seen.ledger.outstanding == batch
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
-    recorded = world.changes.record_change(NewChange(request, plan, batch.batch_id), seen)
+    recorded = world.changes.record_change(replace(change, supersedes=batch.batch_id), seen)
     assert recorded.superseded == batch.batch_id
-    superseded = world.ledger.batch(batch.batch_id)
-    assert superseded is not None
-    assert superseded.state is BatchState.SUPERSEDED
+    assert stored(world, batch).state is BatchState.SUPERSEDED
     assert world.ledger.hold(batch.batch_id) is None
     assert view(world).positions[0].committed_offset == 2
 
@@ -174,9 +189,8 @@ def test_a_new_generation_has_exactly_the_partitions_of_the_new_log(world: Ledge
 
 def test_a_retired_topic_stays_with_its_position_and_bounds_nothing(world: LedgerWorld) -> None:
     returns = replace(position(0, 0), topic="returns")
-    world.ledger.record_plan(new_plan(request=asked_by("joins"), begins=(returns,)), view(world, asked_by("joins")))
-    empty = world.ledger.record_plan(new_plan(request=asked_by("a")), view(world, asked_by("a")))
-    assert empty.valid_through is None
+    empty_plan(world, "joins", returns)
+    assert empty_plan(world, "a").valid_through is None
     setting = (SettingChange("topic returns", "read", "retired"),)
     recorded = record(world, asked(RetireTopic("returns")), ChangePlan(retired_topic="returns", settings=setting))
     assert (recorded.positions, recorded.settings) == ((), setting)
@@ -185,21 +199,18 @@ def test_a_retired_topic_stays_with_its_position_and_bounds_nothing(world: Ledge
         ServedTopic("orders", CLUSTER, "returns", is_retired=True),
     )
     assert len(view(world).positions) == 3
-    later = world.ledger.record_plan(new_plan(request=asked_by("b")), view(world, asked_by("b")))
-    assert later.valid_through == NOON
+    assert empty_plan(world, "b").valid_through == NOON
     again = (SettingChange("topic returns", "retired", "read"),)
     change = asked(ReadTopicAgain("returns"), "r2")
     recorded = record(world, change, ChangePlan(topic_read_again="returns", settings=again))
     assert (recorded.kind, recorded.positions, recorded.settings) == ("topic_read_again", (), again)
     assert not any(served.is_retired for served in view(world).served)
-    last = world.ledger.record_plan(new_plan(request=asked_by("c")), view(world, asked_by("c")))
-    assert last.valid_through is None
+    assert empty_plan(world, "c").valid_through is None
 
 
 def test_another_target_is_served_and_the_former_one_stays_taken(world: LedgerWorld) -> None:
-    bound = view(world).pipeline
-    assert bound is not None
-    after = replace(bound, target_schema="mart", target_table="sales")
+    before = bound(world)
+    after = replace(before, target_schema="mart", target_table="sales")
     setting = (SettingChange("target", "shop.orders", "mart.sales"),)
     record(world, asked(ChangeTarget()), ChangePlan(binding=after, settings=setting), target=ELSEWHERE)
     assert view(world).pipeline == after
@@ -207,14 +218,12 @@ def test_another_target_is_served_and_the_former_one_stays_taken(world: LedgerWo
     there = seen_by(world, asked(ChangeTarget(), "r2"), ELSEWHERE).ledger
     assert there.served == (ServedTopic("orders", CLUSTER, "orders"),)
     assert len(there.positions) == 2
-    record(world, asked(ChangeTarget(), "back"), ChangePlan(binding=bound))
+    record(world, asked(ChangeTarget(), "back"), ChangePlan(binding=before))
     assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
 
 
 def test_identity_columns_are_bound_and_the_table_is_looked_at(world: LedgerWorld) -> None:
-    bound = view(world).pipeline
-    assert bound is not None
-    after = replace(bound, identity=IdentityColumns("t", "g", "p", "o"))
+    after = replace(bound(world), identity=IdentityColumns("t", "g", "p", "o"))
     seen = seen_by(world, asked(ChangeIdentityColumns()))
     assert seen.target_columns is not None
     assert {"kafka_topic": "text", "kafka_offset": "bigint"}.items() <= seen.target_columns.items()
@@ -227,21 +236,17 @@ def test_identity_columns_are_bound_and_the_table_is_looked_at(world: LedgerWorl
 
 
 def test_after_another_target_the_pipeline_is_still_complete_up_to_its_time(world: LedgerWorld) -> None:
-    bound = view(world).pipeline
-    assert bound is not None
-    after = replace(bound, target_table="sales")
+    after = replace(bound(world), target_table="sales")
     record(world, asked(ChangeTarget()), ChangePlan(binding=after), target=TargetSettings("shop", "sales"))
-    empty = world.ledger.record_plan(new_plan(request=asked_by("a")), view(world, asked_by("a")))
-    assert empty.valid_through == NOON
+    assert empty_plan(world, "a").valid_through == NOON
 
 
 def test_another_cluster_is_bound_with_its_topics(world: LedgerWorld) -> None:
-    bound, (first, second) = view(world).pipeline, view(world).positions
-    assert bound is not None
     moves = tuple(
-        PositionMove(p, Position("orders", p.partition, 1, "topic-id-2", "cluster-2", 0, 0)) for p in (first, second)
+        PositionMove(p, Position("orders", p.partition, 1, "topic-id-2", "cluster-2", 0, 0))
+        for p in view(world).positions
     )
-    plan = ChangePlan(moves, binding=replace(bound, cluster_id="cluster-2"))
+    plan = ChangePlan(moves, binding=replace(bound(world), cluster_id="cluster-2"))
     record(world, asked(AcceptCluster()), plan)
     assert view(world).pipeline == plan.binding
     assert set(view(world).served) == {
@@ -253,56 +258,45 @@ def test_another_cluster_is_bound_with_its_topics(world: LedgerWorld) -> None:
 
 
 def test_a_topic_that_another_pipeline_serves_there_is_never_taken_over(world: LedgerWorld) -> None:
-    other = replace(
-        new_plan(request=asked_by("sales"), begins=(position(0, 0),)),
-        pipeline="sales",
-        settings=replace(new_plan().settings, target=ELSEWHERE),
-    )
-    world.ledger.record_plan(other, world.ledger.plan_view("sales", asked_by("sales"), ELSEWHERE))
-    bound = view(world).pipeline
-    assert bound is not None
-    plan = ChangePlan(binding=replace(bound, target_schema="mart", target_table="sales"))
+    plan_elsewhere(world)
+    before = bound(world)
+    plan = ChangePlan(binding=replace(before, target_schema="mart", target_table="sales"))
     with pytest.raises(LedgerMoved):
         record(world, asked(ChangeTarget()), plan, target=ELSEWHERE)
-    assert view(world).pipeline == bound
+    assert bound(world) == before
     assert view(world).served == (ServedTopic("orders", CLUSTER, "orders"),)
 
 
 def test_a_renamed_pipeline_keeps_its_positions_batches_and_changes(world: LedgerWorld) -> None:
-    before = view(world)
+    before = bound(world)
     reset(world, -2, "earlier")
-    bound = before.pipeline
-    assert bound is not None
     request = asked(RenamePipeline("orders"), pipeline="sales")
     assert not seen_by(world, request).name_is_taken
-    recorded = record(world, request, ChangePlan(binding=replace(bound, pipeline="sales")))
+    recorded = record(world, request, ChangePlan(binding=replace(before, pipeline="sales")))
     assert recorded.pipeline == "sales"
     assert view(world).pipeline is None
     after = view(world, pipeline="sales")
-    assert after.pipeline == replace(bound, pipeline="sales")
+    assert after.pipeline == replace(before, pipeline="sales")
     assert [p.committed_offset for p in after.positions] == [1, 2]
     assert after.served == (ServedTopic("sales", CLUSTER, "orders"),)
     assert after.own is not None
     assert seen_by(world, request).recorded == recorded
     assert seen_by(world, asked(ResetBy(-2), "earlier", pipeline="sales")).recorded is not None
+    undo = RollBackRequest("undo", "sales", 1, "ada", "because")
+    assert world.roll_backs.roll_back_view(undo).bound_timelines[TopicPartition("orders", 0)] == 1
     assert world.ledger.violations("sales") == []
 
 
 def test_a_name_that_is_taken_is_seen(world: LedgerWorld) -> None:
-    other = replace(
-        new_plan(begins=(position(0, 0),)), pipeline="sales", settings=replace(new_plan().settings, target=ELSEWHERE)
-    )
-    world.ledger.record_plan(other, world.ledger.plan_view("sales", other.request, ELSEWHERE))
+    plan_elsewhere(world)
     assert seen_by(world, asked(RenamePipeline("orders"), pipeline="sales")).name_is_taken
 
 
 def test_a_change_is_refused_when_a_batch_was_planned_since_it_was_seen(world: LedgerWorld) -> None:
-    request = asked(ResetBy(-1))
-    seen = seen_by(world, request)
+    change, seen = prepared(world)
     batch = next_plan(world, offset_range(0, 3, 6))
-    plan = ChangePlan((moved(seen.ledger.positions[0], 2),))
     for supersedes in (None, batch.batch_id):
         with pytest.raises(LedgerMoved):
-            world.changes.record_change(NewChange(request, plan, supersedes), seen)
+            world.changes.record_change(replace(change, supersedes=supersedes), seen)
     assert view(world).positions[0].committed_offset == 3
     assert view(world).outstanding == batch

@@ -23,24 +23,22 @@ from tests.builders import NOON, offset_range
 from tests.contracts.ledger_values import (
     all_rows,
     claimed,
-    dead,
     first_plan,
     load,
     next_plan,
     outcome_of,
     position_after,
     publish,
+    staged,
+    stored,
     view,
 )
 from tests.contracts.ledger_worlds import LedgerWorld
+from tests.fakes.database import StoredRecord
 
 
 def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world))
-    staged = all_rows(batch)
-    task, attempt, record = staged[1]
-    staged[1] = (task, attempt, dead(record))
-    world.stage(batch, staged)
+    batch = staged(world, first_plan(world), 1)
     assert publish(world, batch, outcome_of(batch, dead_letters=1)) == (2, 4, 1)
 
     assert [(r.partition, r.offset, r.batch_id) for r in world.rows()] == [
@@ -49,10 +47,9 @@ def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: L
         (1, 0, batch.batch_id),
         (1, 1, batch.batch_id),
     ]
-    assert world.dead_letters() == [dead(record)]
+    assert world.dead_letters() == [StoredRecord("orders", 0, 0, 1, batch.batch_id, "malformed")]
     assert view(world).positions == (position_after(3, partition=0), position_after(2, partition=1))
-    committed = world.ledger.batch(batch.batch_id)
-    assert committed is not None
+    committed = stored(world, batch)
     assert (committed.state, committed.counts) == (BatchState.COMMITTED, RecordCounts(rows=4, dead_letters=1))
     assert (committed.record_time_min, committed.record_time_max) == (NOON, NOON)
     assert world.ledger.hold(batch.batch_id) is None
@@ -67,8 +64,7 @@ def test_only_rows_of_the_winning_attempt_are_published(world: LedgerWorld) -> N
 
 
 def test_leaving_without_commit_changes_nothing(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world))
     outcome = outcome_of(batch)
     with world.publisher.begin(batch) as publication:
         publication.lock_batch()
@@ -89,8 +85,7 @@ def test_the_standing_shows_a_newer_claim(world: LedgerWorld) -> None:
 
 
 def test_an_outcome_of_an_older_claim_is_fenced_even_if_nobody_looked_at_the_standing(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world))
     claimed(world, batch)
     with pytest.raises(Fenced):
         publish(world, batch, outcome_of(batch))
@@ -129,7 +124,7 @@ def test_a_range_that_ends_at_the_position_or_below_leaves_offset_and_epoch(worl
     load(world, first_plan(world, offset_range(0, 0, 10)))
     below = replace(offset_range(0, 2, end), committed_before=10, loaded_to=10)
     batch = claimed(world, next_plan(world, below))
-    world.stage(batch, [])
+    world.staging.create(batch)
     part = PartitionOutcome(below, RecordCounts(tombstones=end - 2), None, None, end_leader_epoch=1, valid_through=None)
     assert publish(world, batch, BatchOutcome((part,), {})) == (1, 0, 0)
     assert view(world).positions[0] == position_after(10, partition=0, epoch=5)
@@ -139,12 +134,11 @@ def test_an_epoch_that_is_not_known_does_not_keep_the_one_before(world: LedgerWo
     load(world, first_plan(world, offset_range(0, 0, 3)))
     planned = offset_range(0, 3, 4)
     batch = claimed(world, next_plan(world, planned))
-    world.stage(batch, [])
+    world.staging.create(batch)
     part = PartitionOutcome(planned, RecordCounts(invisible=1), None, None, end_leader_epoch=None, valid_through=None)
     publish(world, batch, BatchOutcome((part,), {}))
     assert view(world).positions[0] == position_after(4, partition=0, epoch=None)
-    committed = world.ledger.batch(batch.batch_id)
-    assert committed is not None
+    committed = stored(world, batch)
     assert (committed.record_time_min, committed.record_time_max) == (None, None)
 
 
@@ -192,8 +186,7 @@ def test_missing_staging_is_lost_staging(world: LedgerWorld) -> None:
 
 
 def test_a_constraint_of_the_target_that_refuses_the_batch_is_named(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world, offset_range(0, 0, 3)))
     world.add_unique_offset("one_row_per_offset")
     with pytest.raises(TargetMismatch, match="one_row_per_offset"):
         publish(world, batch, outcome_of(batch))
@@ -201,8 +194,7 @@ def test_a_constraint_of_the_target_that_refuses_the_batch_is_named(world: Ledge
 
 
 def test_every_record_that_the_target_refuses_is_named_with_its_reason(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world, offset_range(0, 0, 9)))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world, offset_range(0, 0, 9)))
     world.refuse("not_these", 0, 4, 5, 8)
     with pytest.raises(RecordsRefused) as refusal:
         publish(world, batch, outcome_of(batch))
@@ -225,8 +217,7 @@ def test_rows_of_attempts_that_did_not_win_are_not_looked_at_for_refused_records
 
 
 def test_rows_that_a_trigger_drops_are_no_lost_staging_and_the_trigger_is_named(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world, offset_range(0, 0, 3)))
     world.swallow("dropper", 1)
     with pytest.raises(TargetMismatch, match="trigger dropper"):
         publish(world, batch, outcome_of(batch))
@@ -235,17 +226,14 @@ def test_rows_that_a_trigger_drops_are_no_lost_staging_and_the_trigger_is_named(
 
 def test_a_dead_letter_cannot_be_stored_twice(world: LedgerWorld) -> None:
     batch = claimed(world, first_plan(world, offset_range(0, 0, 1)))
-    (staged,) = all_rows(batch)
-    twice = (staged[0], staged[1], dead(staged[2]))
-    world.stage(batch, [twice, twice])
+    world.stage(batch, 2 * all_rows(batch, 0))
     with pytest.raises(AccountingMismatch, match="one_dead_letter_per_record"):
         publish(world, batch, outcome_of(batch, dead_letters=1))
     assert world.dead_letters() == []
 
 
 def test_counts_that_do_not_add_up_are_refused(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world, offset_range(0, 0, 3)))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world, offset_range(0, 0, 3)))
     (part,) = outcome_of(batch).partitions
     short = BatchOutcome((replace(part, counts=RecordCounts(rows=2)),), {0: 7})
     with pytest.raises(AccountingMismatch, match="offsets_are_accounted_for"):
@@ -254,8 +242,7 @@ def test_counts_that_do_not_add_up_are_refused(world: LedgerWorld) -> None:
 
 
 def test_an_outcome_that_does_not_cover_all_ranges_is_refused(world: LedgerWorld) -> None:
-    batch = claimed(world, first_plan(world))
-    world.stage(batch, all_rows(batch))
+    batch = staged(world, first_plan(world))
     outcome = outcome_of(batch)
     with pytest.raises(AccountingMismatch, match="does not cover"):
         publish(world, batch, replace(outcome, partitions=outcome.partitions[:1]))

@@ -35,7 +35,7 @@ def span(topic: str, start: int, end: int, partition: int = 0, leader_epoch: int
 
 
 def values(reader: RangeReader, split: Split) -> dict[int, bytes | None]:
-    """Reads a split to its end; gives values by offset, and holds the order to be rising."""
+    """Read a split to its end; return values by offset, and hold the order to be rising."""
     found: list[tuple[int, bytes | None]] = []
     for batch in reader.read(split):
         assert batch.schema == RECORD_SCHEMA

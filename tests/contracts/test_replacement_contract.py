@@ -10,7 +10,17 @@ from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition,
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RecordCounts
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from tests.builders import NOON, offset_range
-from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, load, next_plan, outcome_of, publish
+from tests.contracts.ledger_values import (
+    all_rows,
+    claimed,
+    first_plan,
+    load,
+    next_plan,
+    outcome_of,
+    publish,
+    staged,
+    stored,
+)
 from tests.contracts.ledger_worlds import LedgerWorld
 
 P0 = TopicPartition("orders", 0)
@@ -22,19 +32,12 @@ def again(start: int, end: int, *, position: int = 6) -> OffsetRange:
 
 
 def loaded(world: LedgerWorld, *dead_letters: int) -> Batch:
-    """Loads offsets 0 to 5 of partition 0, some of them as dead letters, and 0 to 1 of partition 1."""
-    batch = claimed(world, first_plan(world, offset_range(0, 0, 6), offset_range(1, 0, 2)))
-    staged = [
-        (task, attempt, dead(record) if record.partition == 0 and record.offset in dead_letters else record)
-        for task, attempt, record in all_rows(batch)
-    ]
-    world.stage(batch, staged)
-    publish(world, batch, outcome_of(batch, dead_letters=len(dead_letters)))
-    return batch
+    """Load offsets 0 to 5 of partition 0, some of them as dead letters, and 0 to 1 of partition 1."""
+    return load(world, first_plan(world, offset_range(0, 0, 6), offset_range(1, 0, 2)), *dead_letters)
 
 
 def replaced(world: LedgerWorld, batch: Batch, outcome: BatchOutcome, *, with_resolved: bool = False) -> Replacement:
-    """Asks what a publish would replace, and rolls it back."""
+    """Ask what a publish would replace, and rolls it back."""
     with world.publisher.begin(batch) as publication:
         publication.lock_batch()
         publication.advance_positions(outcome)
@@ -45,59 +48,41 @@ def outcome_with(batch: Batch, counts: RecordCounts) -> BatchOutcome:
     return BatchOutcome((PartitionOutcome(batch.ranges[0], counts, NOON, NOON, 5, None),), {0: 7})
 
 
-def owners(world: LedgerWorld) -> list[tuple[int, int, str]]:
-    return [(row.partition, row.offset, row.batch_id) for row in world.rows()]
+def owners(world: LedgerWorld, partition: int = 0) -> list[str]:
+    """Return the batch that wrote each row of a partition, by offset; every offset from 0 on has one row."""
+    rows = [row for row in world.rows() if row.partition == partition]
+    assert [row.offset for row in rows] == list(range(len(rows)))
+    return [row.batch_id for row in rows]
 
 
 def test_a_range_that_was_loaded_is_replaced_and_nothing_beside_it(world: LedgerWorld) -> None:
     old = loaded(world, 1).batch_id
-    new = claimed(world, next_plan(world, again(1, 4)))
-    world.stage(new, all_rows(new))
+    new = staged(world, next_plan(world, again(1, 4)))
     assert publish(world, new, outcome_of(new)) == (1, 3, 0)
-    assert owners(world) == [
-        (0, 0, old),
-        (0, 1, new.batch_id),
-        (0, 2, new.batch_id),
-        (0, 3, new.batch_id),
-        (0, 4, old),
-        (0, 5, old),
-        (1, 0, old),
-        (1, 1, old),
-    ]
+    assert owners(world) == [old, *[new.batch_id] * 3, old, old]
+    assert owners(world, partition=1) == [old, old]
     assert world.dead_letters() == []
     assert world.ledger.violations("orders") == []
 
 
 def test_a_range_across_the_position_replaces_below_it_and_adds_above(world: LedgerWorld) -> None:
     old = loaded(world).batch_id
-    new = claimed(world, next_plan(world, again(4, 8)))
-    world.stage(new, all_rows(new))
+    new = staged(world, next_plan(world, again(4, 8)))
     assert replaced(world, new, outcome_of(new)).replaced == (ReplacedPartition(P0, rows=2, dead_letters=0),)
     publish(world, new, outcome_of(new))
-    assert [(offset, owner == old) for p, offset, owner in owners(world) if p == 0] == [
-        (0, True),
-        (1, True),
-        (2, True),
-        (3, True),
-        (4, False),
-        (5, False),
-        (6, False),
-        (7, False),
-    ]
+    assert owners(world) == [old] * 4 + [new.batch_id] * 4
 
 
 def test_a_range_that_begins_at_what_was_loaded_replaces_nothing(world: LedgerWorld) -> None:
     loaded(world)
-    new = claimed(world, next_plan(world, again(6, 8)))
-    world.stage(new, all_rows(new))
+    new = staged(world, next_plan(world, again(6, 8)))
     assert replaced(world, new, outcome_of(new)) == Replacement()
 
 
 def test_what_is_replaced_and_not_staged_again_is_missing(world: LedgerWorld) -> None:
     loaded(world, 1)
     new = claimed(world, next_plan(world, again(0, 6)))
-    staged = [item for item in all_rows(new) if item[2].offset in (0, 3)]
-    world.stage(new, staged)
+    world.stage(new, [item for item in all_rows(new) if item[2].offset in (0, 3)])
     found = replaced(world, new, outcome_with(new, RecordCounts(rows=2, invisible=4)))
     assert found.replaced == (ReplacedPartition(P0, rows=5, dead_letters=1, missing=4, first_missing=(1, 2, 4, 5)),)
 
@@ -105,9 +90,8 @@ def test_what_is_replaced_and_not_staged_again_is_missing(world: LedgerWorld) ->
 def test_a_record_that_is_counted_now_or_staged_as_a_dead_letter_is_not_missing(world: LedgerWorld) -> None:
     loaded(world)
     new = claimed(world, next_plan(world, again(0, 3)))
-    first, second, third = all_rows(new)
-    world.stage(new, [first, (0, 7, dead(second[2]))])
-    world.stage_counted(new, [third[2]])
+    first, second, third = all_rows(new, 1)
+    world.stage(new, [first, second], counted=[(0, 7, third[2].identity)])
     counts = RecordCounts(rows=1, dead_letters=1, tombstones=1)
     found = replaced(world, new, outcome_with(new, counts))
     assert found.replaced == (ReplacedPartition(P0, rows=3, dead_letters=0),)
@@ -121,15 +105,12 @@ def test_a_record_that_is_counted_now_or_staged_as_a_dead_letter_is_not_missing(
 def test_what_an_attempt_that_did_not_win_has_staged_is_no_substitute(world: LedgerWorld, staged_as: str) -> None:
     loaded(world)
     new = claimed(world, next_plan(world, again(0, 2)))
-    (_, _, first), (_, _, second) = all_rows(new)
-    # What is counted is of attempt 7, so there attempt 8 wins.
-    winner, loser = (8, 7) if staged_as == "counted" else (7, 8)
-    lost = {"row": [(0, loser, second)], "dead letter": [(0, loser, dead(second))], "counted": []}
-    world.stage(new, [(0, winner, first), *lost[staged_as]])
+    first, second = all_rows(new, attempt=7)[0], all_rows(new, *[1] * (staged_as == "dead letter"), attempt=8)[1]
     if staged_as == "counted":
-        world.stage_counted(new, [second])
-    outcome = replace(outcome_with(new, RecordCounts(rows=1, invisible=1)), winners={0: winner})
-    found = replaced(world, new, outcome)
+        world.stage(new, [first], counted=[(0, 8, second[2].identity)])
+    else:
+        world.stage(new, [first, second])
+    found = replaced(world, new, outcome_with(new, RecordCounts(rows=1, invisible=1)))
     assert found.replaced == (ReplacedPartition(P0, rows=2, dead_letters=0, missing=1, first_missing=(1,)),)
 
 
@@ -137,34 +118,24 @@ def test_a_resolved_dead_letter_and_its_row_stay_and_the_staged_record_is_not_pu
     old = loaded(world, 0, 1, 2, 3)
     world.resolve(0, 1, 2, 3)
     new = claimed(world, next_plan(world, again(0, 6)))
-    staged = all_rows(new)
-    world.stage(new, [staged[0], (0, 7, dead(staged[1][2])), staged[4], staged[5]])
-    world.stage_counted(new, [staged[2][2]])  # and offset 3 is no longer in the log
+    rows = all_rows(new, 1)
+    # Offset 2 is only counted now, and offset 3 is no longer in the log.
+    world.stage(new, [*rows[:2], *rows[4:]], counted=[(0, 7, rows[2][2].identity)])
     counts = RecordCounts(rows=3, dead_letters=1, tombstones=1, invisible=1)
     found = replaced(world, new, outcome_with(new, counts))
     assert found.replaced == (ReplacedPartition(P0, rows=2, dead_letters=0),)
     assert found.kept == (KeptDeadLetters(P0, rows=1, dead_letters=1, tombstones=1, invisible=1),)
     assert publish(world, new, outcome_with(new, counts)) == (1, 2, 0)
-    assert [(offset, owner == old.batch_id) for p, offset, owner in owners(world) if p == 0] == [
-        (0, True),
-        (1, True),
-        (2, True),
-        (3, True),
-        (4, False),
-        (5, False),
-    ]
+    assert owners(world) == [old.batch_id] * 4 + [new.batch_id] * 2
     assert [letter.offset for letter in world.dead_letters()] == [0, 1, 2, 3]
-    committed = world.ledger.batch(new.batch_id)
-    assert committed is not None
-    assert committed.counts == RecordCounts(rows=2, dead_letters=4)
+    assert stored(world, new).counts == RecordCounts(rows=2, dead_letters=4)
     assert world.ledger.violations("orders") == []
 
 
 def test_resolved_dead_letters_are_replaced_with_their_rows_when_told(world: LedgerWorld) -> None:
     loaded(world, 1)
     world.resolve(1)
-    new = claimed(world, next_plan(world, again(0, 6)))
-    world.stage(new, all_rows(new))
+    new = staged(world, next_plan(world, again(0, 6)))
     found = replaced(world, new, outcome_of(new), with_resolved=True)
     assert found == Replacement((ReplacedPartition(P0, rows=6, dead_letters=1),))
 
@@ -172,7 +143,6 @@ def test_resolved_dead_letters_are_replaced_with_their_rows_when_told(world: Led
 def test_what_a_later_reload_replaced_can_be_replaced_again(world: LedgerWorld) -> None:
     loaded(world)
     second = load(world, next_plan(world, again(0, 4)))
-    third = claimed(world, next_plan(world, again(2, 6), request=replace(second.request, run_id="third")))
-    world.stage(third, all_rows(third))
+    third = staged(world, next_plan(world, again(2, 6), request=replace(second.request, run_id="third")))
     publish(world, third, outcome_of(third))
-    assert [owner for p, _, owner in owners(world) if p == 0] == [second.batch_id] * 2 + [third.batch_id] * 4
+    assert owners(world) == [second.batch_id] * 2 + [third.batch_id] * 4

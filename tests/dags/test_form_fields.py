@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -22,10 +22,22 @@ from kafka_ingest.protocol.batch import RunOptions
 from tests.builders import pipeline_settings
 from tests.command_line import parsed
 
+GREATEST = 2**63 - 1
+DIGITS = "9" * 5_000
+
 
 @dataclass(frozen=True)
 class Row:
-    """A field: a value that fits, those that do not, and what is expected of them."""
+    """A field.
+
+    Attributes:
+        good: A value that fits.
+        bad: Values of the wrong kind, which Airflow refuses, too.
+        expected: What is expected instead.
+        faults: Further values that do not fit, each with what is expected.
+        filled_in: What Airflow's form holds from the start.
+        arguments: Command lines, each with what it fills in.
+    """
 
     key: str
     label: str
@@ -33,37 +45,84 @@ class Row:
     good: Any
     bad: tuple[Any, ...]
     expected: str
+    faults: tuple[tuple[Any, str], ...] = ()
     filled_in: Any = None
+    arguments: tuple[tuple[str, object], ...] = ()
 
+
+def choice(key: str, label: str, of: str, good: str, *arguments: tuple[str, object], default: Any = None) -> Row:
+    return Row(key, label, default, good, ("middle", 5), f"one of {of}", arguments=arguments)
+
+
+def text(key: str, label: str, good: str, *arguments: tuple[str, object], faults: Any = ()) -> Row:
+    return Row(key, label, None, good, (5, True), "a text", tuple(faults), arguments=arguments)
+
+
+def number(key: str, label: str, least: int | None, *arguments: tuple[str, object], default: int | None = None) -> Row:
+    fits = "a whole number" + ("" if least is None else f", at least {least}")
+    bad = ("5", True, 0.5) if least is None else ("5", True, 0.5, least - 1)
+    faults = tuple((n, f"{fits}, at most 9223372036854775807") for n in (GREATEST + 1, 10**30))
+    return Row(key, label, default, GREATEST if least is None else least, bad, fits, faults, arguments=arguments)
+
+
+def flag(key: str, label: str, *arguments: tuple[str, object]) -> Row:
+    return Row(key, label, False, True, ("yes", 1), "true or false", filled_in=False, arguments=arguments)
+
+
+PLACES = "earliest, latest"
+KINDS = (
+    "preflight, reset, skip-lag, accept-loss, accept-recreation, accept-cluster, accept-same-log, rename, "
+    "retire-topic, read-topic-again, change-target, change-identity-columns, change-isolation-level, roll-back"
+)
+SPAN = "topic, partition, start and end, the first offset after the span; without end: up to the end of the log"
+OFFSET = "topic, partition and offset, the next one to read"
+ZONED = "a time with its offset from UTC, or in the time zone UTC, at most milliseconds, from 1970 on, such as"
+RELOADED_SPANS = (
+    *((line, f"{SPAN} (line 1)") for line in ("a 0", "a 0 1 2 3", "a zero 1 2", "a 0 -1 2", "a 0 ٣", f"a 0 {DIGITS}")),
+    (f"a 1 2\na {DIGITS} 1", f"{SPAN} (line 2)"),
+    *((line, f"a start below the end; {SPAN} (line 1)") for line in ("a 0 5 5", f"a 0 5 {GREATEST + 1}")),
+    *((line, "each partition once, not a[0] twice") for line in ("a 0 1 2\na 0 7", "a 0 1 2\na 0 1")),
+)
+RESET_OFFSETS = (
+    *((line, f"{OFFSET} (line 1)") for line in ("a 0 many", f"a 0 {GREATEST + 1}", f"a 0 {DIGITS}", f"a {DIGITS} 0")),
+    ("a 0 1\na 0 2", "each partition once, not a 0 twice"),
+)
+SELECTIONS = tuple((line, "topic, or topic and partition (line 1)") for line in ("a x", f"a {DIGITS}"))
 
 RUN = (
-    Row("mode", "Mode", "live", "plan_only", ("relaod",), "one of live, reload, plan_only", "live"),
-    Row("from", "From (time)", None, "2026-01-01", (5,), "a text"),
-    Row("to", "To (time)", None, "2026-01-01", (5,), "a text"),
-    Row("offsets", "Offsets", None, "a 0 1\na 1 3", (7,), "a text"),
-    Row("limit", "Limit (offsets)", None, 1, (0, "5", True), "a whole number, at least 1"),
-    Row("reload_what_is_left", "Reload what is left", False, True, ("yes", 1), "true or false", False),
-    Row("replace_resolved", "Replace resolved dead letters", False, True, ("yes",), "true or false", False),
-    Row("reason", "Reason", None, "a bug", (5,), "a text"),
+    replace(
+        choice("mode", "Mode", "live, reload, plan_only", "plan_only", default="live"),
+        filled_in="live",
+        arguments=(("run x", "live"), ("run x --mode reload", "reload"), ("plan x --dry-run", "plan_only")),
+    ),
+    text("from", "From (time)", "2026-01-01", ("run x --from-time y", "y"), faults=[("tomorrow", ZONED)]),
+    text("to", "To (time)", "2026-01-01", ("plan x --dry-run --to-time y", "y"), faults=[("tomorrow", ZONED)]),
+    text("offsets", "Offsets", "a 0 1\na 1 3", ("run x --offsets a --offsets b", ["a", "b"]), faults=RELOADED_SPANS),
+    number("limit", "Limit (offsets)", 1, ("run x --limit 5", 5), (f"run x --limit {GREATEST}", GREATEST)),
+    flag("reload_what_is_left", "Reload what is left", ("run x --reload-what-is-left", True)),
+    flag("replace_resolved", "Replace resolved dead letters", ("run x --replace-resolved", True)),
+    text("reason", "Reason", "a bug", ("run x --reason why", "why")),
 )
 CHANGE = (
-    Row("pipeline", "Pipeline", None, "orders", (7,), "a text"),
-    Row("kind", "What to do", "preflight", "roll-back", ("drop",), "one of preflight, reset, skip-lag, ", "preflight"),
-    Row("apply", "Apply", False, True, ("yes",), "true or false", False),
-    Row("reason", "Reason", None, "a bug", (5,), "a text"),
-    Row("supersede", "Supersede the outstanding batch", False, True, (1,), "true or false", False),
-    Row("reset_to", "Reset to", None, "time", ("middle",), "one of earliest, latest, time, offsets, by"),
-    Row("time", "Time", None, "2026-01-01", (5,), "a text"),
-    Row("offsets", "Offsets", None, "a 0 1", (7,), "a text"),
-    Row("by_offsets", "By (offsets)", None, -5, (0.5, True), "a whole number"),
-    Row("only", "Only", None, "a 1", (7,), "a text"),
-    Row("keep_offsets", "Keep (offsets)", None, 0, (-1,), "a whole number, at least 0"),
-    Row("margin_offsets", "Margin (offsets)", 0, 2**63 - 1, (-1,), "a whole number, at least 0"),
-    Row("begin", "Begin at", "earliest", "latest", ("middle",), "one of earliest, latest"),
-    Row("former_name", "Former name", None, "shop", (5,), "a text"),
-    Row("batches", "Batches", None, 1, (0, True), "a whole number, at least 1"),
-    Row("allow_compacted", "Allow compacted topics", False, True, ("yes",), "true or false", False),
-    Row("submit_job", "Submit a job", False, True, ("yes",), "true or false", False),
+    text("pipeline", "Pipeline", "orders"),
+    replace(choice("kind", "What to do", KINDS, "roll-back", default="preflight"), filled_in="preflight"),
+    flag("apply", "Apply", ("change x change-target --apply", True)),
+    text("reason", "Reason", "a bug", ("roll-back x --batches 2 --reason why", "why")),
+    flag("supersede", "Supersede the outstanding batch", ("roll-back x --batches 2 --supersede", True)),
+    choice("reset_to", "Reset to", f"{PLACES}, time, offsets, by", "time", ("change x reset --to latest", "latest")),
+    text("time", "Time", "2026-01-01", ("change x reset --to-time y", "y"), faults=[("yesterday", ZONED)]),
+    text("offsets", "Offsets", "a 0 1", ("change x reset --to-offset a 0 1", [["a", "0", "1"]]), faults=RESET_OFFSETS),
+    number("by_offsets", "By (offsets)", None, ("change x reset --by -5", -5)),
+    text("only", "Only", "a 1", ("change x reset --by 5 --only a 1", [["a", "1"]]), faults=SELECTIONS),
+    number("keep_offsets", "Keep (offsets)", 0, ("change x skip-lag --keep 0", 0)),
+    number("margin_offsets", "Margin (offsets)", 0, ("change x accept-loss --margin 7", 7), default=0),
+    choice(
+        "begin", "Begin at", PLACES, "latest", ("change x accept-cluster --begin latest", "latest"), default="earliest"
+    ),
+    text("former_name", "Former name", "shop", ("change x rename --from y", "y")),
+    number("batches", "Batches", 1, ("roll-back x --batches 2", 2)),
+    flag("allow_compacted", "Allow compacted topics", ("roll-back x --batches 2 --allow-compacted", True)),
+    flag("submit_job", "Submit a job"),
 )
 ROWS = [*(("run", row) for row in RUN), *(("change", row) for row in CHANGE)]
 FIELDS = {"run": run.FIELDS, "change": change.FIELDS}
@@ -93,20 +152,47 @@ def test_a_field_holds_its_default_until_somebody_fills_it_in(form: str, row: Ro
 
 @each_field
 def test_a_value_that_does_not_fit_is_a_fault_under_the_label_of_its_field(form: str, row: Row) -> None:
-    for bad in row.bad:
+    for bad, expected in (*((bad, row.expected) for bad in row.bad), *row.faults):
         with pytest.raises(ConfigError) as stop:
             read(form, {row.key: bad})
         [fault] = [one for one in stop.value.found.splitlines() if one.endswith(f"; found {bad!r}")]
-        assert fault.startswith(f"{row.label}: expected {row.expected}")
+        assert fault.startswith(f"{row.label}: expected {expected}")
 
 
 @each_field
 def test_airflow_itself_refuses_another_kind_of_value(form: str, row: Row) -> None:
     param = params(form)[row.key]
     assert param.resolve(row.good) == row.good
-    for bad in row.bad:
+    for bad in (*row.bad, *(fault for fault, _ in row.faults if not isinstance(fault, str))):
         with pytest.raises(ParamValidationError):
             param.resolve(bad)
+
+
+@each_field
+def test_an_argument_fills_a_field_in_under_its_key(form: str, row: Row) -> None:
+    assert row.arguments or not FIELDS[form][row.key].option
+    for arguments, held in row.arguments:
+        assert vars(parsed(*arguments.split()))[row.key] == held
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "least"),
+    [
+        *(("run x --limit", found, 1) for found in ("0", "-1", "1e3", "1.0", "1_000", "", "x", DIGITS, str(2**63))),
+        ("change x skip-lag --keep", "-1", 0),
+        ("change x accept-loss --margin", "-1", 0),
+        ("roll-back x --batches", "0", 1),
+    ],
+)
+def test_an_argument_that_is_no_number_from_the_least_on_is_told_the_range_in_a_line(
+    arguments: str, found: str, least: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        parsed(*arguments.split(), found)
+    fault = capsys.readouterr().err.splitlines()[-1].partition(f"argument {arguments.rsplit(maxsplit=1)[-1]}: ")[2]
+    assert end.value.code == 2
+    assert fault.startswith(f"expected a whole number from {least} to 9223372036854775807, found {found[:30]}")
+    assert len(fault) < 120
 
 
 @each_field
@@ -118,36 +204,6 @@ def test_airflow_shows_a_field_under_its_label_and_says_what_it_does(form: str, 
     assert row.filled_in is not None or "null" in schema["type"]
     # It shows a choice of nothing as null, unless that has a text.
     assert None not in schema.get("enum", ()) or schema["values_display"]["None"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "key", "held"),
-    [
-        ("run x", "mode", "live"),
-        ("run x --mode reload", "mode", "reload"),
-        ("plan x --dry-run", "mode", "plan_only"),
-        ("run x --from-time 2026-01-01", "from", "2026-01-01"),
-        ("plan x --dry-run --to-time 2026-01-01", "to", "2026-01-01"),
-        ("run x --offsets a --offsets b", "offsets", ["a", "b"]),
-        ("run x --limit 5", "limit", 5),
-        ("run x --reload-what-is-left", "reload_what_is_left", True),
-        ("run x --replace-resolved", "replace_resolved", True),
-        ("run x --reason why", "reason", "why"),
-        ("change x change-target --apply", "apply", True),
-        ("roll-back x --batches 2 --reason why", "reason", "why"),
-        ("roll-back x --batches 2 --supersede", "supersede", True),
-        ("roll-back x --batches 2", "batches", 2),
-        ("roll-back x --batches 2 --allow-compacted", "allow_compacted", True),
-    ],
-)
-def test_an_argument_fills_a_field_in_under_its_key(arguments: str, key: str, held: object) -> None:
-    assert vars(parsed(*arguments.split()))[key] == held
-
-
-@pytest.mark.parametrize("key", [key for key, param in params("change").items() if "maximum" in param.schema])
-def test_airflow_refuses_a_number_that_postgresql_does_not_keep(key: str) -> None:
-    with pytest.raises(ParamValidationError):
-        params("change")[key].resolve(2**63)
 
 
 def checked_run(**values: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Housekeeping in memory: port ``Housekeeper`` on the state that the fake ledger and publisher share."""
+"""Housekeeping in memory: port ``Housekeeper``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import timedelta
 from kafka_ingest.protocol.batch import BatchState
 from kafka_ingest.protocol.housekeeping import StagingTable
 from kafka_ingest.protocol.staging import staging_name
-from tests.fakes.database import FakeDatabase
+from tests.fakes.database import FakeDatabase, FakePort
 
 
-class FakeHousekeeper:
+class FakeHousekeeper(FakePort):
     """Every staging of an attempt is one table.
 
     Attributes:
@@ -20,8 +20,8 @@ class FakeHousekeeper:
         unsummarized: Page ranges that each BRIN index has not summarised.
     """
 
-    def __init__(self, database: FakeDatabase) -> None:
-        self.database = database
+    def __init__(self, database: FakeDatabase | None = None) -> None:
+        super().__init__(database)
         self.in_use: set[str] = set()
         self.unsummarized: dict[str, int] = {}
 

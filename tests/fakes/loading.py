@@ -11,7 +11,7 @@ from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import Split, SplitResult, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings
 from tests.builders import NOON
-from tests.fakes.database import FakeDatabase, StoredRecord
+from tests.fakes.database import FakeDatabase, FakePort, StoredRecord, at_once
 from tests.fakes.log import FakeLog
 
 
@@ -47,29 +47,31 @@ class FakeTarget:
         """Nothing to do."""
 
 
-class FakeStaging:
-    """Staging in a :class:`FakeDatabase`."""
+class FakeStaging(FakePort):
+    """Port ``Staging``."""
 
-    def __init__(self, database: FakeDatabase) -> None:
-        self.database = database
-
+    @at_once
     def create(self, batch: Batch) -> None:
-        with self.database.mutex:
-            self.database.staged.setdefault((batch.batch_id, batch.claim), [])
+        self._drop(batch, up_to_claim=batch.claim - 1)
+        self.database.staged.setdefault((batch.batch_id, batch.claim), [])
 
+    @at_once
     def progress(self, batch: Batch) -> StageProgress:
-        with self.database.mutex:
-            staged = len(self.database.staged.get((batch.batch_id, batch.claim), []))
+        staged = len(self.database.staged.get((batch.batch_id, batch.claim), []))
         return StageProgress(staged, staged)
 
+    @at_once
     def drop(self, batch: Batch) -> None:
-        with self.database.mutex:
-            self.database.staged.pop((batch.batch_id, batch.claim), None)
-            self.database.counted.pop((batch.batch_id, batch.claim), None)
+        self._drop(batch, up_to_claim=batch.claim)
+
+    def _drop(self, batch: Batch, *, up_to_claim: int) -> None:
+        for table in (self.database.staged, self.database.counted):
+            for attempt in [a for a in table if a[0] == batch.batch_id and a[1] <= up_to_claim]:
+                del table[attempt]
 
 
 class FakeRunner:
-    """Stages what the fake log holds: values beginning with ``bad`` become dead letters.
+    """Stage what the fake log holds: values beginning with ``bad`` become dead letters.
 
     Attributes:
         before_result: Called when everything is staged, before the results are given: the place where a test lets other

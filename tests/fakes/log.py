@@ -177,7 +177,7 @@ class FakeLog:
         log.entries = {offset: entry for offset, entry in log.entries.items() if offset >= before}
 
     def compact(self, topic: str, partition: int, *offsets: int) -> None:
-        """Takes single records out; the log start does not move."""
+        """Take single records out; the log start does not move."""
         for offset in offsets:
             del self.partition(TopicPartition(topic, partition)).entries[offset]
 

@@ -14,7 +14,7 @@ from tests.kafka_records import Record, record_batch
 
 
 class FakeRangeReader:
-    """Reads a :class:`FakeLog`; a range whose end the readable log does not reach is ``LogTruncated``."""
+    """Read a :class:`FakeLog`; a range whose end the readable log does not reach is ``LogTruncated``."""
 
     def __init__(
         self, log: FakeLog, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED, *, batch_records: int = 2
@@ -69,7 +69,7 @@ class FakeRangeReader:
 
 
 def epoch_from(partition: FakePartition, offset: int, isolation_level: IsolationLevel) -> int | None:
-    """Gives the leader epoch of the first readable record from an offset on; where there is none, of the last entry."""
+    """Return the leader epoch of the first readable record from an offset on; if there is none, of the last entry."""
     end = partition.end_offset(isolation_level)
     stable = [(at, entry) for at, entry in sorted(partition.entries.items()) if at < end]
     from_there = [e.leader_epoch for at, e in stable if at >= offset and e.is_readable(isolation_level)]
@@ -77,7 +77,7 @@ def epoch_from(partition: FakePartition, offset: int, isolation_level: Isolation
 
 
 def require_start(partition: FakePartition, split: Split) -> None:
-    """Refuses a start that the log no longer holds, or whose history is not the one that was read."""
+    """Refuse a start that the log no longer holds, or whose history is not the one that was read."""
     if split.start < partition.log_start:
         raise OffsetsExpired(f"{split.topic_partition} starts at {partition.log_start}")
     epoch = split.leader_epoch
@@ -86,6 +86,6 @@ def require_start(partition: FakePartition, split: Split) -> None:
 
 
 def require_end(partition: FakePartition, split: Split, isolation_level: IsolationLevel) -> None:
-    """Refuses an end that a consumer cannot reach."""
+    """Refuse an end that a consumer cannot reach."""
     if (readable := partition.end_offset(isolation_level)) < split.end:
         raise LogTruncated(f"{split.topic_partition} is readable up to {readable} only")

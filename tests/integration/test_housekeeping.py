@@ -20,7 +20,7 @@ from kafka_ingest.protocol.housekeeping import Chore, Outcome, keep_house
 from kafka_ingest.protocol.staging import staging_name
 from sandbox.postgres import PostgresServer
 from tests.builders import offset_range
-from tests.contracts.ledger_values import all_rows, claimed, first_plan, next_plan
+from tests.contracts.ledger_values import first_plan, next_plan, staged
 from tests.contracts.ledger_worlds import IMPATIENT, PostgresWorld
 
 INDEX = "shop.orders_by_offset"
@@ -43,11 +43,8 @@ def world(database: dict[str, Any]) -> PostgresWorld:
 @pytest.fixture
 def batches(world: PostgresWorld) -> tuple[Batch, Batch]:
     """A superseded batch and a live one, both with staging tables."""
-    superseded = claimed(world, first_plan(world))
-    world.stage(superseded, all_rows(superseded))
-    live = claimed(world, next_plan(world, offset_range(0, 0, 3), supersedes=superseded.batch_id))
-    world.stage(live, all_rows(live))
-    return superseded, live
+    superseded = staged(world, first_plan(world))
+    return superseded, staged(world, next_plan(world, offset_range(0, 0, 3), supersedes=superseded.batch_id))
 
 
 def test_leftovers_count_as_old_by_the_age_of_their_batch_and_never_those_of_a_planned_batch(

@@ -70,7 +70,7 @@ def somebody_waits_for_a_lock(world: PostgresWorld) -> bool:
 
 @contextmanager
 def waiting(world: PostgresWorld, call: Callable[[], Any]) -> Iterator[Future[Any]]:
-    """Runs a call in a thread that must come to wait for a lock before the block begins."""
+    """Run a call in a thread that must come to wait for a lock before the block begins."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(call)
         wait_until(lambda: future.done() or somebody_waits_for_a_lock(world), "waiting for a lock")
@@ -310,8 +310,8 @@ def test_an_altered_target_is_a_target_mismatch(world: PostgresWorld) -> None:
 
 
 def test_a_refused_row_is_not_quoted_in_the_error(world: PostgresWorld) -> None:
-    world.run("ALTER TABLE shop.orders ADD CONSTRAINT no_payload CHECK (payload IS NULL)")
     batch = staged_batch(world)
+    world.run("ALTER TABLE shop.orders ADD CONSTRAINT no_payload CHECK (payload IS NULL)")
     with pytest.raises(TargetMismatch, match="no_payload") as refused:
         publish(world, batch, outcome_of(batch))
     assert b"payload".hex() not in str(refused.value)

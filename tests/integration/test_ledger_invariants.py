@@ -10,7 +10,7 @@ from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.database import sql_names, sql_text
 from kafka_ingest.protocol.batch import Request
 from tests.builders import offset_range
-from tests.contracts.ledger_values import all_rows, claimed, dead, first_plan, next_plan, outcome_of, publish
+from tests.contracts.ledger_values import first_plan, load, next_plan
 from tests.contracts.ledger_worlds import PostgresWorld
 
 
@@ -18,14 +18,8 @@ from tests.contracts.ledger_worlds import PostgresWorld
 def world(database: dict[str, Any]) -> PostgresWorld:
     """Two committed batches of partition 0, [0, 3) and [3, 5), a dead letter at offset 3, and a planned batch."""
     world = PostgresWorld(database)
-    first = claimed(world, first_plan(world, offset_range(0, 0, 3)))
-    world.stage(first, all_rows(first))
-    publish(world, first, outcome_of(first))
-    second = claimed(world, next_plan(world, offset_range(0, 3, 5)))
-    staged = all_rows(second)
-    staged[0] = (0, 7, dead(staged[0][2]))
-    world.stage(second, staged)
-    publish(world, second, outcome_of(second, dead_letters=1))
+    load(world, first_plan(world, offset_range(0, 0, 3)))
+    load(world, next_plan(world, offset_range(0, 3, 5)), 3)
     next_plan(world, offset_range(0, 5, 9), request=Request("orders", "planned"))
     assert world.ledger.violations("orders") == []
     return world
@@ -132,9 +126,7 @@ def test_a_position_change_continues_the_chain(world: PostgresWorld) -> None:
     )
     assert world.ledger.violations("orders") == []
     planned = world.run(f"SELECT batch_id::text FROM ({PLANNED[1:-1]}) AS planned")[0][0]
-    batch = claimed(world, next_plan(world, offset_range(0, 50, 52), request=LATER_STILL, supersedes=planned))
-    world.stage(batch, all_rows(batch))
-    publish(world, batch, outcome_of(batch))
+    load(world, next_plan(world, offset_range(0, 50, 52), request=LATER_STILL, supersedes=planned))
     assert world.ledger.violations("orders") == []
 
 

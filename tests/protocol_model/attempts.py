@@ -113,27 +113,27 @@ class Attempt:
 
     @staticmethod
     def current() -> Attempt:
-        """Gives the attempt whose code is running."""
+        """Return the attempt whose code is running."""
         attempt: Attempt = getcurrent().attempt
         return attempt
 
     def resume(self) -> None:
-        """Lets it go on to the next point, or to its end. An error that is no ``IngestError`` comes out here."""
+        """Let it go on to the next point, or to its end. An error that is no ``IngestError`` comes out here."""
         if not self.is_over:
             self._greenlet.switch()
 
     def kill(self) -> None:
-        """Ends it where it stands."""
+        """End it where it stands."""
         if not self.is_over:
             self._greenlet.throw(Killed)
 
     def finish(self) -> None:
-        """Lets it go on to its end."""
+        """Let it go on to its end."""
         while not self.is_over:
             self.resume()
 
     def call(self, name: str, action: Callable[[], T]) -> T:
-        """Makes a port call, standing still before and after it. A call of the heartbeat goes straight through."""
+        """Make a port call, standing still before and after it. A call of the heartbeat goes straight through."""
         if getcurrent() is not self._greenlet:
             return action()
         self._pause(Point(name, "before"))

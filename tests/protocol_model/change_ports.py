@@ -108,7 +108,7 @@ class GatedRollBack:
         self._attempt.call("roll_back.commit", self._commit)
 
     def close(self) -> None:
-        """Ends the session; what was not committed is rolled back."""
+        """End the session; what was not committed is rolled back."""
         if self.is_open:
             self.is_open = False
             self._context.__exit__(None, None, None)

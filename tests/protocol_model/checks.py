@@ -14,7 +14,7 @@ from tests.protocol_model.stores import BatchLine, Store
 
 
 def check_store(store: Store, history: History) -> None:
-    """Checks records, positions and batches."""
+    """Check records, positions and batches."""
     check_records((*store.rows(), *store.dead_letters()), history)
     check_positions(store.positions(), history)
     check_batches(store.batches(), history)
@@ -47,5 +47,5 @@ def check_batches(batches: list[BatchLine], history: History) -> None:
 
 
 def identity_of(record: StoredRecord) -> Identity:
-    """Gives the identity of a row or dead letter."""
+    """Return the identity of a row or dead letter."""
     return (record.topic, record.generation, record.partition, record.offset)

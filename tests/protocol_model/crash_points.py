@@ -54,12 +54,12 @@ LOST_ANSWERS = (
 
 
 def every_fault(passed: Attempt) -> list[Fault]:
-    """Gives a crash at each point that an attempt has passed, and every fate of the answer to its COMMIT."""
+    """Return a crash at each point that an attempt has passed, and every fate of the answer to its COMMIT."""
     return [*(Crash(place, str(point)) for place, point in enumerate(passed.passed)), *LOST_ANSWERS]
 
 
 def run_into(first: Fault, second: Fault, *, world: World, start: Callable[[], Attempt]) -> Attempt:
-    """Runs one attempt into each fault, then a third one to its end; gives that one.
+    """Run one attempt into each fault, then a third one to its end; return that one.
 
     A COMMIT of the first that is still under way keeps the second out, and ends before the third.
     """

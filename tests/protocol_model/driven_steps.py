@@ -37,7 +37,7 @@ class DrivenHeartbeat(Heartbeat):
 
 
 def drive_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the thread of the heartbeat, and lets a batch of a few offsets have several tasks."""
+    """Replace the thread of the heartbeat, and let a batch of a few offsets have several tasks."""
     monkeypatch.setattr("kafka_ingest.protocol.load.Heartbeat", DrivenHeartbeat)
     monkeypatch.setattr("kafka_ingest.protocol.staging.MIN_TASK_OFFSETS", 2)
     monkeypatch.setattr("kafka_ingest.protocol.staging.MAX_TASK_OFFSETS", 4)

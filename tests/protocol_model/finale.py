@@ -27,7 +27,7 @@ _SEEN_WHILE_LOADING = {errors.LogTruncated, errors.ReloadWouldLose}
 
 
 def end_well(world: World) -> None:
-    """Puts the world right, and lets one last run load what is there, or stop with the one error that is due."""
+    """Put the world right, and let one last run load what is there, or stop with the one error that is due."""
     put_right(world)
     expected = due_error(world)
     fingerprint = world.store.fingerprint()
@@ -55,7 +55,7 @@ def _give_up_what_is_lost(world: World) -> None:
 
 
 def put_right(world: World) -> None:
-    """Ends everything that is under way, and repairs what repairs itself in time."""
+    """End everything that is under way, and repair what repairs itself in time."""
     for attempt in [*world.attempts]:
         world.kill(attempt)
     world.transactions.end_commits(took_effect=True)
@@ -68,7 +68,7 @@ def put_right(world: World) -> None:
 
 
 def due_error(world: World) -> type[IngestError] | None:
-    """Gives the error with which a run must stop now; ``None`` when it must load everything."""
+    """Return the error with which a run must stop now; ``None`` when it must load everything."""
     view, topics = world.view(LAST), world.log.log.topics
     due: set[type[IngestError]] = set()
     if not topics or {served.topic for served in view.served} - set(topics):

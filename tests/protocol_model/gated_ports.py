@@ -32,7 +32,7 @@ class _Gated:
 
 
 def gated(port: T, name: str, attempt: Attempt) -> T:
-    """Gives the port with a point of the attempt before and after each of its methods."""
+    """Return the port with a point of the attempt before and after each of its methods."""
     return cast("T", _Gated(port, name, attempt))
 
 
@@ -72,12 +72,12 @@ class Session:
         self._committing = committing
 
     def commit(self) -> None:
-        """Commits, before the eyes of the world."""
+        """Commit, before the eyes of the world."""
         with self._committing(self.batch):
             self.publication.commit()
 
     def close(self) -> None:
-        """Ends the session; what was not committed is rolled back."""
+        """End the session; what was not committed is rolled back."""
         if self.is_open:
             self.is_open = False
             self._context.__exit__(None, None, None)

@@ -54,7 +54,7 @@ class Published:
     may_lose: bool
 
     def fates(self, reading: Reading) -> dict[Identity, str]:
-        """Gives identity and fate (``row`` or a reason) of every record of a reading that is stored."""
+        """Return identity and fate (``row`` or a reason) of every record of a reading that is stored."""
         return {
             (*reading.place, offset): fate
             for offset, value in reading.values.items()
@@ -99,7 +99,7 @@ class History:
                 self.standings[position.topic_partition] = standing_of(position)
 
     def publish(self, published: Published, log: ObservedLog) -> None:
-        """Plays a COMMIT. Ranges begin at or below their position, and all of one partition are one history."""
+        """Play a COMMIT. Ranges begin at or below their position, and all of one partition are one history."""
         by_place: dict[tuple[str, int, int], list[Reading]] = defaultdict(list)
         for reading in published.readings:
             by_place[reading.place].append(reading)
@@ -108,7 +108,7 @@ class History:
             self._publish_partition(published, sorted(readings, key=_start), log)
 
     def change(self, request_id: str, moves: Iterable[PositionMove]) -> None:
-        """Plays a position change: compare-and-set; forwards in the same line, backwards in the next, once."""
+        """Play a position change: compare-and-set; forwards in the same line, backwards in the next, once."""
         self._once(request_id)
         for move in moves:
             before = self.standings.pop(move.place, None)
@@ -126,7 +126,7 @@ class History:
                 places.update({move.place: None} if move.place in places else {})
 
     def roll_back(self, record: RollBackRecord) -> None:
-        """Plays a roll-back: the newest batches that moved positions, with all that lies between, and no change."""
+        """Play a roll-back: the newest batches that moved positions, with all that lies between, and no change."""
         self._once(record.request_id)
         movers = [batch_id for batch_id, places in self.moves.items() if places]
         assert list(record.batch_ids) == movers[: -record.batches - 1 : -1], f"{record} undoes others than the newest"
@@ -210,7 +210,7 @@ def _timeline_after(before: Standing, after: Standing) -> int:
 
 
 def standing_of(position: Position) -> Standing:
-    """Gives what a position shows, without the history of its epoch."""
+    """Return what a position shows, without the history of its epoch."""
     return Standing(
         position.committed_offset, position.generation, position.timeline, position.topic_id, position.cluster_id
     )

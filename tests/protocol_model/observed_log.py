@@ -70,7 +70,7 @@ class ObservedLog:
     begins_anywhere: bool = False
 
     def places(self) -> list[TopicPartition]:
-        """Gives all partitions of all topics."""
+        """Return all partitions of all topics."""
         return [TopicPartition(name, n) for name, topic in sorted(self.log.topics.items()) for n in topic.partitions]
 
     def topic_id(self, topic: str) -> str:
@@ -84,7 +84,7 @@ class ObservedLog:
         return self.begins_anywhere or offset == 0 or offset in known
 
     def truncations_of(self, topic_id: str | None, partition: int) -> list[Truncation]:
-        """Gives the unclean elections of one partition of one topic id."""
+        """Return the unclean elections of one partition of one topic id."""
         return [t for t in self.truncations if (t.topic_id, t.partition) == (topic_id, partition)]
 
     def append(self, place: TopicPartition, *values: bytes | None, transaction: FakeTransaction | None = None) -> None:
@@ -95,7 +95,7 @@ class ObservedLog:
         self.transactions.append(FakeTransaction(self.log, place))
 
     def end(self, transaction: FakeTransaction, fate: Fate) -> None:
-        """Ends a transaction; nothing happens to one whose topic is gone."""
+        """End a transaction; nothing happens to one whose topic is gone."""
         self.now += 1
         self.transactions = [other for other in self.transactions if other is not transaction]
         if fate is Fate.COMMITTED:
@@ -127,7 +127,7 @@ class ObservedLog:
         self.log.create_topic(topic, partitions)
 
     def read(self, split: Split, cluster_id: str) -> Reading:
-        """Gives what is readable now."""
+        """Return what is readable now."""
         self.now += 1
         partition = self.log.partition(split.topic_partition)
         return Reading(
@@ -149,6 +149,6 @@ class ObservedLog:
 
 
 def stable_offsets(partition: FakePartition) -> list[int]:
-    """Gives the offsets that the log still holds below the last stable offset."""
+    """Return the offsets that the log still holds below the last stable offset."""
     end = partition.end_offset(ISOLATION)
     return [offset for offset in sorted(partition.entries) if offset < end]

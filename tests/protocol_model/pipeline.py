@@ -24,7 +24,7 @@ def model_settings(
     policy: PartitionFaultPolicy = PartitionFaultPolicy.STOP,
     tombstones: Tombstones = Tombstones.ROW,
 ) -> PipelineSettings:
-    """Gives a pipeline that any number of dead letters does not stop, over the topics orders and returns."""
+    """Return a pipeline that any number of dead letters does not stop, over the topics orders and returns."""
     unlimited = DeadLetterLimits(max_ratio=1.0)
     settings = pipeline_settings(batch=replace(batch_settings(), dead_letters=unlimited, tombstones=tombstones))
     plan = replace(

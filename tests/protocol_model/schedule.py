@@ -126,7 +126,7 @@ class Schedule(RuleBasedStateMachine):
 
     @contextmanager
     def attempt_under_way(self, meanwhile: Meanwhile) -> Iterator[None]:
-        """Has an attempt stand where it can be disturbed, and goes on with it afterwards; a new run if need be."""
+        """Have an attempt stand where it can be disturbed, and go on with it afterwards; a new run if need be."""
         world = self.world
         if meanwhile is None:
             yield
@@ -149,16 +149,16 @@ class _NOBODY:
 
 
 def tally_of(model: type[Schedule]) -> str:
-    """Says how much of a model has run."""
+    """Say how much of a model has run."""
     name = model.__name__
     return f" {name}: {TALLY[name, 'schedules']} schedules, {TALLY[name, 'events']} events"
 
 
 def newest(among: Sequence[T], number: int) -> T:
-    """Picks one of the newest three."""
+    """Pick one of the newest three."""
     return pick(among[:-4:-1], number)
 
 
 def pick(among: Sequence[T], number: int) -> T:
-    """Picks one of a list that changes from schedule to schedule; there must be one."""
+    """Pick one of a list that changes from schedule to schedule; there must be one."""
     return among[number % len(among)]

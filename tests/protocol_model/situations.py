@@ -48,7 +48,8 @@ NEEDS: dict[type[IngestError], set[Happened]] = {
     errors.BrokerUnavailable: {H.CONNECTION_LOST, H.LEADER_LOST, H.TOPIC_DELETED},
     errors.ClusterChanged: {H.CLUSTER_CHANGED},
     errors.CommitDidNotHappen: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
-    errors.CommitStateUnknown: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST},
+    # Whoever asks for the fate of a COMMIT may find the batch locked, by a newer claim or a roll-back.
+    errors.CommitStateUnknown: {H.COMMIT_ANSWER_LOST, H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},
     # The ledger has no such batch; the log no longer reaches the end of a span.
     errors.ConfigError: {H.RESTORED, H.RELOADED},
     errors.DatabaseUnavailable: {H.CONNECTION_LOST, H.RESTORED, H.SERVER_CRASHED},

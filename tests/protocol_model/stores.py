@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from kafka_ingest.errors import StagingLost
-from kafka_ingest.protocol.batch import Batch, BatchState
-from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.protocol.batch import BatchState
 from kafka_ingest.protocol.position import Position
-from kafka_ingest.protocol.roll_back import RollBackLedger
 from kafka_ingest.settings import PROTOCOL_VERSION
-from tests.fakes.database import FakeDatabase, Identity, StoredRecord
-from tests.fakes.ledger import FakeLedger
-from tests.fakes.loading import FakeStaging
-from tests.fakes.position_ledger import FakePositionLedger
-from tests.fakes.publisher import FakePublisher
-from tests.fakes.roll_back import FakeRollBackLedger
-
-#: Task, attempt, and what it staged.
-Staged = tuple[int, int, StoredRecord]
-Counted = tuple[int, int, Identity]
+from tests.contracts.ledger_worlds import FakeWorld, LedgerWorld
 
 
 @dataclass(frozen=True)
@@ -36,77 +23,44 @@ class BatchLine:
     is_announced: bool
 
 
-class Store(Protocol):
-    """A database with its ports, and what can happen to it.
+class Store(LedgerWorld, Protocol):
+    """A database with its ports, and what can happen to it in a schedule.
 
     Attributes:
         incarnation: Grows whenever all connections were ended.
     """
 
-    ledger: Ledger
-    publisher: Publisher
-    staging: Staging
-    changes: PositionLedger
-    roll_backs: RollBackLedger
     incarnation: int
 
-    def stage(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted]) -> None:
-        """Puts records, and identities that are only counted, into the staging of the batch's claim; all or none."""
-
-    def rows(self) -> list[StoredRecord]:
-        """Reads the target."""
-
-    def dead_letters(self) -> list[StoredRecord]:
-        """Reads the dead letters."""
-
     def positions(self) -> Sequence[Position]:
-        """Reads the positions, by (topic, partition)."""
+        """Read the positions, by (topic, partition)."""
 
     def batches(self) -> list[BatchLine]:
-        """Reads the batches, in the order in which they were recorded."""
+        """Read the batches, in the order in which they were recorded."""
 
     def fingerprint(self) -> object:
-        """Gives a value that changes with every durable change; ``None`` where that would cost too much."""
+        """Return a value that changes with every durable change; ``None`` where that would cost too much."""
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass on the database's clock."""
+        """Let time pass on the database's clock."""
 
     def plan_was_of_another_version(self, batch_id: str) -> None:
-        """Makes a batch look as if another version of the package had planned it."""
+        """Make a batch look as if another version of the package had planned it."""
 
     def recover(self) -> None:
-        """Crash recovery, all connections being gone: unlogged tables are empty."""
+        """Recover from a crash, all connections being gone: unlogged tables are empty."""
 
     def save(self) -> object:
-        """Takes a copy."""
+        """Take a copy."""
 
     def restore(self, saved: Any) -> None:
-        """Goes back to a copy, all connections being gone."""
+        """Go back to a copy, all connections being gone."""
 
 
-class FakeStore:
-    """A :class:`FakeDatabase` with its ports."""
+class FakeStore(FakeWorld):
+    """In memory."""
 
-    def __init__(self) -> None:
-        self.database = FakeDatabase()
-        self.ledger: Ledger = FakeLedger(self.database)
-        self.publisher: Publisher = FakePublisher(self.database)
-        self.staging: Staging = FakeStaging(self.database)
-        self.changes: PositionLedger = FakePositionLedger(self.database)
-        self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
-        self.incarnation = 0
-
-    def stage(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted]) -> None:
-        if (batch.batch_id, batch.claim) not in self.database.staged:
-            raise StagingLost("the staging tables of this attempt are gone", batch_id=batch.batch_id)
-        self.database.staged[batch.batch_id, batch.claim] += staged
-        self.database.counted.setdefault((batch.batch_id, batch.claim), []).extend(counted)
-
-    def rows(self) -> list[StoredRecord]:
-        return self.database.rows
-
-    def dead_letters(self) -> list[StoredRecord]:
-        return self.database.dead_letters
+    incarnation = 0
 
     def positions(self) -> Sequence[Position]:
         return list(self.database.positions.values())
@@ -140,12 +94,8 @@ class FakeStore:
         self.database.counted.clear()
 
     def save(self) -> object:
-        return {name: copy.copy(getattr(self.database, name)) for name in _SAVED}
+        return self.database.save()
 
     def restore(self, saved: Any) -> None:
-        for name, value in saved.items():
-            setattr(self.database, name, copy.copy(value))
+        self.database.restore(saved)
         self.recover()
-
-
-_SAVED = [f.name for f in fields(FakeDatabase) if f.name not in ("now", "mutex", "locked")]

@@ -11,11 +11,12 @@ from kafka_ingest.errors import DatabaseUnavailable, PartitionMissing, TopicMiss
 from kafka_ingest.protocol.batch import Batch, RecordCounts
 from kafka_ingest.protocol.staging import Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import Tombstones
+from tests.contracts.ledger_worlds import Counted, Staged
 from tests.fakes.database import StoredRecord
 from tests.fakes.range_reader import epoch_from, require_end, require_start
 from tests.protocol_model.attempts import Attempt
 from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading
-from tests.protocol_model.stores import Counted, Staged, Store
+from tests.protocol_model.stores import Store
 
 BAD = b"bad"
 
@@ -32,7 +33,7 @@ NO_LOSERS = Losers()
 
 
 def fate_of(value: bytes | None, tombstones: Tombstones) -> str | None:
-    """Gives what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
+    """Return what becomes of a record: ``row``, the reason of a dead letter, or ``None`` when it is only counted."""
     if value is None:
         return {Tombstones.ROW: "row", Tombstones.DEAD_LETTER: "tombstone", Tombstones.COUNT: None}[tombstones]
     return "malformed" if value.startswith(BAD) else "row"
@@ -110,11 +111,11 @@ class ModelTasks:
     def _stage(self, batch: Batch, records: list[Staged], counted: list[Counted], server: int) -> None:
         if self._store.incarnation != server:
             raise DatabaseUnavailable("the server ended the connection of the task")
-        self._store.stage(batch, records, counted)
+        self._store.fill(batch, records, counted)
 
 
 def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], RecordCounts]:
-    """Gives what a reading becomes under the batch's frozen settings: rows and dead letters, and the counts."""
+    """Return what a reading becomes under the batch's frozen settings: rows and dead letters, and the counts."""
     stored, tombstones = [], 0
     for offset, value in reading.values.items():
         fate = fate_of(value, batch.settings.tombstones)
@@ -129,7 +130,7 @@ def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], 
 
 
 def counted_identities(reading: Reading, batch: Batch, replaced_to: int) -> list[tuple[str, int, int, int]]:
-    """Gives what is only counted where something may be replaced: it must be told from what the log has lost."""
+    """Return what is only counted where something may be replaced: it must be told from what the log has lost."""
     return [
         (*reading.place, offset)
         for offset, value in reading.values.items()

@@ -74,7 +74,7 @@ def roll_back(world: World, batches: int) -> Attempt:
 
 
 def owners(world: World) -> list[int]:
-    """Gives for each stored offset the number of the batch that wrote it."""
+    """Return for each stored offset the number of the batch that wrote it."""
     numbers = {batch.batch_id: number for number, batch in enumerate(world.store.batches(), start=1)}
     stored = sorted((*world.store.rows(), *world.store.dead_letters()), key=lambda record: record.offset)
     return [numbers[record.batch_id] for record in stored]

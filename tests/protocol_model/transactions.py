@@ -27,7 +27,7 @@ class OpenSession(Protocol):
         """Commits."""
 
     def close(self) -> None:
-        """Ends the session; what was not committed is rolled back."""
+        """End the session; what was not committed is rolled back."""
 
 
 class Transactions:
@@ -50,12 +50,12 @@ class Transactions:
         return any(session.is_under_way and session.is_open for session in self._sessions)
 
     def publisher_of(self, attempt: Attempt, tasks: ModelTasks) -> GatedPublisher:
-        """Gives the publisher of an attempt that stages with these tasks."""
+        """Return the publisher of an attempt that stages with these tasks."""
         self._tasks.append(tasks)
         return GatedPublisher(self._store.publisher, attempt, sessions=self._sessions, committing=self._committing)
 
     def open(self, session: OpenSession) -> None:
-        """Keeps an eye on a session that is no publisher's."""
+        """Keep an eye on a session that is no publisher's."""
         self._sessions.append(session)
 
     def end_commits(self, *, took_effect: bool) -> None:
@@ -84,7 +84,7 @@ class Transactions:
         self.history.publish(self._published(attempt, batch), self._log)
 
     def _published(self, attempt: Attempt, batch: Batch) -> Published:
-        """Gives what the COMMIT made visible.
+        """Return what the COMMIT made visible.
 
         After a restore two attempts can hold the same claim of the same batch, and either may publish what the other
         staged: what is there now tells which.

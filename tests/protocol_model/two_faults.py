@@ -43,7 +43,7 @@ def world_with_backlog(store: Store) -> World:
 
 @cache
 def faults_of_a_run(request: Request) -> list[Fault]:
-    """Gives every fault that a run with this request can meet in that world."""
+    """Return every fault that a run with this request can meet in that world."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         drive_steps(monkeypatch)
         world = world_with_backlog(FakeStore())
@@ -53,7 +53,7 @@ def faults_of_a_run(request: Request) -> list[Fault]:
 
 
 def require_one_copy(store: Store, first: Fault, second: Fault, request: Request) -> None:
-    """Runs into both faults, then to the end, and checks what is stored."""
+    """Run into both faults, then to the end, and check what is stored."""
     world = world_with_backlog(store)
     last = run_into(first, second, world=world, start=partial(world.start_run, request))
     assert last.error is None, f"after {first}, {second}: {last.error}"

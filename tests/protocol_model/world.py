@@ -83,7 +83,7 @@ class World:
         return self.transactions.history
 
     def receive(self, arrivals: Arrivals) -> None:
-        """Appends records, each list to the partition of that number."""
+        """Append records, each list to the partition of that number."""
         places = self.log.places()
         for where, values in arrivals if places else []:
             self.log.append(places[where % len(places)], *values)
@@ -91,7 +91,7 @@ class World:
     # Attempts.
 
     def start(self, name: str, work: Work, *, cluster_id: str = CLUSTER) -> Attempt:
-        """Starts a process; it stands still before its first step. Its Kafka connection stays as it is."""
+        """Start a process; it stands still before its first step. Its Kafka connection stays as it is."""
         if cluster_id != CLUSTER:
             self.happened.add(Happened.CLUSTER_CHANGED)
         attempt = Attempt(name, work, self._watch, cluster_id=cluster_id)
@@ -99,7 +99,7 @@ class World:
         return attempt
 
     def new_request(self, dag_id: str) -> Request:
-        """Gives a request that nobody has made yet."""
+        """Return a request that nobody has made yet."""
         return Request(dag_id, f"run-{len(self.requests) + 1}")
 
     def cleared(self, request: Request) -> None:
@@ -108,7 +108,7 @@ class World:
         self.requests.remove(request)
 
     def start_run(self, request: Request, losers: Losers = NO_LOSERS, *, cluster_id: str = CLUSTER) -> Attempt:
-        """Starts the three steps of a run, one after the other."""
+        """Start the three steps of a run, one after the other."""
         if request not in self.requests:
             self.requests.append(request)
             self._saved = self.store.save()
@@ -122,16 +122,16 @@ class World:
         return self.start(f"run of {request}", run, cluster_id=cluster_id)
 
     def start_load(self, batch_id: str, losers: Losers, *, cluster_id: str = CLUSTER) -> Attempt:
-        """Starts a job that knows its batch only."""
+        """Start a job that knows its batch only."""
         work = partial(self.load, batch_id, losers=losers)
         return self.start(f"load of {batch_id}", work, cluster_id=cluster_id)
 
     def start_audit(self, batch_id: str, request: Request) -> Attempt:
-        """Starts an audit."""
+        """Start an audit."""
         return self.start(f"audit of {batch_id}", lambda attempt: self.audit(batch_id, request, attempt))
 
     def start_asked(self, request: Asked) -> Attempt:
-        """Starts a position change or a roll-back."""
+        """Start a position change or a roll-back."""
         if request not in self.asked:
             self.happened.add(Happened.CHANGED)
             self.asked.append(request)
@@ -147,25 +147,25 @@ class World:
         return self.start(request.request_id, act)
 
     def go_on(self, attempt: Attempt, stop: Stop) -> None:
-        """Lets an attempt go on, to its end at most."""
+        """Let an attempt go on, to its end at most."""
         points = 0
         while stop != points and not attempt.is_over and not (points and stop == attempt.point.call):
             self.resume(attempt)
             points += 1
 
     def resume(self, attempt: Attempt) -> None:
-        """Lets an attempt go on to its next point."""
+        """Let an attempt go on to its next point."""
         attempt.resume()
         if attempt.is_over:
             self.bury(attempt)
 
     def finish(self, attempt: Attempt) -> None:
-        """Lets an attempt go on to its end."""
+        """Let an attempt go on to its end."""
         while not attempt.is_over:
             self.resume(attempt)
 
     def bury(self, attempt: Attempt) -> None:
-        """Judges an attempt that is over: an error must have a reason, and must have changed nothing."""
+        """Judge an attempt that is over: an error must have a reason, and must have changed nothing."""
         self.attempts.remove(attempt)
         if attempt.error is not None:
             assert is_explained(attempt.error, self.happened), f"{attempt.name}: {attempt.error}"
@@ -224,7 +224,7 @@ class World:
         self.store.recover()
 
     def restore(self) -> None:
-        """Goes back to the copy of when the newest run started: rows, dead letters and positions together."""
+        """Go back to the copy of when the newest run started: rows, dead letters and positions together."""
         self.happened.add(Happened.RESTORED)
         self.restores += 1
         self.transactions.end_all(commits_took_effect=False)
@@ -236,18 +236,18 @@ class World:
     # What is known.
 
     def view(self, request: Request) -> PlanView:
-        """Reads the ledger as a plan does."""
+        """Read the ledger as a plan does."""
         return self.store.ledger.plan_view("orders", request, self.settings.batch.target)
 
     def committed_offset(self, place: TopicPartition) -> int:
-        """Gives the position of a partition; its log start when it has none."""
+        """Return the position of a partition; its log start when it has none."""
         found = {p.topic_partition: p.committed_offset for p in self.store.positions()}
         return found.get(place, self.log.log.partition(place).log_start)
 
     # What is checked.
 
     def check(self) -> None:
-        """Checks everything that must hold after every event."""
+        """Check everything that must hold after every event."""
         check_store(self.store, self.history)
         if (ledger := (self.store.positions(), self.store.batches())) != self._checked:
             assert list(self.store.ledger.violations("orders")) == []
@@ -255,7 +255,7 @@ class World:
 
     @contextmanager
     def _watch(self, call: str) -> Iterator[None]:
-        """Keeps watch over a call that may change nothing durable, or nothing if it fails."""
+        """Keep watch over a call that may change nothing durable, or nothing if it fails."""
         if call in _UNWATCHED:
             yield
             return

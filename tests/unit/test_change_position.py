@@ -35,8 +35,8 @@ from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import FirstRun, FirstRunKind, IsolationLevel
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.fakes.database import FakeDatabase
+from tests.fakes.ledger import FakePositionLedger
 from tests.fakes.log import FakeLog
-from tests.fakes.position_ledger import FakePositionLedger
 
 SETTINGS = pipeline_settings()
 P0 = TopicPartition("orders", 0)

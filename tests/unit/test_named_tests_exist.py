@@ -20,7 +20,7 @@ def names_of_tests(path: Path) -> frozenset[str]:
 
 
 def reports() -> dict[str, set[str]]:
-    """Gives the tests that are listed for each public report."""
+    """Return the tests that are listed for each public report."""
     text = GUARANTEES.read_text(encoding="utf-8")
     section = text.split("## Public bug reports that must not happen here\n")[1].split("\n## ")[0]
     parts = re.split(r"^\*\*(C\d\d)\. ", section, flags=re.MULTILINE)[1:]

@@ -448,8 +448,6 @@ def test_tasks_of_a_local_master_run_here_unless_another_python_is_named() -> No
 
 # The step asks everything, whatever fails on the way.
 
-CLUSTER = MasterFacts("spark://m:1", reachable=("m:1",), is_this_python=False)
-
 
 @dataclass
 class World(KafkaPreflight, PostgresPreflight, SparkPreflight):
@@ -530,67 +528,63 @@ def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool
     return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
-def checked(
-    faults: dict[str, IngestError] | None = None, *, master: MasterFacts | None = None, submit_job: bool = False
-) -> list[tuple[str, Verdict]]:
-    world = World(faults or {}, master or MasterFacts("local[2]"))
-    return [(result.check, result.result) for result in results_of(world, submit_job=submit_job)]
+ALL = "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, spark, python packages"
+BEHIND_CONNECTIONS = {"topic orders", "ledger", "privileges", "target table", "housekeeping", "python packages"}
+NO_BROKER, NO_CONNECTION, GONE = BrokerUnavailable("x"), ConfigError("there is no connection"), DatabaseUnavailable("x")
+NO_LEDGER, NO_RIGHT, NO_CORES = LedgerOutdated("x"), ConfigError("permission denied"), ConfigError("no cores")
+LOCAL, CLUSTER = MasterFacts("local[2]"), MasterFacts("spark://m:1", reachable=("m:1",), is_this_python=False)
 
 
-def test_everything_is_looked_at_in_a_stable_order() -> None:
-    assert checked() == [
-        ("kafka", PASS),
-        ("topic orders", PASS),
-        ("postgresql", PASS),
-        ("ledger", PASS),
-        ("privileges", PASS),
-        ("target table", PASS),
-        ("housekeeping", PASS),
-        ("spark", PASS),
-        ("python packages", PASS),
-    ]
+@pytest.mark.parametrize(
+    ("faults", "failing", "missing"),
+    [
+        ({}, set(), set()),
+        ({"kafka": NO_BROKER}, {"kafka"}, {"topic orders"}),
+        ({"cluster": NO_BROKER}, {"kafka"}, {"topic orders"}),
+        *(
+            (dict.fromkeys(asked, NO_CONNECTION), {"kafka", "postgresql", "spark"}, BEHIND_CONNECTIONS)
+            for asked in (("kafka", "database", "spark"), ("kafka", "server", "master"))
+        ),
+        # Each question is asked for itself.
+        (
+            {"topics": NO_BROKER, "ledger_version": NO_LEDGER, "missing_rights": GONE},
+            {"topics", "ledger", "privileges"},
+            set(),
+        ),
+        # A ledger that cannot be read is one line, and not a second one about housekeeping.
+        ({"ledger_version": NO_LEDGER, "old_leftovers": NO_LEDGER}, {"ledger"}, {"housekeeping"}),
+        ({"ledger_version": NO_RIGHT, "old_leftovers": NO_RIGHT}, {"ledger"}, {"housekeeping"}),
+    ],
+    ids=lambda part: ", ".join(sorted(part)) or "none",
+)
+def test_everything_is_looked_at_in_a_stable_order_and_a_fault_hides_nothing_else(
+    faults: dict[str, IngestError], failing: set[str], missing: set[str]
+) -> None:
+    checks = (ALL.replace("topic orders", "topics") if "topics" in failing else ALL).split(", ")
+    expected = [(check, FAIL if check in failing else PASS) for check in checks if check not in missing]
+    assert [(line.check, line.result) for line in results_of(World(faults))] == expected
+
+
+@pytest.mark.parametrize(
+    ("faults", "master", "submit_job", "verdict"),
+    [
+        ({}, LOCAL, False, PASS),
+        ({}, CLUSTER, False, WARN),
+        ({}, CLUSTER, True, PASS),
+        ({"executors": NO_CORES}, CLUSTER, True, FAIL),
+    ],
+)
+def test_packages_of_a_cluster_are_looked_at_only_on_request(
+    faults: dict[str, IngestError], master: MasterFacts, submit_job: bool, verdict: Verdict
+) -> None:
+    [*_, last] = results_of(World(faults, master), submit_job=submit_job)
+    assert (last.check, last.result) == ("python packages", verdict)
 
 
 def test_retention_is_compared_with_the_pipelines_own_schedule() -> None:
     # One hour of retention is three runs every 20 minutes, and one run an hour.
     checks = {schedule: results_of(World(), schedule=schedule)[1].check for schedule in ("*/20 * * * *", "@hourly")}
     assert checks == {"*/20 * * * *": "topic orders", "@hourly": "topic orders: retention.ms"}
-
-
-def test_a_broker_that_does_not_answer_hides_nothing_else() -> None:
-    for name in ("kafka", "cluster"):
-        results = checked({name: BrokerUnavailable("no answer")})
-        assert results[0] == ("kafka", FAIL)
-        assert [result for _, result in results[1:]] == [PASS] * 7
-
-
-def test_connections_that_cannot_be_used_hide_nothing_else() -> None:
-    missing = ConfigError("there is no connection")
-    expected = [("kafka", FAIL), ("postgresql", FAIL), ("spark", FAIL)]
-    assert checked({"kafka": missing, "database": missing, "spark": missing}) == expected
-    assert checked({"kafka": missing, "server": missing, "master": missing}) == expected
-
-
-def test_each_question_is_asked_for_itself() -> None:
-    gone = DatabaseUnavailable("gone")
-    faults = {"topics": BrokerUnavailable("gone"), "ledger_version": LedgerOutdated("old"), "missing_rights": gone}
-    results = dict(checked(faults))
-    assert {check for check, verdict in results.items() if verdict is FAIL} == {"topics", "ledger", "privileges"}
-    assert (results["postgresql"], results["target table"]) == (PASS, PASS)
-
-
-@pytest.mark.parametrize("fault", [LedgerOutdated("there is no ledger"), ConfigError("permission denied")])
-def test_a_ledger_that_cannot_be_read_is_one_line_and_not_a_second_one_about_housekeeping(fault: IngestError) -> None:
-    results = dict(checked({"ledger_version": fault, "old_leftovers": fault}))
-    assert results["ledger"] is FAIL
-    assert "housekeeping" not in results
-
-
-def test_packages_of_a_cluster_are_looked_at_only_on_request() -> None:
-    assert checked(master=CLUSTER)[-1] == ("python packages", WARN)
-    assert checked(master=CLUSTER, submit_job=True)[-1] == ("python packages", PASS)
-    failing = checked({"executors": ConfigError("no cores")}, master=CLUSTER, submit_job=True)
-    assert failing[-1] == ("python packages", FAIL)
 
 
 def test_a_fault_is_told_with_what_was_found_and_what_to_run() -> None:

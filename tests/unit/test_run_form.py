@@ -106,34 +106,11 @@ def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
             {"mode": "reload", "reason": "r", "from": "2026-01-02", "limit": 5},
             "Limit (offsets): expected nothing in a reload, which reads its whole span; found a value",
         ),
-        (
-            {"to": "tomorrow"},
-            "To (time): expected a time with its offset from UTC, or in the time zone Europe/Berlin, at",
-        ),
     ],
 )
 def test_a_fault_says_key_expected_and_found(form: dict[str, Any], fault: str) -> None:
     (found,) = faults(**form)
     assert found.startswith(fault)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("orders 0", "topic, partition, start and end"),
-        ("orders 0 1 2 3", "topic, partition, start and end"),
-        ("orders zero 1 2", "topic, partition, start and end"),
-        ("orders 0 -1 2", "topic, partition, start and end"),
-        ("orders 0 ٣", "topic, partition, start and end"),
-        ("orders 0 5 5", "a start below the end"),
-        ("orders 0 5 9223372036854775808", "a start below the end"),
-        ("orders 0 1 2\norders 0 7", "each partition once, not orders[0] twice"),
-        ("orders 0 1 2\norders 0 1", "each partition once, not orders[0] twice"),
-    ],
-)
-def test_a_span_of_offsets_that_does_not_fit_says_how_one_looks(line: str, expected: str) -> None:
-    (fault,) = faults(mode="reload", reason="r", offsets=line)
-    assert fault.startswith(f"Offsets: expected {expected}")
 
 
 def test_every_fault_is_told_at_once() -> None:
