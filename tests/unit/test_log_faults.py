@@ -76,7 +76,7 @@ LEADER = the(missing_leader(PLACE, NO_LEADER))
 EXPIRED = the(lost_offsets(PLACE, partition_state(0, 91, 100), 90, 100))
 TRUNCATED = the(lost_offsets(PLACE, partition_state(0, 0, 99), 90, 100))
 CHANGE, RUNBOOK = "python -m kafka_ingest change sales", "see docs/runbook.md, section"
-LEFT_OUT = "or leave it out with --only"
+LEFT_OUT = "or leave it out (--only, if it takes that)"
 OF_ANOTHER_LOG = "none: these batches belong to another log and can no longer be rolled back"
 ACCEPT_CLUSTER = (
     f'point the connection at the former cluster; or {CHANGE} accept-cluster --reason "..."; {RUNBOOK} ClusterChanged'

@@ -142,6 +142,16 @@ def test_first_run_by_time_begins_at_the_first_offset_at_or_after_it() -> None:
     assert spans(choice) == [("orders", 0, 77, 100)]
 
 
+def test_first_run_by_time_may_begin_above_the_snapshot_of_a_topic_that_grows() -> None:
+    """Between the snapshot and the question for the time, 20 records from before that time were written."""
+    settings = pipeline_settings(first_run=FirstRun(FirstRunKind.TIMESTAMP, timestamp_ms=1))
+    log = snapshot({"orders": [partition_state(0, 40, 100)]})
+    times = LogTimes(first_run={TopicPartition("orders", 0): TimedOffset(120)})
+    choice = choose_ranges(settings, EMPTY_VIEW, log, options=RunOptions(), times=times)
+    assert (choice.faults, choice.ranges) == ((), ())
+    assert [p.committed_offset for p in choice.new_positions] == [120]
+
+
 def test_first_run_by_offsets_lists_every_partition_without_one() -> None:
     first_run = FirstRun(FirstRunKind.OFFSETS, offsets=(PartitionOffset("orders", 0, 500),))
     log = snapshot({"orders": [partition_state(0, 40, 100), partition_state(1, 0, 10)]})

@@ -90,7 +90,7 @@ class _Row:
 _CREATE = "create the topic or correct kafka.topics in the pipeline file"
 _FORMER_CLUSTER = "point the connection at the former cluster"
 _ACCEPT_CLUSTER = f"{_FORMER_CLUSTER}; or {change_command('{pipeline}', 'accept-cluster')}; {{runbook}}"
-_LEAVE_OUT = "{runbook}; or leave it out with --only"
+_LEAVE_OUT = "{runbook}; or leave it out (--only, if it takes that)"
 _RETIRE = f"if it is gone for good: {change_command('{pipeline}', 'retire-topic {topic}')}"
 _SELECTED = "a topic of the cluster that kafka.topics or kafka.pattern selects"
 _LOOK = 'run "python -m kafka_ingest lag" to see what the log holds'
@@ -143,7 +143,7 @@ _TABLE: Mapping[LogFault, Mapping[Purpose, _Row]] = {
             what="{where} cannot be read at offset {first}",
             error=BrokerUnavailable,
         ),
-        Purpose.CHANGE: _Row("bring its brokers back and ask again, or leave it out with --only"),
+        Purpose.CHANGE: _Row("bring its brokers back and ask again, or leave it out (--only, if it takes that)"),
         Purpose.ROLL_BACK: _Row("bring its brokers back, then roll back again"),
     },
     LogFault.OFFSETS_EXPIRED: {
