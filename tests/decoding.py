@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
+from kafka_ingest.settings import BatchSettings, ColumnSettings, Conversion, ValueFormat, ValueSettings
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.record import RecordDecoder
 from spark_jobs.decode.values import ColumnPlan, DecodedBatch, DecodeError
@@ -88,8 +88,9 @@ def read_value(type_name: str, raw: str) -> Any:
 
 
 def plan_of(type_name: str) -> ColumnPlan:
-    """Plan one column of a type, for the documents of :func:`document_of`."""
-    return ColumnPlan("a", parse_column_type(type_name), ("a",))
+    """Plan one column of a type (or ``date as epoch_days``) for the documents of :func:`document_of`."""
+    column, _, conversion = type_name.partition(" as ")
+    return ColumnPlan("a", parse_column_type(column), ("a",), conversion=Conversion(conversion) if conversion else None)
 
 
 def document_of(raw: str) -> bytes:

@@ -3,8 +3,9 @@
 It stands in ``tests/data/values/*.toml``. Unit tests, properties and tests against PostgreSQL read it, and
 ``docs/values.md`` shows the entries that are marked for it.
 
-A section is named for one type, or for several with ", " between them. It holds the list ``fits`` and a list for each
-reason of dead letters. An entry is a table, or the texts of its first keys alone, in this order:
+A section is named for one type, or for several with ", " between them; a conversion follows the type (``date as
+epoch_days``). It holds the list ``fits`` and a list for each reason of dead letters. An entry is a table, or the texts
+of its first keys alone, in this order:
 
 - ``json``: the JSON text. ``{0*20}`` stands for twenty zeros, here and in every other text.
 - ``as``: PostgreSQL's text of the stored value, in the time zone UTC; by default what the JSON text or string says.
@@ -46,16 +47,21 @@ class Value:
         return f"{self.type}: {self.json[:60]}"
 
     @property
+    def column(self) -> str:
+        """Return the type without a conversion."""
+        return self.type.partition(" as ")[0]
+
+    @property
     def cell(self) -> bool | int | float | str | bytes:
         """Return the decoded value, as Arrow gives it back."""
-        if self.type == "boolean":
+        if self.column == "boolean":
             return {"true": True, "false": False}[self.text]
-        if self.type in ("smallint", "integer", "bigint"):
+        if self.column in ("smallint", "integer", "bigint"):
             return int(self.text)
-        if self.type == "bytea":
+        if self.column == "bytea":
             return bytes.fromhex(self.text.removeprefix("\\x"))
-        if self.type in _FLOAT_FORMATS:
-            layout = _FLOAT_FORMATS[self.type]
+        if self.column in _FLOAT_FORMATS:
+            layout = _FLOAT_FORMATS[self.column]
             return float(struct.unpack(layout, struct.pack(layout, float(self.text)))[0])
         return self.written
 

@@ -15,9 +15,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kafka_ingest.column_types import SUPPORTED, parse_column_type
+from kafka_ingest.column_types import CONVERSIONS, SUPPORTED, parse_column_type
 from kafka_ingest.metrics import METRICS, Metric
-from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, models_in
+from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, keys_of, models_in
 from kafka_ingest.pipeline_files.model import PipelineFile
 from kafka_ingest.pipeline_files.sections import Words
 from tests.values import TYPES, VALUES, Value
@@ -98,6 +98,31 @@ found by. A value that the domain or enum refuses makes its record a dead letter
 )
 
 
+def _conversion_rows() -> Iterator[str]:
+    for conversion, (names, values) in CONVERSIONS.items():
+        yield f"| `{conversion}` | `{'`, `'.join(names)}` | {values} |\n"
+
+
+CONVERSION_TABLE = """\
+## Conversions
+
+`as` of an entry of `value.columns`: what the value is written as, where that is not the usual spelling of the column's
+type. It stays strict: what is written in another way is a dead letter (`wrong_type`), and what the type cannot hold
+exactly is one, too (`out_of_range`).
+
+```yaml
+value:
+  format: json
+  columns:
+    - {name: created_at, type: timestamptz, as: epoch_millis}
+    - {name: amount, type: bigint, path: $.amount.cents, as: number_text}
+```
+
+| `as` | column types | JSON values that fit |
+|---|---|---|
+""" + "".join(_conversion_rows())
+
+
 # ----------
 # The page ``docs/metrics.md``, made from the definitions of the metrics.
 
@@ -161,11 +186,11 @@ def values_page(page: str, command: str) -> str:
     return "\n".join([written + _EXAMPLES.format(command), *tables])
 
 
-def _place(value: Value) -> tuple[bool, int, int, bool]:
-    """Order the examples like the types, arrays last, and refused values behind those that fit."""
-    kind = parse_column_type(value.type)
+def _place(value: Value) -> tuple[bool, bool, int, int, bool]:
+    """Order the examples like the types, arrays and then conversions last, and refused values behind those that fit."""
+    kind = parse_column_type(value.column)
     row = next(number for number, row in enumerate(SUPPORTED) if row.name == kind.name)
-    return kind.is_array, row, TYPES.index(value.type), value.reason is not None
+    return value.column != value.type, kind.is_array, row, TYPES.index(value.type), value.reason is not None
 
 
 def _example_table(title: str, values: Sequence[Value]) -> str:
@@ -191,7 +216,7 @@ def reference_page() -> str:
     parts.append(INTRODUCTION)
     parts.append("## The file\n\n" + _table(PipelineFile))
     parts += [f"## {name}\n\n{_paragraphs(model)}\n\n{_table(model)}" for name, model in _sections(PipelineFile)]
-    parts.append(COLUMN_TYPES)
+    parts += [COLUMN_TYPES, CONVERSION_TABLE]
     return "\n".join(parts)
 
 
@@ -232,7 +257,7 @@ def _read(path: Path) -> str | None:
 
 
 def _sections(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    for key, field in model.model_fields.items():
+    for key, field in keys_of(model).items():
         for section in models_in(field.annotation):
             yield prefix + key, section
             yield from _sections(section, f"{prefix}{key}.")
@@ -243,7 +268,7 @@ def _paragraphs(model: type[BaseModel]) -> str:
 
 
 def _table(model: type[BaseModel]) -> str:
-    rows = [_row(key, field) for key, field in model.model_fields.items()]
+    rows = [_row(key, field) for key, field in keys_of(model).items()]
     return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows, ""))
 
 

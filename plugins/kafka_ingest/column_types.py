@@ -1,4 +1,4 @@
-"""The PostgreSQL column types that a pipeline can fill, their one spelling, and that of an array's elements.
+"""The PostgreSQL column types that a pipeline can fill, their one spelling, and what else values may be written as.
 
 The spelling is that of PostgreSQL's ``format_type``, so a type of a pipeline file can be compared with the catalog as
 text (https://www.postgresql.org/docs/18/datatype.html).
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+
+from kafka_ingest.settings import Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,29 @@ SUPPORTED = (
 _BY_SPELLING = {spelling: row for row in SUPPORTED for spelling in row.spellings}
 
 SUPPORTED_TYPES = ", ".join(map(str, SUPPORTED)) + ", and an array of any of them but jsonb, such as bigint[]"
+
+_DATES = ("date", "timestamp without time zone", "timestamp with time zone")
+_EPOCH = "{} since 1970-01-01T00:00:00Z, as a number; `date` takes whole days only, `timestamp` is the time in UTC"
+
+#: Each conversion: the types of its columns, and which JSON values fit.
+CONVERSIONS: Mapping[Conversion, tuple[tuple[str, ...], str]] = {
+    Conversion.EPOCH_SECONDS: (_DATES, _EPOCH.format("seconds, with up to six digits after the point,")),
+    Conversion.EPOCH_MILLIS: (_DATES, _EPOCH.format("milliseconds")),
+    Conversion.EPOCH_MICROS: (_DATES, _EPOCH.format("microseconds")),
+    Conversion.EPOCH_NANOS: (
+        _DATES,
+        _EPOCH.format("nanoseconds") + "; PostgreSQL stores microseconds, so the last three digits must be zeros",
+    ),
+    Conversion.EPOCH_DAYS: (_DATES, _EPOCH.format("whole days")),
+    Conversion.NUMBER_TEXT: (
+        ("smallint", "integer", "bigint", "real", "double precision"),
+        'a string that holds a number which fits the type, `"42"`; a `numeric` column takes such strings as they are',
+    ),
+    Conversion.JSON_TEXT: (("jsonb",), "a string that holds a JSON document; the text `null` is the jsonb value null"),
+    Conversion.HEX: (("bytea",), "a string of hexadecimal digits, two a byte, without a prefix"),
+    Conversion.BASE64: (("bytea",), "a string in base64, as without `as`"),
+}
+
 
 # PostgreSQL's own bounds; a negative scale or one above the precision exists only since PostgreSQL 15.
 MAX_LENGTH = 10_485_760

@@ -125,8 +125,9 @@ def _quoted(key: str) -> str:
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
-#: new way; a batch planned under another version is planned anew.
-PROTOCOL_VERSION = 1
+#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion, which a job of
+#: version 1 would leave out.
+PROTOCOL_VERSION = 2
 
 
 class IsolationLevel(StrEnum):
@@ -176,6 +177,20 @@ class ValueFormat(StrEnum):
     TEXT = "text"
 
 
+class Conversion(StrEnum):
+    """What a JSON value is written as, where it is not the usual spelling of its type."""
+
+    EPOCH_SECONDS = "epoch_seconds"
+    EPOCH_MILLIS = "epoch_millis"
+    EPOCH_MICROS = "epoch_micros"
+    EPOCH_NANOS = "epoch_nanos"
+    EPOCH_DAYS = "epoch_days"
+    NUMBER_TEXT = "number_text"
+    JSON_TEXT = "json_text"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
 class KeyFormat(StrEnum):
     """How a record's key becomes a column."""
 
@@ -193,12 +208,14 @@ class ColumnSettings:
         type: PostgreSQL type in the canonical spelling of ``column_types.py``.
         path: Keys from the root of the JSON value to the column's value; empty for a format that fills one column.
         required: Whether a missing or null value makes the record a dead letter.
+        conversion: What the value is written as; ``None`` for the usual spelling of the type.
     """
 
     name: str
     type: str
     path: tuple[str, ...] = ()
     required: bool = False
+    conversion: Conversion | None = None
 
 
 @dataclass(frozen=True, slots=True)

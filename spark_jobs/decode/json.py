@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import json_path_text
+from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.texts import rule_for
 from spark_jobs.decode.values import (
     JSON_STRING,
@@ -352,7 +353,7 @@ class JsonColumns:
 
     def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True) -> None:
         self._plans = plans
-        self._rules = [rule_for(plan.type) for plan in plans]
+        self._rules = [converted(rule_for(plan.type), plan, checked_document) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules)
         self._quick = _quick_reader(plans, self._rules) if quick else None

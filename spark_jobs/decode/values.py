@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, parse_column_type
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, json_path_text
+from kafka_ingest.settings import BatchSettings, Conversion, json_path_text
 from spark_jobs.decode.fields import Fields
 
 # Why a value does not fit: a reason of the closed list and words for a person.
@@ -329,6 +329,7 @@ class ColumnPlan:
         source: Where its value comes from, for details: ``the value``, ``the key``, ``the record time``.
         required: Whether the pipeline refuses NULL.
         not_null: Whether the target refuses NULL.
+        conversion: What the value is written as; ``None`` for the usual spelling of the type.
     """
 
     name: str
@@ -337,6 +338,7 @@ class ColumnPlan:
     source: str = "the value"
     required: bool = False
     not_null: bool = False
+    conversion: Conversion | None = None
     place: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -360,7 +362,7 @@ def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan
     """Plan the columns that the value fills, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
-        ColumnPlan(c.name, parse_column_type(c.type), c.path, "the value", c.required, c.name in not_null)
+        ColumnPlan(c.name, parse_column_type(c.type), c.path, "the value", c.required, c.name in not_null, c.conversion)
         for c in settings.value.columns
     )
 

@@ -40,9 +40,9 @@ class Table:
         part = JsonColumns([plan]).decode(pa.array(map(document_of, raws), pa.large_binary()))
         assert part.decode_errors == {}
         rows = pa.RecordBatch.from_arrays(list(part.arrays), ["a"])
-        found = self._copied(type_name, rows, CSV)
+        found = self._copied(plan.type.sql, rows, CSV)
         if binary := binary_format([plan.type.sql]):
-            assert self._copied(type_name, rows, binary) == found
+            assert self._copied(plan.type.sql, rows, binary) == found
         return found
 
     def _copied(self, type_name: str, rows: pa.RecordBatch, copy_format: CopyFormat) -> list[Any]:

@@ -17,7 +17,15 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.protocol.staging import Split
 from kafka_ingest.protocol.target import written_columns
-from kafka_ingest.settings import BatchSettings, ColumnSettings, KeyFormat, KeySettings, ValueFormat, ValueSettings
+from kafka_ingest.settings import (
+    BatchSettings,
+    ColumnSettings,
+    Conversion,
+    KeyFormat,
+    KeySettings,
+    ValueFormat,
+    ValueSettings,
+)
 from spark_jobs.copy_format import CSV, CopyFormat, binary_format
 from spark_jobs.decode.record import RecordDecoder
 from spark_jobs.staging import DEAD_LETTER_TYPES, dead_letter_rows
@@ -41,7 +49,11 @@ CONSTANT_BYTES = 1_000_000
 TYPES = (
     "boolean", "bigint", "real", "double precision", "numeric", "numeric(12,2)", "text", "varchar(10)", "date",
     "timestamptz", "uuid", "jsonb", "bytea", "integer[]", "numeric[]", "text[]", "bytea[]", "timestamptz[]",
+    "timestamptz as epoch_seconds", "date as epoch_nanos", "bigint as number_text", "double precision as number_text",
+    "jsonb as json_text", "bytea as hex",
 )  # fmt: skip
+
+CONVERTED = [name for name in TYPES if " as " in name]
 
 _SUBRANGE = Split(0, "orders", 0, 3, 0, 1)
 _DEAD_LETTERS = binary_format(DEAD_LETTER_TYPES[:-2], arrays_are_lists=True)
@@ -156,7 +168,10 @@ def _peak_bytes(pipeline: Pipeline, records: pa.RecordBatch) -> int:
 
 
 def _pipeline(name: str) -> Pipeline:
-    return OTHERS[name]() if name in OTHERS else _columns(ColumnSettings("a", name, ("a",)))
+    if name in OTHERS:
+        return OTHERS[name]()
+    type_name, _, conversion = name.partition(" as ")
+    return _columns(ColumnSettings("a", type_name, ("a",), conversion=Conversion(conversion) if conversion else None))
 
 
 @pytest.mark.parametrize("name", [*TYPES, *OTHERS])
@@ -166,7 +181,9 @@ def test_time_grows_no_more_than_the_record(name: str) -> None:
     assert {what: times for what, times in growth.items() if times >= MOST_GROWTH} == {}
 
 
-@pytest.mark.parametrize("name", ["text", "numeric", "jsonb", "uuid", "text[]", "numeric[]", "bytea[]", *OTHERS])
+@pytest.mark.parametrize(
+    "name", ["text", "numeric", "jsonb", "uuid", "text[]", "numeric[]", "bytea[]", *CONVERTED, *OTHERS]
+)
 def test_memory_is_a_few_times_the_record(name: str) -> None:
     pipeline = _pipeline(name)
     too_much = {}

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.pipeline_files.document import models_in
+from kafka_ingest.pipeline_files.document import keys_of, models_in
 from kafka_ingest.pipeline_files.files import load_pipeline
 from kafka_ingest.pipeline_files.model import PipelineFile
 
 
 def _keys(model: type[BaseModel]) -> Iterator[str]:
-    for key, field in model.model_fields.items():
+    for key, field in keys_of(model).items():
         yield key
         for section in models_in(field.annotation):
             yield from _keys(section)

@@ -13,7 +13,7 @@ from spark_jobs.decode.texts import rule_for
 from spark_jobs.decode.values import RECORD_TIME
 from tests.values import VALUES
 
-TABLE = [(parse_column_type(value.type), value) for value in VALUES]
+TABLE = [(parse_column_type(value.column), value) for value in VALUES]
 SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER = b"\xff\xff"
 

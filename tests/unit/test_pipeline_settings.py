@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_ingest import settings as settings_module
-from kafka_ingest.pipeline_files.document import models_in
+from kafka_ingest.pipeline_files.document import keys_of, models_in
 from kafka_ingest.pipeline_files.files import DEFAULT_FOLDER, load_pipeline
 from kafka_ingest.pipeline_files.model import PipelineFile
 from kafka_ingest.postgres.rows import settings_hash
@@ -300,6 +300,7 @@ _OTHERWISE = {
     "value.format",
     "value.columns",
     "value.columns.path",
+    "value.columns.as",
     "value.column",
     "value.required",
     "headers.column",
@@ -321,7 +322,7 @@ def test_no_key_of_the_file_is_dropped() -> None:
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, field in model.model_fields.items():
+    for key, field in keys_of(model).items():
         yield prefix + key, key
         for section in models_in(field.annotation):
             yield from _keys(section, f"{prefix}{key}.")

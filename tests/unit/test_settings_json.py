@@ -15,6 +15,7 @@ from kafka_ingest.postgres.rows import (
 )
 from kafka_ingest.settings import (
     ColumnSettings,
+    Conversion,
     DeadLetterLimits,
     FirstRun,
     FirstRunKind,
@@ -33,6 +34,7 @@ RICH = replace(
         (
             ColumnSettings("größe", "numeric(12,2)", ("item", "a.b"), required=True),
             ColumnSettings("note", "character varying(40)", ("note",)),
+            ColumnSettings("at", "timestamp with time zone", ("at",), conversion=Conversion.EPOCH_MILLIS),
         ),
     ),
     key=KeySettings(KeyFormat.TEXT, "order_key"),
@@ -54,6 +56,13 @@ def test_settings_come_back_from_reordered_and_spaced_json() -> None:
 def test_the_text_is_canonical() -> None:
     text = settings_to_json(RICH)
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_a_column_without_a_conversion_is_written_as_before_there_were_any() -> None:
+    """Else every open batch would be planned anew when the package is upgraded."""
+    plain, converted = json.loads(settings_to_json(RICH))["value"]["columns"][1:]
+    assert plain == {"name": "note", "path": ["note"], "required": False, "type": "character varying(40)"}
+    assert converted["conversion"] == "epoch_millis"
 
 
 def test_the_hash_follows_every_change_and_nothing_else() -> None:

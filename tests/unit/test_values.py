@@ -35,7 +35,7 @@ def test_each_value_of_a_batch_stays_itself_between_nulls(type_name: str) -> Non
 def test_a_fitting_and_a_refused_value_of_every_type_are_examples() -> None:
     """A new type cannot come without values."""
     for is_refused in (False, True):
-        shown = {parse_column_type(v.type).name for v in VALUES if v.is_example and bool(v.reason) is is_refused}
+        shown = {parse_column_type(v.column).name for v in VALUES if v.is_example and bool(v.reason) is is_refused}
         assert shown == {row.name for row in SUPPORTED}
 
 

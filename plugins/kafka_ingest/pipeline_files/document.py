@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 # ----------
@@ -408,7 +409,7 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _unknown_key(location: Location, model: type[BaseModel]) -> Fault:
-    known = list(_section(location[:-1], model).model_fields)
+    known = list(keys_of(_section(location[:-1], model)))
     key = str(location[-1])
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the keys here are {', '.join(known)}"
@@ -419,8 +420,13 @@ def _section(location: Location, model: type[BaseModel]) -> type[BaseModel]:
     """Return the model that describes the mapping at a location."""
     for part in location:
         if isinstance(part, str):
-            model = next(models_in(model.model_fields[part].annotation))
+            model = next(models_in(keys_of(model)[part].annotation))
     return model
+
+
+def keys_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a model by their key in the file; a key that is a word of Python has another field name."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:

@@ -246,8 +246,14 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
     paths = ((column, (column.name,) if column.path is None else column.path) for column in value.columns)
-    columns = tuple(_settings_of(core.ColumnSettings, column, path=path) for column, path in paths)
-    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, columns)
+    columns = tuple(
+        _settings_of(core.ColumnSettings, column, path=path, conversion=_conversion(column)) for column, path in paths
+    )
+    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, tuple(columns))
+
+
+def _conversion(column: sections.ColumnSection) -> core.Conversion | None:
+    return core.Conversion(column.as_) if column.as_ else None
 
 
 def _plan(file: PipelineFile) -> core.PlanSettings:

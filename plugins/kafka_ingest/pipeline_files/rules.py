@@ -9,10 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.column_types import CONVERSIONS, parse_column_type
 from kafka_ingest.pipeline_files.document import Fault, Location, key_text
 from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
-from kafka_ingest.settings import PipelineSettings, TopicSelection, json_path_text, parse_json_path
+from kafka_ingest.settings import Conversion, PipelineSettings, TopicSelection, json_path_text, parse_json_path
 from kafka_ingest.topic_patterns import quick_match
 
 # ----------
@@ -148,6 +148,18 @@ def _typed_paths(data: _Data) -> Iterator[tuple[Location, tuple[str, ...], str]]
             continue
 
 
+def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
+    for location, column in _columns(data):
+        try:
+            conversion, column_type = Conversion(column["as"]), parse_column_type(column["type"])
+        except (ValueError, TypeError, AttributeError, KeyError):  # not given, or the model reports the column
+            continue
+        names, _ = CONVERSIONS[conversion]
+        if column_type.is_array or column_type.name not in names:
+            expected = f"a conversion for the type {column_type.sql} ({conversion}: {', '.join(names)})"
+            yield Fault((*location, "as"), expected, conversion.value)
+
+
 def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
     required = [(*location, "required") for location, column in _columns(data) if column.get("required") is True]
     value = _section(data, "value")
@@ -203,6 +215,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _shape_of_value,
     _distinct_column_names,
     _paths_that_fit_together,
+    _conversions_that_fit,
     _tombstones_that_fit,
     _heartbeats_in_time,
     _unique_key_of_a_created_table,

@@ -336,6 +336,19 @@ class LagPolicySection(Section):
     )
 
 
+ConversionWord = Literal[
+    "epoch_seconds",
+    "epoch_millis",
+    "epoch_micros",
+    "epoch_nanos",
+    "epoch_days",
+    "number_text",
+    "json_text",
+    "hex",
+    "base64",
+]
+
+
 class ColumnSection(Section):
     """A typed column that is filled from one place of a JSON value."""
 
@@ -350,6 +363,13 @@ class ColumnSection(Section):
     required: bool = Field(
         default=False,
         description="Whether a missing or null value makes the record a dead letter. A created table gets NOT NULL.",
+    )
+    as_: ConversionWord | None = Field(
+        default=None,
+        alias="as",
+        description="What the value is written as, where it is not the usual spelling of the type; see "
+        "[conversions](#conversions). `null`: as [column types](#column-types) says.",
+        examples=["epoch_millis"],
     )
 
 
