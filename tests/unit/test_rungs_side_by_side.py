@@ -13,11 +13,12 @@ import pytest
 from tools.rungs import ROOT, Outcome, total
 
 #: A runner in a process of its own, whose pytests are programs of the test.
-RUNNER = """
+RUNNER = r"""
 import sys
 from tools.rungs import Interrupted, run_side_by_side
 def show(line):
-    print(line, flush=True)
+    sys.stdout.write(line + "\n")  # one call: two threads show lines
+    sys.stdout.flush()
 def command(rung):
     return [sys.executable, "-c", sys.argv[1 + int(rung[-1])]]
 try:
