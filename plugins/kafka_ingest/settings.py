@@ -125,8 +125,8 @@ def _quoted(key: str) -> str:
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
-#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion, which a job of
-#: version 1 would leave out.
+#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion and
+#: several paths, which a job of version 1 would leave out.
 PROTOCOL_VERSION = 2
 
 
@@ -209,6 +209,7 @@ class ColumnSettings:
         path: Keys from the root of the JSON value to the column's value; empty for a format that fills one column.
         required: Whether a missing or null value makes the record a dead letter.
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
+        other_paths: Where else the value may stand, as ``path``: of all of them, the first that a record has counts.
     """
 
     name: str
@@ -216,6 +217,7 @@ class ColumnSettings:
     path: tuple[str, ...] = ()
     required: bool = False
     conversion: Conversion | None = None
+    other_paths: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ as numbers since 1970, numbers and documents inside strings, bytes as hexadecima
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.settings import Conversion
+from spark_jobs.decode.documents import checked_document
 from spark_jobs.decode.numbers import DecimalText
 from spark_jobs.decode.values import (
     Cell,
@@ -51,13 +52,12 @@ _MOST_DIGITS = 19
 _MOST_SCALE = 9
 
 
-def converted(rule: ValueRule, plan: ColumnPlan, checked_document: Callable[[bytes], bytes]) -> ValueRule:
+def converted(rule: ValueRule, plan: ColumnPlan) -> ValueRule:
     """Return the rule of a column: the type's own, or the one that its conversion makes of it.
 
     Args:
         rule: The type's own.
         plan: The column.
-        checked_document: Returns a JSON document that was checked as a whole.
     """
     match plan.conversion:
         case None | Conversion.BASE64:
@@ -65,7 +65,7 @@ def converted(rule: ValueRule, plan: ColumnPlan, checked_document: Callable[[byt
         case Conversion.NUMBER_TEXT:
             return NumberTextRule(rule)
         case Conversion.JSON_TEXT:
-            return JsonTextRule(rule, checked_document)
+            return JsonTextRule(rule)
         case Conversion.HEX:
             return HexRule(rule)
     return EpochRule(rule, plan.type.name, plan.conversion)
@@ -173,21 +173,12 @@ class NumberTextRule(_TextRule):
 
 
 class JsonTextRule(_TextRule):
-    """A string that holds one JSON document, checked like the value of a record.
-
-    Args:
-        rule: The rule of jsonb.
-        checked_document: Returns a document that was checked as a whole.
-    """
-
-    def __init__(self, rule: ValueRule, checked_document: Callable[[bytes], bytes]) -> None:
-        super().__init__(rule)
-        self._checked_document = checked_document
+    """A string that holds one JSON document, checked like the value of a record."""
 
     def exact(self, raw: bytes) -> Cell:
         """Return the document; the text ``null`` is the jsonb value null and not NULL."""
         text = string_value(raw, "a string that holds JSON")
-        return self._rule.exact(self._checked_document(text.encode()))
+        return self._rule.exact(checked_document(text.encode()))
 
 
 class HexRule(_TextRule):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
-from typing import Any, TypedDict
+from itertools import accumulate, chain
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import json_path_text
 from spark_jobs.decode.conversions import converted
+from spark_jobs.decode.documents import checked_document, too_deep_rows
 from spark_jobs.decode.texts import rule_for
 from spark_jobs.decode.values import (
-    JSON_STRING,
     WHITE_SPACE,
     Cell,
     ColumnPlan,
@@ -26,114 +24,23 @@ from spark_jobs.decode.values import (
     DecodeError,
     ValueRule,
     described,
-    excerpt,
     invalid_utf8_rows,
     positions,
     with_rows_replaced,
     wrong_type,
 )
 
-# The bytes of a value or key as one JSON document: valid as a whole, also in the parts that no column reads.
-
-#: Deeper nesting is malformed. A fixed limit, so that it does not depend on an interpreter's stack: half of Python's
-#: default recursion limit, and far below what PostgreSQL's own stack allows.
-MAX_NESTING = 512
-
-#: Each level takes an opening and a closing character, so shorter documents cannot be too deep.
-SHORTEST_TOO_DEEP_BYTES = 2 * (MAX_NESTING + 1)
-
-_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-# Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
-# began again at each quote inside it would take hours for 1 MB.
-_STRING_OR_BRACKET = re.compile(JSON_STRING[:-1] + rb'(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
-_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
-    re.DOTALL,
-)
-
-
-def is_too_deep(document: bytes) -> bool:
-    """Tell whether a document is nested deeper than ``MAX_NESTING``."""
-    if document.count(b"[") + document.count(b"{") <= MAX_NESTING:
-        return False
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(document):
-        first = match[0][0]
-        depth += (first in b"[{") - (first in b"]}")
-        if depth > MAX_NESTING:
-            return True
-    return False
-
-
-def too_deep_rows(documents: pa.Array) -> list[int]:
-    """Return the rows of a large_binary array that hold a document nested too deeply; null is fine."""
-    long_enough = positions(pc.greater_equal(pc.binary_length(documents), SHORTEST_TOO_DEEP_BYTES))
-    return [row for row in long_enough if is_too_deep(documents[row].as_py())]
-
-
-def checked_document(data: bytes) -> bytes:
-    r"""Return a JSON document that every later step can read, without white space around it.
-
-    A lone surrogate (``\ud800``) is grammatical JSON that names no text. It becomes ``\u0000`` here, which is just as
-    unsupported, so it matters only where a column would hold it.
-
-    Raises:
-        DecodeError: The bytes are not UTF-8, not one JSON document, or nested too deeply.
-    """
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"byte {data[error.start]:#04x} at position {error.start}"
-        raise DecodeError(DeadLetterReason.NOT_UTF8, f"expected UTF-8, found {found}") from None
-    if is_too_deep(data):
-        raise DecodeError(DeadLetterReason.MALFORMED, f"expected JSON, found nesting deeper than {MAX_NESTING} levels")
-    fault = _syntax_fault(data)
-    if fault:
-        changed = _without_lone_surrogates(data)
-        if _syntax_fault(changed):
-            found = f"{excerpt(data)} ({fault})" if data else "no bytes"
-            raise DecodeError(DeadLetterReason.MALFORMED, f"expected JSON, found {found}{_hint(data)}")
-        data = changed
-    return data.strip(WHITE_SPACE)
-
-
-def _without_lone_surrogates(data: bytes) -> bytes:
-    changed = bytearray(data)  # the spellings have one length; a piece for each match would take 20 x the document
-    for match in _SURROGATE.finditer(data):
-        if match["lone"]:
-            changed[match.start() : match.end()] = b"\\u0000"
-    return bytes(changed)
-
-
-def _syntax_fault(data: bytes) -> str:
-    try:
-        _SYNTAX.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return str(error)
-    return ""
-
-
-def _hint(data: bytes) -> str:
-    if data[:1] == b"\x00" and len(data) >= 5:
-        number = int.from_bytes(data[1:5], "big")
-        return (
-            f"; it begins like a value framed by a schema registry (schema id {number}), which this format does not"
-            " read: the format raw keeps such bytes untouched"
-        )
-    if data[:3] == b"\xef\xbb\xbf":
-        return "; JSON begins without a byte order mark"
-    return ""
-
-
 # The columns of a pipeline as a tree of JSON keys, and the exact reading of one record along it.
+
+_Text = TypeVar("_Text")
 
 
 @dataclass
 class PathNode:
-    """One key of the tree: the columns that hold its value, and the keys below it that columns name."""
+    """One key of the tree: the places whose value it holds, and the keys below it that places name."""
 
     path: tuple[str, ...] = ()
-    columns: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     children: dict[str, PathNode] = field(default_factory=dict)
 
     def members(self, raw: bytes) -> Mapping[str, msgspec.Raw]:
@@ -159,15 +66,38 @@ class PathNode:
             return msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def path_tree(plans: Sequence[ColumnPlan]) -> PathNode:
-    """Build the tree of all columns' paths; columns are given by their index."""
-    root = PathNode()
-    for index, plan in enumerate(plans):
-        node = root
-        for depth, key in enumerate(plan.path, start=1):
-            node = node.children.setdefault(key, PathNode(plan.path[:depth]))
-        node.columns.append(index)
-    return root
+class Places:
+    """Where the values of columns stand: one place for each path of each column, numbered in the columns' order.
+
+    Args:
+        plans: The columns.
+    """
+
+    def __init__(self, plans: Sequence[ColumnPlan]) -> None:
+        self._first = [0, *accumulate(len(plan.paths) for plan in plans)]
+        self._paths = [path for plan in plans for path in plan.paths]
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def of(self, column: int) -> range:
+        """Return the places of a column, in the order in which they count."""
+        return range(self._first[column], self._first[column + 1])
+
+    def tree(self) -> PathNode:
+        """Build the tree of all paths."""
+        root = PathNode()
+        for place, path in enumerate(self._paths):
+            node = root
+            for depth, key in enumerate(path, start=1):
+                node = node.children.setdefault(key, PathNode(path[:depth]))
+            node.places.append(place)
+        return root
+
+
+def _first_present(texts: Iterable[_Text | None]) -> _Text | None:
+    """Return the first value that is there: null is a value, and missing is none."""
+    return next((text for text in texts if text is not None), None)
 
 
 class ExactReader:
@@ -175,7 +105,8 @@ class ExactReader:
 
     def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> None:
         self._columns = list(zip(plans, rules, strict=True))
-        self._tree = path_tree(plans)
+        self._places = Places(plans)
+        self._tree = self._places.tree()
 
     def read(self, data: bytes) -> list[Cell | None]:
         """Return the record's values in column order.
@@ -183,17 +114,20 @@ class ExactReader:
         Raises:
             DecodeError: The first fault: of the document, of an object on the way to a value, then by column order.
         """
-        raws: list[bytes | None] = [None] * len(self._columns)
+        raws: list[bytes | None] = [None] * len(self._places)
         document = checked_document(data)
         if self._tree.children and document == b"null":
             raise wrong_type("an object", "null").at("the value")
         _collect(self._tree, document, raws)
-        return [_cell(plan, rule, raw) for (plan, rule), raw in zip(self._columns, raws, strict=True)]
+        return [
+            _cell(plan, rule, _first_present(raws[place] for place in self._places.of(column)))
+            for column, (plan, rule) in enumerate(self._columns)
+        ]
 
 
 def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
-    for index in node.columns:
-        raws[index] = raw
+    for place in node.places:
+        raws[place] = raw
     if not node.children or raw == b"null":
         return
     if raw[:1] != b"{":
@@ -222,10 +156,10 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Sheet:
-    """The results of the quick reading: the decoded values of every column, and the records in doubt."""
+    """The results of the quick reading: the decoded values of every place or column, and the records in doubt."""
 
-    def __init__(self, columns: int) -> None:
-        self.columns: list[Sequence[Any]] = [()] * columns
+    def __init__(self, places: int) -> None:
+        self.columns: list[Sequence[Any]] = [()] * places
         self.doubtful: set[int] = set()
 
     def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
@@ -250,37 +184,53 @@ class QuickReader:
             character in it); such pipelines are only read in the exact way.
     """
 
-    def __init__(self, root: PathNode, rules: Sequence[ValueRule]) -> None:
-        self._columns = len(rules)
-        self._has_root_column = bool(root.columns)
-        self._root = _TextNode(root, rules)
+    def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> None:
+        self._places = Places(plans)
+        self._types = [rule.quick_type for rule in rules]
+        root = self._places.tree()
+        self._has_root_column = bool(root.places)
+        # Of several places the values are taken as texts: only so are a missing one and null two things.
+        of_places = [
+            kind if len(plan.paths) == 1 else msgspec.Raw
+            for plan, kind in zip(plans, self._types, strict=True)
+            for _ in plan.paths
+        ]
+        self._root = _TextNode(root, of_places)
 
     def read(self, documents: Sequence[bytes]) -> Sheet:
         """Return every column's values in the order of ``documents``; values of records in doubt mean nothing."""
-        sheet = Sheet(self._columns)
+        sheet = Sheet(len(self._places))
         texts = documents
         if self._has_root_column:
             texts = [document.strip(WHITE_SPACE) for document in documents]
         self._root.fill(texts, sheet)
+        sheet.columns = [self._column(column, kind, sheet) for column, kind in enumerate(self._types)]
         return sheet
+
+    def _column(self, column: int, kind: Any, sheet: Sheet) -> Sequence[Any]:
+        values = [sheet.columns[place] for place in self._places.of(column)]
+        if len(values) == 1:
+            return values[0]
+        texts = [_NULL if (text := _first_present(of)) is None else text for of in zip(*values, strict=True)]
+        return sheet.decode_each(msgspec.json.Decoder(kind), texts)
 
 
 class _ColumnNode:
     """A key with one column and nothing below it: its field already has the column's quick type."""
 
-    def __init__(self, node: PathNode, rules: Sequence[ValueRule]) -> None:
-        self._column = node.columns[0]
-        self.field_type = rules[self._column].quick_type
+    def __init__(self, node: PathNode, types: Sequence[Any]) -> None:
+        self._place = node.places[0]
+        self.field_type = types[self._place]
 
     def fill(self, values: Sequence[Any], sheet: Sheet) -> None:
-        sheet.columns[self._column] = values
+        sheet.columns[self._place] = values
 
 
 class _ObjectNode:
     """A key that no column holds itself: an object with keys below it, or null."""
 
-    def __init__(self, node: PathNode, rules: Sequence[ValueRule]) -> None:
-        children = [_child(child, rules) for child in node.children.values()]
+    def __init__(self, node: PathNode, types: Sequence[Any]) -> None:
+        children = [_child(child, types) for child in node.children.values()]
         names = [f"field_{number}" for number in range(len(children))]
         fields = [(name, child.field_type, None) for name, child in zip(names, children, strict=True)]
         renamed = dict(zip(names, node.children, strict=True))
@@ -303,19 +253,19 @@ class _TextNode:
 
     field_type: Any = msgspec.Raw
 
-    def __init__(self, node: PathNode, rules: Sequence[ValueRule]) -> None:
-        self._object = _ObjectNode(node, rules) if node.children else None
+    def __init__(self, node: PathNode, types: Sequence[Any]) -> None:
+        self._object = _ObjectNode(node, types) if node.children else None
         self._is_below_root = bool(node.path)
         # A document that nothing else decodes must be decoded as Raw, which checks that it is JSON.
         is_checked = bool(node.path or node.children)
-        self._columns = [(column, _decoder(rules[column].quick_type, is_checked)) for column in node.columns]
+        self._places = [(place, _decoder(types[place], is_checked)) for place in node.places]
         # Only the root must be an object; below it null counts as missing.
         object_type = self._object and (self._object.field_type if node.path else self._object.struct)
         self._object_decoder = msgspec.json.Decoder(object_type)
 
     def fill(self, texts: Sequence[Any], sheet: Sheet) -> None:
-        for column, decoder in self._columns:
-            sheet.columns[column] = texts if decoder is None else sheet.decode_each(decoder, self._present(texts))
+        for place, decoder in self._places:
+            sheet.columns[place] = texts if decoder is None else sheet.decode_each(decoder, self._present(texts))
         if self._object:
             self._object.fill(sheet.decode_each(self._object_decoder, self._present(texts)), sheet)
 
@@ -328,12 +278,12 @@ def _decoder(quick_type: Any, is_checked: bool) -> msgspec.json.Decoder[Any] | N
     return None if quick_type is msgspec.Raw and is_checked else msgspec.json.Decoder(quick_type)
 
 
-def _child(node: PathNode, rules: Sequence[ValueRule]) -> _ColumnNode | _ObjectNode | _TextNode:
-    if not node.columns:
-        return _ObjectNode(node, rules)
-    if node.children or len(node.columns) > 1:
-        return _TextNode(node, rules)
-    return _ColumnNode(node, rules)
+def _child(node: PathNode, types: Sequence[Any]) -> _ColumnNode | _ObjectNode | _TextNode:
+    if not node.places:
+        return _ObjectNode(node, types)
+    if node.children or len(node.places) > 1:
+        return _TextNode(node, types)
+    return _ColumnNode(node, types)
 
 
 # The part of a batch that typed JSON columns give: the quick reading, and the exact reading of what it doubts.
@@ -353,7 +303,7 @@ class JsonColumns:
 
     def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True) -> None:
         self._plans = plans
-        self._rules = [converted(rule_for(plan.type), plan, checked_document) for plan in plans]
+        self._rules = [converted(rule_for(plan.type), plan) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules)
         self._quick = _quick_reader(plans, self._rules) if quick else None
@@ -411,6 +361,6 @@ class JsonColumns:
 
 def _quick_reader(plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> QuickReader | None:
     try:
-        return QuickReader(path_tree(plans), rules)
+        return QuickReader(plans, rules)
     except ValueError:
         return None

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import BatchSettings, KeyFormat, MetadataColumns, Tombstones, ValueFormat
-from spark_jobs.decode.json import JsonColumns, checked_document, too_deep_rows
+from spark_jobs.decode.documents import checked_document, too_deep_rows
+from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.texts import JsonbRule, TextRule
 from spark_jobs.decode.values import (
     RECORD_TIME,

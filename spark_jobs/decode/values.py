@@ -330,6 +330,7 @@ class ColumnPlan:
         required: Whether the pipeline refuses NULL.
         not_null: Whether the target refuses NULL.
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
+        other_paths: Where else the value may stand: of all paths, the first that a record has counts.
     """
 
     name: str
@@ -339,11 +340,17 @@ class ColumnPlan:
     required: bool = False
     not_null: bool = False
     conversion: Conversion | None = None
+    other_paths: tuple[tuple[str, ...], ...] = ()
     place: str = field(init=False)
 
     def __post_init__(self) -> None:
-        where = json_path_text(self.path) if self.path else self.source
+        where = " or ".join(map(json_path_text, self.paths)) if self.path or self.other_paths else self.source
         object.__setattr__(self, "place", f'column "{self.name}" from {where}')
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """Every path, in the order in which they count."""
+        return (self.path, *self.other_paths)
 
     @property
     def refuses_null(self) -> bool:
@@ -362,7 +369,15 @@ def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan
     """Plan the columns that the value fills, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
-        ColumnPlan(c.name, parse_column_type(c.type), c.path, "the value", c.required, c.name in not_null, c.conversion)
+        ColumnPlan(
+            c.name,
+            parse_column_type(c.type),
+            c.path,
+            required=c.required,
+            not_null=c.name in not_null,
+            conversion=c.conversion,
+            other_paths=c.other_paths,
+        )
         for c in settings.value.columns
     )
 

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.copy_format import CSV, CopyFormat, binary_format
-from spark_jobs.decode.json import MAX_NESTING, JsonColumns
+from spark_jobs.decode.documents import MAX_NESTING
+from spark_jobs.decode.json import JsonColumns
 from tests.decoding import document_of, plan_of
 from tests.values import TYPES, values_of
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -85,8 +86,10 @@ NESTED = (
     plan("child", "numeric(6,2)", "b", "c"),
     plan("other", "text", "d", "c"),
     plan("document", "jsonb"),
+    replace(plan("moved", "text", "e"), other_paths=(("b", "d"), ("a",))),
+    replace(plan("added", "numeric(6,2)", "f"), other_paths=(("g", "c"),)),
 )
-KEYS = st.sampled_from(["a", "b", "c", "d", "e"])
+KEYS = st.sampled_from(["a", "b", "c", "d", "e", "f", "g"])
 nested_documents = st.recursive(
     json_texts,
     lambda inner: st.lists(st.tuples(KEYS, inner), max_size=5).map(

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
-from spark_jobs.decode.json import MAX_NESTING
+from spark_jobs.decode.documents import MAX_NESTING
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import read_columns
 

@@ -245,15 +245,13 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
     if value.columns is None:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
-    paths = ((column, (column.name,) if column.path is None else column.path) for column in value.columns)
-    columns = tuple(
-        _settings_of(core.ColumnSettings, column, path=path, conversion=_conversion(column)) for column, path in paths
-    )
-    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, tuple(columns))
+    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, tuple(map(_column, value.columns)))
 
 
-def _conversion(column: sections.ColumnSection) -> core.Conversion | None:
-    return core.Conversion(column.as_) if column.as_ else None
+def _column(column: sections.ColumnSection) -> core.ColumnSettings:
+    path, *others = column.path or ((column.name,),)
+    conversion = core.Conversion(column.as_) if column.as_ else None
+    return _settings_of(core.ColumnSettings, column, path=path, other_paths=tuple(others), conversion=conversion)
 
 
 def _plan(file: PipelineFile) -> core.PlanSettings:

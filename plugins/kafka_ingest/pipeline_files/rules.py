@@ -142,8 +142,9 @@ def _typed_paths(data: _Data) -> Iterator[tuple[Location, tuple[str, ...], str]]
     for location, column in _columns(data):
         name, path = column.get("name"), column.get("path")
         try:
-            keys = parse_json_path(path) if path is not None else (str(name),)
-            yield location, keys, parse_column_type(column["type"]).sql
+            type_name = parse_column_type(column["type"]).sql
+            for listed in path if isinstance(path, list) else [path]:
+                yield location, (str(name),) if listed is None else parse_json_path(listed), type_name
         except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
             continue
 

@@ -35,6 +35,9 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
 _RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
 _RESERVED_SCHEMAS = frozenset({"kafka_ingest", "kafka_ingest_staging", "information_schema"})
 
+#: A field that was renamed more often is better cleaned up in a view.
+_MOST_PATHS = 10
+
 # The presets for which Airflow knows a cron expression (airflow/utils/dates.py, 3.3).
 _SCHEDULE_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 # Jenkins' H and croniter's R: H needs an id that nobody gives, R is another time whenever the file is read.
@@ -143,8 +146,12 @@ def _record_time_ms(value: object) -> int:
     return parse_record_time(value if isinstance(value, str) else "")
 
 
-def _json_path(value: object) -> tuple[str, ...]:
-    return parse_json_path(value if isinstance(value, str) else "")
+def _json_paths(value: object) -> tuple[tuple[str, ...], ...]:
+    listed = value if isinstance(value, list) else [value]
+    paths = tuple(parse_json_path(path if isinstance(path, str) else "") for path in listed)
+    if not 1 <= len(paths) <= _MOST_PATHS or len(set(paths)) < len(paths):
+        raise ValueError(f"a JSON path, or a list of different ones, at most {_MOST_PATHS}")
+    return paths
 
 
 def _first_run_word(value: object) -> object:
@@ -207,7 +214,13 @@ Schedule = Annotated[str, AfterValidator(_schedule), _schema(), Words("cron expr
 TimezoneName = Annotated[str, AfterValidator(_timezone), _schema(), Words("time zone")]
 DateText = Annotated[str, AfterValidator(_date), _schema(format="date"), Words("date")]
 RecordTimeMs = Annotated[int, BeforeValidator(_record_time_ms), _schema(format="date-time"), Words("time with offset")]
-JsonPath = Annotated[tuple[str, ...], BeforeValidator(_json_path), _schema(r"\$.*"), Words("JSON path")]
+_JSON_PATH = {"type": "string", "pattern": r"^\$.*$"}
+JsonPaths = Annotated[
+    tuple[tuple[str, ...], ...],
+    BeforeValidator(_json_paths),
+    WithJsonSchema({"anyOf": [_JSON_PATH, {"type": "array", "items": _JSON_PATH, "minItems": 1}]}),
+    Words("JSON path, or list of JSON paths"),
+]
 FirstRunWord = Annotated[
     str,
     BeforeValidator(_first_run_word),
@@ -354,11 +367,12 @@ class ColumnSection(Section):
 
     name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
-    path: JsonPath | None = Field(
+    path: JsonPaths | None = Field(
         default=None,
         description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: the member with the column's "
-        "name as it is, so `a.b` is the member `a.b` and not `b` in `a`.",
-        examples=["$.order.id"],
+        "name as it is, so `a.b` is the member `a.b` and not `b` in `a`. Of a list, the first that a record has "
+        "counts, also where its value is null: so a field that was renamed fills one column.",
+        examples=["$.order.id", ["$.customer_id", "$.customer"]],
     )
     required: bool = Field(
         default=False,

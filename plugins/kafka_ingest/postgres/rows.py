@@ -70,13 +70,13 @@ def _to_json(value: BatchSettings | FirstRun) -> str:
     return msgspec.json.encode(_without_added(msgspec.to_builtins(value)), order="sorted").decode()
 
 
-#: Fields that were added later: left out where they are ``None``, so that settings from before keep their hash.
-_ADDED = frozenset({"conversion"})
+#: Fields that were added later: left out where they are empty, so that settings from before keep their hash.
+_ADDED = frozenset({"conversion", "other_paths"})
 
 
 def _without_added(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_added(v) for key, v in value.items() if v is not None or key not in _ADDED}
+        return {key: _without_added(v) for key, v in value.items() if v or key not in _ADDED}
     return [_without_added(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
