@@ -258,6 +258,10 @@ def _indexes(cursor: Any, relation: int) -> tuple[CatalogIndex, ...]:
     return tuple(CatalogIndex(unique, tuple(columns), count) for unique, columns, count in found)
 
 
+# ----------
+# The target in statements, and in the error of one that does not find it.
+
+
 def target_identifiers(target: TargetSettings, identity: IdentityColumns) -> dict[str, sql.Composable]:
     """Return the identifiers of the target and of the columns that tell a row's identity, for an SQL file."""
     return {

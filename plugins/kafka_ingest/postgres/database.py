@@ -89,6 +89,73 @@ def sql_names(folder: str) -> list[str]:
     return sorted(name.removesuffix(".sql") for name in names if name.endswith(".sql"))
 
 
+Row = dict[str, Any]
+Identifiers = Mapping[str, sql.Composable]
+
+
+def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
+    """Return the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
+    return sql.SQL(sql_text(name)).format(**identifiers)
+
+
+def run_query(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> int:
+    """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
+
+    Args:
+        cursor: A transaction.
+        name: Name of the statement.
+        identifiers: What its ``{names}`` stand for.
+        parameters: What its ``%(names)s`` stand for. A list becomes an array, whose type the statement names
+            (``%(offsets)s::bigint[]``).
+    """
+    values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
+    if identifiers is None:
+        cursor.execute(sql_text(f"queries/{name}"), values)
+    else:
+        # Without values psycopg2 looks for no placeholder: an identifier may hold a "%".
+        cursor.execute(query_with_identifiers(f"queries/{name}", **identifiers), values or None)
+    return int(cursor.rowcount)
+
+
+def _array(elements: list[Any]) -> str:
+    """Return an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
+
+    psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
+    the thousands of partitions that a plan stores it took three times as long.
+    """
+    written = {element: _ELEMENTS[type(element)](element) for element in set(elements)}  # few differ in most columns
+    return "{" + ",".join([written[element] for element in elements]) + "}"
+
+
+#: How an element of an array is written, by its type; another type is an error.
+_ELEMENTS: Mapping[type, Callable[[Any], str]] = {
+    NoneType: lambda _: "NULL",
+    bool: str,
+    int: str,
+    str: lambda text: quoted_element(text.encode()).decode(),
+    datetime: lambda time: f'"{time.isoformat()}"',
+}
+
+
+def fetch_rows(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> list[Row]:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its rows by column name."""
+    run_query(cursor, name, identifiers, **parameters)
+    return rows_of(cursor)
+
+
+def fetch_row(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> Row | None:
+    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its first row, or ``None``."""
+    rows = fetch_rows(cursor, name, identifiers, **parameters)
+    return rows[0] if rows else None
+
+
+def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
+    """Return the rows that the last statement returned, by column name."""
+    names = [column.name for column in cursor.description or ()]
+    rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
 # ----------
 # Connections and transactions: the same settings everywhere, and only those that a transaction-mode pooler keeps.
 #
@@ -374,72 +441,3 @@ def _has_ended(connection: Connection) -> bool:
     """Tell whether the server has sent something to an idle connection: that it closes it, for whatever reason."""
     readable, _, _ = select.select([connection.fileno()], [], [], 0)
     return bool(readable)
-
-
-Row = dict[str, Any]
-
-
-Identifiers = Mapping[str, sql.Composable]
-
-
-def run_query(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> int:
-    """Run ``sql/queries/<name>.sql``; return the number of rows that it touched or returned.
-
-    Args:
-        cursor: A transaction.
-        name: Name of the statement.
-        identifiers: What its ``{names}`` stand for.
-        parameters: What its ``%(names)s`` stand for. A list becomes an array, whose type the statement names
-            (``%(offsets)s::bigint[]``).
-    """
-    values = {key: _array(value) if isinstance(value, list) else value for key, value in parameters.items()}
-    if identifiers is None:
-        cursor.execute(sql_text(f"queries/{name}"), values)
-    else:
-        # Without values psycopg2 looks for no placeholder: an identifier may hold a "%".
-        cursor.execute(query_with_identifiers(f"queries/{name}", **identifiers), values or None)
-    return int(cursor.rowcount)
-
-
-def _array(elements: list[Any]) -> str:
-    """Return an array as PostgreSQL writes it (documentation, 8.15.6 Array Input and Output Syntax).
-
-    psycopg2 would send an expression, ``ARRAY['…'::timestamptz, …]``, which both sides handle element by element: for
-    the thousands of partitions that a plan stores it took three times as long.
-    """
-    written = {element: _ELEMENTS[type(element)](element) for element in set(elements)}  # few differ in most columns
-    return "{" + ",".join([written[element] for element in elements]) + "}"
-
-
-#: How an element of an array is written, by its type; another type is an error.
-_ELEMENTS: Mapping[type, Callable[[Any], str]] = {
-    NoneType: lambda _: "NULL",
-    bool: str,
-    int: str,
-    str: lambda text: quoted_element(text.encode()).decode(),
-    datetime: lambda time: f'"{time.isoformat()}"',
-}
-
-
-def fetch_rows(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> list[Row]:
-    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its rows by column name."""
-    run_query(cursor, name, identifiers, **parameters)
-    return rows_of(cursor)
-
-
-def fetch_row(cursor: Cursor, name: str, identifiers: Identifiers | None = None, /, **parameters: object) -> Row | None:
-    """Run ``sql/queries/<name>.sql`` as :func:`run_query` does; return its first row, or ``None``."""
-    rows = fetch_rows(cursor, name, identifiers, **parameters)
-    return rows[0] if rows else None
-
-
-def rows_of(cursor: Cursor, at_most: int | None = None) -> list[Row]:
-    """Return the rows that the last statement returned, by column name."""
-    names = [column.name for column in cursor.description or ()]
-    rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def query_with_identifiers(name: str, **identifiers: sql.Composable) -> sql.Composed:
-    """Return the statement of an SQL file with its ``{identifiers}`` filled in; ``name`` is the path below ``sql/``."""
-    return sql.SQL(sql_text(name)).format(**identifiers)
