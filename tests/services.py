@@ -89,7 +89,7 @@ def services_of_this_run() -> TestServices:
 
 
 def services_of_one_test() -> TestServices:
-    """Gives a pair, not started, that one test may stop and kill as it likes, and removes."""
+    """Yield a pair, not started, that one test may stop and kill as it likes; remove it afterwards."""
     return TestServices(CHECKOUT / ".sandbox" / f"test-{os.getpid()}-{uuid.uuid4().hex[:8]}", shared=False)
 
 
@@ -113,7 +113,7 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def fresh_database(server: PostgresServer) -> Iterator[dict[str, Any]]:
-    """Gives connection parameters of a new database with the current ledger; drops it afterwards."""
+    """Yield connection parameters of a new database with the current ledger; drop it afterwards."""
     name = f"test_{uuid.uuid4().hex[:16]}"
     template = _ledger_template(server)
     _administer(server, "CREATE DATABASE {} TEMPLATE {}", name, template)
@@ -124,7 +124,7 @@ def fresh_database(server: PostgresServer) -> Iterator[dict[str, Any]]:
 
 
 def _ledger_template(server: PostgresServer) -> str:
-    """Gives the name of a database with every migration applied, making it once for each state of ``sql/``."""
+    """Return the name of a database with every migration applied, making it once for each state of ``sql/``."""
     name = f"ledger_{_ledger_hash()}"
     with closing(_connect(server)) as connection, connection.cursor() as cursor:
         # Several pytest runs may share the server: one of them makes the template, the others wait here.

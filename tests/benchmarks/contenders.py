@@ -56,7 +56,7 @@ def _ours(**sections: Any) -> Callable[[Load, Params, Path], Command]:
 
 
 def _script(module: str, *options: str, before: Sequence[str] = ()) -> Callable[[Load, Params, Path], Command]:
-    """Gives the preparation of a script that loads into a table made before.
+    """Return the preparation of a script that loads into a table made before.
 
     ``before`` names options with which the script is run once before it is timed: ``--install``, ``--prepare``.
     """
@@ -71,7 +71,7 @@ def _script(module: str, *options: str, before: Sequence[str] = ()) -> Callable[
 
 
 def script_command(module: str, load: Load, params: Params, *options: str) -> Command:
-    """Gives the command of a contender's script; see ``load.py``."""
+    """Return the command of a contender's script; see ``load.py``."""
     path = Path(load.folder) / "load.json"
     load.write(path)
     arguments = [sys.executable, "-m", f"tests.benchmarks.{module}", *options, str(path)]
@@ -96,7 +96,7 @@ def _insert_select(load: Load, params: Params, state: Path) -> Command:
 
 
 def finished_rows(load: Load, params: Params, state: Path) -> Path:
-    """Gives the folder with the load's rows as files; the first time they are loaded by a plain consumer and dumped."""
+    """Return the folder with the load's rows as files; the first time a plain consumer loads and dumps them."""
     folder = state / "finished-rows" / load.topic
     if not (folder / f"stream-{_STREAMS - 1}.binary").exists():
         table = "bench_finished"

@@ -18,7 +18,7 @@ _PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "psycopg2-binary", 
 
 
 def machine(world: BenchWorld) -> dict[str, str]:
-    """Gives what the page says about where it was measured."""
+    """Return what the page says about where it was measured."""
     [(postgres,)] = execute(world.postgres.params(), sql.SQL("SHOW server_version"))
     return {
         "cores": str(os.cpu_count()),
@@ -34,7 +34,7 @@ def machine(world: BenchWorld) -> dict[str, str]:
 
 
 def load_average() -> float:
-    """Gives the mean number of runnable processes in the last minute: above 0 before a run, the machine was shared."""
+    """Return the mean number of runnable processes in the last minute: above 0 before a run, the machine was shared."""
     return os.getloadavg()[0]
 
 

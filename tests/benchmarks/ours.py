@@ -44,7 +44,7 @@ def planned_load(load: Load, params: Mapping[str, Any], **sections: Any) -> Comm
 
 
 def phases_of(load: Load) -> dict[str, Any]:
-    """Gives what the job said of its phases: seconds by the clock, task-seconds, and the rate of staging alone."""
+    """Return what the job said of its phases: seconds by the clock, task-seconds, and the rate of staging alone."""
     phases = read_phases(Path(load.folder) / _OUTCOME)
     if phases is None:
         raise ValueError("the job did not say how long its phases took")
@@ -79,7 +79,7 @@ def environment_of(load: Load, params: Mapping[str, Any], folder: Path) -> Itera
 
 
 def connections(bootstrap: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """Gives the variables with the three connections that pipelines use by default."""
+    """Return the variables with the three connections that pipelines use by default."""
     return connection_variables(
         {
             "kafka_default": kafka_connection(bootstrap),

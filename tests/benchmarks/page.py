@@ -85,7 +85,7 @@ TARGETS = (
 
 
 def page() -> str:
-    """Gives the page."""
+    """Return the page."""
     sections = [("Targets", _targets()), *((title, _section(name, write)) for title, name, write in _SECTIONS)]
     return "\n".join((_TOP, *(f"## {title}\n\n{text}\n" for title, text in sections)))
 

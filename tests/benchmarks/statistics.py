@@ -21,12 +21,12 @@ class Spread:
 
 
 def spread(figures: Sequence[float]) -> Spread:
-    """Gives median and range of at least one figure."""
+    """Return median and range of at least one figure."""
     return Spread(median(figures), min(figures), max(figures), len(figures))
 
 
 def of_contender(runs: Runs, contender: str, figure: str = "records_per_second") -> Spread:
-    """Gives a figure of one contender over its runs.
+    """Return a figure of one contender over its runs.
 
     Raises:
         ValueError: It has no run.
@@ -38,7 +38,7 @@ def of_contender(runs: Runs, contender: str, figure: str = "records_per_second")
 
 
 def ratio(runs: Runs, contender: str, against: str, figure: str = "records_per_second") -> Spread:
-    """Gives how many times the other's figure a contender reached, round by round: both met the same machine."""
+    """Return how many times the other's figure a contender reached, round by round: both met the same machine."""
     ours = {run["round"]: run[figure] for run in runs if run["contender"] == contender}
     theirs = {run["round"]: run[figure] for run in runs if run["contender"] == against}
     both = sorted(ours.keys() & theirs.keys())

@@ -19,7 +19,7 @@ _CONFIG = {"retention.ms": "-1", "max.message.bytes": "4194304"}
 
 
 def filled_topic(bootstrap: str, workload: Workload, records: int) -> str:
-    """Gives the name of a topic that holds exactly the records [0, ``records``) of the workload, lz4-compressed.
+    """Return the name of a topic that holds exactly the records [0, ``records``) of the workload, lz4-compressed.
 
     Raises:
         ValueError: The topic holds another number after it was filled.
@@ -59,7 +59,7 @@ def records_in(bootstrap: str, topic: str) -> int:
 
 
 def end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
-    """Gives the end offset of every partition."""
+    """Return the end offset of every partition."""
     partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
     return {number: consumer.get_watermark_offsets(TopicPartition(topic, number), _SECONDS)[1] for number in partitions}
 

@@ -61,7 +61,7 @@ class BenchWorld:
 
 @contextmanager
 def fresh_database(world: BenchWorld) -> Iterator[Mapping[str, Any]]:
-    """Gives the parameters of a new database with the ledger; drops it afterwards. Nothing is left to be written."""
+    """Return the parameters of a new database with the ledger; drops it afterwards. Nothing is left to be written."""
     name = f"bench_{uuid.uuid4().hex[:12]}"
     world.postgres.create_database(name)
     params = world.postgres.params(name)
@@ -94,5 +94,5 @@ def execute(params: Mapping[str, Any], statement: sql.Composable) -> list[tuple[
 
 
 def postgres_environment(params: Mapping[str, Any]) -> dict[str, str]:
-    """Gives the variable in which contenders find the database."""
+    """Return the variable in which contenders find the database."""
     return {POSTGRES_VARIABLE: json.dumps(dict(params))}

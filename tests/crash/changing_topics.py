@@ -80,7 +80,7 @@ class ChangingTopic:
         until(lambda: remaining() == left, "the broker has compacted the log", _COMPACTION_SECONDS)
 
     def id(self) -> str | None:
-        """Gives the topic id, ``None`` while there is no such topic."""
+        """Return the topic id, ``None`` while there is no such topic."""
         try:
             return str(self._description().topic_id)
         except KafkaException:

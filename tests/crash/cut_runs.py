@@ -11,7 +11,7 @@ from tests.crash.pipeline_at_risk import DriverProcess, PipelineAtRisk
 
 
 def proxy_for(pipeline: PipelineAtRisk, on_commit: Callable[[Session, bytes], None]) -> CuttingProxy:
-    """Gives a proxy before the pipeline's database that does something to the COMMIT of a publish."""
+    """Return a proxy before the pipeline's database that does something to the COMMIT of a publish."""
     database = pipeline.files.database
     return CuttingProxy((database["host"], database["port"]), "kafka_ingest publish", on_commit)
 

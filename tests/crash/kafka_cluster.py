@@ -76,7 +76,7 @@ class KafkaCluster:
         until(lambda: len(self.in_sync(name)) == 2, f"{name} is on both brokers", KAFKA_SECONDS)
 
     def in_sync(self, topic: str) -> set[int]:
-        """Gives the replicas in sync of the topic's partition; none while the topic is unknown."""
+        """Return the replicas in sync of the topic's partition; none while the topic is unknown."""
         partition = self._partition(topic)
         return set(partition.isrs) if partition else set()
 

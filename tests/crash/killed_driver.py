@@ -69,7 +69,7 @@ class Driver:
         self._lock = threading.Lock()
 
     def run(self) -> int:
-        """Gives the exit code."""
+        """Return the exit code."""
         if self._batch_id:
             return self._load()
         try:

@@ -36,12 +36,12 @@ class MixedTopic:
     ends: tuple[int, ...]
 
     def below(self, positions: dict[int, int]) -> Records:
-        """Gives the records below positions; none of a partition that has no position."""
+        """Return the records below positions; none of a partition that has no position."""
         return Counter(r for r in self.records.elements() if r[1] < positions.get(r[0], 0))
 
 
 def value(number: int) -> bytes:
-    """Gives the number's value, just as :func:`tests.crash.pipeline_at_risk.PipelineAtRisk.loaded` rebuilds it."""
+    """Return the number's value, just as :func:`tests.crash.pipeline_at_risk.PipelineAtRisk.loaded` rebuilds it."""
     return json.dumps({"n": number, "text": f"värde {number}"}).encode()
 
 

@@ -161,7 +161,7 @@ class PipelineAtRisk:
         return PostgresLedger(self.files.database)
 
     def loaded(self) -> tuple[Records, dict[int, int]]:
-        """Gives all that a reader sees at one moment, rows and dead letters with their payloads, and the positions."""
+        """Return all that a reader sees at one moment, rows and dead letters with their payloads, and the positions."""
         with closing(psycopg2.connect(**self.files.database)) as connection, connection.cursor() as cursor:
             connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
             cursor.execute("SELECT partition, committed_offset FROM kafka_ingest.committed_offset")
@@ -204,7 +204,7 @@ class PipelineAtRisk:
             assert self.ledger.violations(self.name) == []
 
     def everything(self) -> list[tuple[Any, ...]]:
-        """Gives all that a run may change, as digests: rows, dead letters, positions, ranges, batches."""
+        """Return all that a run may change, as digests: rows, dead letters, positions, ranges, batches."""
         ledger = ("dead_letter", "committed_offset", "batch_partition")
         digest = "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM"
         tables = [self.files.table, *(f"kafka_ingest.{name}" for name in ledger)]
@@ -212,13 +212,13 @@ class PipelineAtRisk:
         return [*digests, *self.files.query("SELECT batch_id, state, claim FROM kafka_ingest.batch ORDER BY ordinal")]
 
     def contents(self) -> list[tuple[Any, ...]]:
-        """Gives rows, dead letters, and where each partition stands: what a run with nothing to read leaves alone."""
+        """Return rows, dead letters, and where each partition stands: what a run with nothing to read leaves alone."""
         columns = "topic, generation, partition, line, committed_offset, loaded_to, batch_id"
         positions = f"SELECT {columns} FROM kafka_ingest.committed_offset ORDER BY partition"
         return [*self.everything()[:2], *self.files.query(positions)]
 
     def owners(self) -> Owners:
-        """Gives partition and offset of every row and dead letter, with the batch that it is of."""
+        """Return partition and offset of every row and dead letter, with the batch that it is of."""
         rows = f"SELECT kafka_partition, kafka_offset, batch_id::text FROM {self.files.table}"
         dead_letters = 'SELECT partition, "offset", batch_id::text FROM kafka_ingest.dead_letter'
         return Counter((p, o, batch_id) for p, o, batch_id in self.files.query(f"{rows} UNION ALL {dead_letters}"))

@@ -52,7 +52,7 @@ class Pooler:
         return _program() is not None
 
     def params(self, database: str) -> dict[str, Any]:
-        """Gives psycopg2's parameters of a database behind the pooler."""
+        """Return psycopg2's parameters of a database behind the pooler."""
         return {**self._server, "port": self._port, "dbname": database}
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def state_of(pid: int) -> str:
-    """Gives the state letter, ``T`` for stopped; empty when there is no such process."""
+    """Return the state letter, ``T`` for stopped; empty when there is no such process."""
     return _stat(pid)[0]
 
 
@@ -19,12 +19,12 @@ def is_running(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """Gives the parent's pid; 0 when there is no such process."""
+    """Return the parent's pid; 0 when there is no such process."""
     return int(_stat(pid)[1])
 
 
 def command_of(pid: int) -> str:
-    """Gives the command line, words separated by spaces; empty when there is no such process."""
+    """Return the command line, words separated by spaces; empty when there is no such process."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -32,7 +32,7 @@ def command_of(pid: int) -> str:
 
 
 def ancestor(pid: int, word: str) -> int:
-    """Gives the nearest ancestor whose command line holds the word."""
+    """Return the nearest ancestor whose command line holds the word."""
     above = parent_of(pid)
     while above > 1:
         if word in command_of(above):
@@ -42,13 +42,13 @@ def ancestor(pid: int, word: str) -> int:
 
 
 def child(pid: int, word: str) -> int | None:
-    """Gives a child whose command line holds the word, or None."""
+    """Return a child whose command line holds the word, or None."""
     found = (other for other in _pids() if parent_of(other) == pid and word in command_of(other))
     return next(found, None)
 
 
 def client_of(port: int) -> int:
-    """Gives the process whose end of a TCP connection on loopback has this port."""
+    """Return the process whose end of a TCP connection on loopback has this port."""
     inode = _inode_of(port)
     for pid in _pids():
         try:

@@ -30,7 +30,7 @@ class Reload:
     is_by_times: bool = False
 
     def parameters(self, topic: str) -> str:
-        """Gives the parameters of a run that asks for it."""
+        """Return the parameters of a run that asks for it."""
         if self.is_by_times:
             return RELOAD_EVERYTHING
         spans = tuple(OffsetSpan(topic, number, self.start, self.end) for number in range(PARTITIONS))
@@ -44,7 +44,7 @@ class Reload:
         return pipeline.owners()
 
     def owners_after(self, before: Owners, pipeline: PipelineAtRisk, batch_id: str) -> Owners:
-        """Gives whose every record is when this batch has reloaded its span: in it all new, beside it all old."""
+        """Return whose every record is when this batch has reloaded its span: in it all new, beside it all old."""
         kept = {owner: copies for owner, copies in before.items() if not self.start <= owner[1] < self.end}
         read = ((p, o, batch_id) for p, o, _ in pipeline.topic.records.elements() if self.start <= o < self.end)
         return Counter(kept) + Counter(read)

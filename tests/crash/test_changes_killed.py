@@ -26,7 +26,7 @@ def run_command(pipeline: PipelineAtRisk, *arguments: str) -> None:
 
 
 def positions(pipeline: PipelineAtRisk) -> set[tuple[int, int, int]]:
-    """Gives committed offset, ``loaded_to`` and line of all partitions."""
+    """Return committed offset, ``loaded_to`` and line of all partitions."""
     return set(pipeline.files.query("SELECT committed_offset, loaded_to, line FROM kafka_ingest.committed_offset"))
 
 

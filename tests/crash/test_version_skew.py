@@ -74,7 +74,7 @@ def test_a_job_of_another_version_changes_nothing_and_says_so(
 
 
 def archive_of_version(version: int, path: Path) -> Path:
-    """Gives the job's zip as a package of another protocol version would make it."""
+    """Return the job's zip as a package of another protocol version would make it."""
     line = f"PROTOCOL_VERSION = {PROTOCOL_VERSION}\n"
     with zipfile.ZipFile(job_archive()) as own, zipfile.ZipFile(path, "w") as other:
         for name in own.namelist():

@@ -24,7 +24,7 @@ Port = TypeVar("Port")
 
 
 def watched(port: Port, name: str, reached: Reached) -> Port:
-    """Gives a port that reports ``<name>.<method>:before`` and ``:after`` of each call."""
+    """Return a port that reports ``<name>.<method>:before`` and ``:after`` of each call."""
     return cast("Port", _Watched(port, name, reached))
 
 
@@ -61,7 +61,7 @@ class _Watched:
 
 
 def reporting(call: Callable[..., Any], name: str, reached: Reached) -> Callable[..., Any]:
-    """Gives a function that reports when ``call`` begins and ends."""
+    """Return a function that reports when ``call`` begins and ends."""
 
     def reported(*arguments: Any, **named: Any) -> Any:
         reached(f"{name}:before")
@@ -88,7 +88,7 @@ class _WatchedPublisher:
 
 
 def watched_stage_task(reached: Reached) -> Callable[[StageTask, Any, int], StageResult]:
-    """Gives the staging task, reporting ``load.task.stage`` and each ``load.task.copy``: before, middle, after."""
+    """Return the staging task, reporting ``load.task.stage`` and each ``load.task.copy``: before, middle, after."""
     writer = _watched_writer(reached)
 
     def watched_task(task: StageTask, context: Any, attempt_id: int) -> StageResult:

@@ -63,7 +63,7 @@ def load(dags: Path, airflow_home: Path, plugins: Path = CHECKOUT / "plugins", *
 
 
 def parse_times(report: Report) -> str:
-    """Gives the parse time of each file for people; times are shown, never judged."""
+    """Return the parse time of each file for people; times are shown, never judged."""
     return "\n".join(f"{file['seconds']:7.3f} s  {file['file']}" for file in report["files"])
 
 

@@ -53,7 +53,7 @@ def note_opened_yaml(opened: list[str]) -> None:
 
 
 def describe_task(task: Any) -> dict[str, Any]:
-    """Gives what policies look at in a task."""
+    """Return what policies look at in a task."""
     timeout = task.execution_timeout
     return {
         "task_id": task.task_id,
@@ -69,7 +69,7 @@ def describe_task(task: Any) -> dict[str, Any]:
 
 
 def describe_dag(dag: Any) -> dict[str, Any]:
-    """Gives what policies look at in a DAG; serialises it too, as the dag processor does."""
+    """Return what policies look at in a DAG; serialise it too, as the dag processor does."""
     from airflow.serialization.serialized_objects import DagSerialization
 
     return {

@@ -110,7 +110,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> FakeSystem:
 
 
 def announced(extra: dict[str, Any]) -> list[dict[str, Any]]:
-    """Gives the offsets of the batches that an event tells of, its own first."""
+    """Return the offsets of the batches that an event tells of, its own first."""
     return [batch["committed_offsets"] for batch in (extra, *extra["also_announced"])]
 
 

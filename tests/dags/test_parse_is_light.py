@@ -14,7 +14,7 @@ MOST_MODULES = 25
 
 
 def loaded(program: str, home: Path) -> list[str]:
-    """Gives the modules of the package that a new process has loaded when it has run a program."""
+    """Return the modules of the package that a new process has loaded when it has run a program."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "KAFKA_INGEST_"))}
     environment = {
         **kept,

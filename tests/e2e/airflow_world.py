@@ -59,7 +59,7 @@ class PipelineUnderTest(Protocol):
     def dag_id(self) -> str: ...
 
     def text(self) -> str:
-        """Gives the pipeline file."""
+        """Return the pipeline file."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class AirflowWorld:
         assert PostgresLedger(self.warehouse).violations(shop.name) == []
 
     def batches(self, pipeline: PipelineUnderTest) -> list[tuple[Any, ...]]:
-        """Gives run, state and claim of all batches that had something to read, in the order of their plans."""
+        """Return run, state and claim of all batches that had something to read, in the order of their plans."""
         return self.ask(
             "SELECT run_id, state, claim FROM kafka_ingest.batch b WHERE pipeline = %s"
             " AND EXISTS (SELECT FROM kafka_ingest.batch_partition p WHERE p.batch_id = b.batch_id) ORDER BY ordinal",
@@ -168,7 +168,7 @@ class AirflowWorld:
         )
 
     def committed(self, pipeline: PipelineUnderTest) -> list[tuple[Any, ...]]:
-        """Gives run, number, kind, start, end and committed offset after, of all that loads of one partition read."""
+        """Return run, number, kind, start, end and committed offset after, of all that loads of one partition read."""
         return self.ask(
             "SELECT b.run_id, b.request_number, b.kind, p.range_start, p.range_end, p.committed_after"
             " FROM kafka_ingest.batch b JOIN kafka_ingest.batch_partition p USING (batch_id)"
@@ -203,7 +203,7 @@ class AirflowWorld:
             yield
 
     def logs_of(self, dag_id: str, run_id: str) -> str:
-        """Gives the last lines of every try, for a test that fails."""
+        """Return the last lines of every try, for a test that fails."""
         tries = [
             (task["task_id"], number)
             for task in self.airflow.tasks(dag_id, run_id)

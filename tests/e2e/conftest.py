@@ -96,7 +96,7 @@ def connections(bootstrap: str, warehouse: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bundles(own_dags: Path) -> dict[str, str]:
-    """Gives Airflow a second folder of DAG files, beside that of the checkout."""
+    """Give Airflow a second folder of DAG files, beside that of the checkout."""
     folders = [
         {"name": "dags-folder", "classpath": _BUNDLE, "kwargs": {}},
         {"name": "own-dags", "classpath": _BUNDLE, "kwargs": {"path": str(own_dags)}},

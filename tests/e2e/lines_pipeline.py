@@ -63,17 +63,17 @@ def send_lines(world: AirflowWorld, topic: str, times: Iterable[datetime], *, fi
 
 
 def two_each(start: datetime, step: timedelta, count: int) -> list[datetime]:
-    """Gives two record times in each of so many intervals, in order."""
+    """Return two record times in each of so many intervals, in order."""
     return [start + step * number + step / 10 * part for number in range(count) for part in (1, 2)]
 
 
 def this_hour() -> datetime:
-    """Gives the beginning of the current hour."""
+    """Return the beginning of the current hour."""
     return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def today() -> datetime:
-    """Gives the beginning of the current day."""
+    """Return the beginning of the current day."""
     return this_hour().replace(hour=0)
 
 

@@ -34,7 +34,7 @@ def lines(world: AirflowWorld) -> LinesPipeline:
 
 
 def pipelines_of_form(world: AirflowWorld) -> list[str]:
-    """Gives what the DAG processor has put into the form, which it does anew when a pipeline file was added."""
+    """Return what the DAG processor has put into the form, which it does anew when a pipeline file was added."""
     form = world.airflow.call("GET", f"/dags/{ADMINISTRATION}/details")["params"]
     pipelines: list[str] = form["pipeline"]["schema"]["enum"]
     return pipelines

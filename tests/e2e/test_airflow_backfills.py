@@ -57,7 +57,7 @@ class Days:
         return self.first_day + number * DAY
 
     def summary(self, day: int) -> dict[str, Any]:
-        """Gives what the run of a day says about its batch."""
+        """Return what the run of a day says about its batch."""
         found: dict[str, Any] = self.world.airflow.xcom(self.pipeline.dag_id, self.run_id(day), "load_batch")
         return found
 

@@ -140,7 +140,7 @@ def test_c06_scheduled_manual_and_backfill_runs_at_the_same_time_load_every_orde
 
 
 def spark_job(batch_id: str) -> int:
-    """Gives the process that runs the batch's Spark driver."""
+    """Return the process that runs the batch's Spark driver."""
     found = [
         entry.pid
         for entry in process_table()

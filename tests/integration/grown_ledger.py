@@ -115,7 +115,7 @@ WHERE t.relnamespace = 'kafka_ingest'::regnamespace AND t.relname = ANY (%s)
 
 
 def batch_id_of(pipeline: int, batch: int) -> str:
-    """Gives the id of a pipeline's batch; both are numbered from 1."""
+    """Return the id of a pipeline's batch; both are numbered from 1."""
     return str(uuid.UUID(hashlib.md5(f"{pipeline}-{batch}".encode(), usedforsecurity=False).hexdigest()))
 
 

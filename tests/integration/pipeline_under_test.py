@@ -118,11 +118,11 @@ class PipelineUnderTest:
             return [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in found]
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:
-        """Gives the target's rows by partition and offset."""
+        """Return the target's rows by partition and offset."""
         return self.query(f"SELECT {columns} FROM {self.table} ORDER BY kafka_partition, kafka_offset")
 
     def dead_letters(self, columns: str) -> list[tuple[Any, ...]]:
-        """Gives the pipeline's dead letters by partition and offset."""
+        """Return the pipeline's dead letters by partition and offset."""
         return self.query(
             f'SELECT {columns} FROM kafka_ingest.dead_letter WHERE pipeline = %s ORDER BY partition, "offset"',
             self.name,
@@ -183,6 +183,6 @@ def set_connections(
 
 @contextmanager
 def produced(producer: Any) -> Iterator[Any]:
-    """Gives the producer and returns when the broker has acknowledged everything."""
+    """Yield the producer and return when the broker has acknowledged everything."""
     yield producer
     assert producer.flush(30) == 0

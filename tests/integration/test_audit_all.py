@@ -75,7 +75,7 @@ def grown(pipeline: PipelineUnderTest) -> PipelineUnderTest:
 
 
 def audit(pipeline: PipelineUnderTest, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Gives the exit code, what is wrong in the table, and the notes."""
+    """Return the exit code, what is wrong in the table, and the notes."""
     code, found, notes = pipeline.command("audit", "events", *arguments)
     return code, [row["row"] for row in found if row["invariant"] == "target_rows"], notes.splitlines()
 

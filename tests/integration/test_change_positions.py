@@ -59,12 +59,12 @@ def change(pipeline: PipelineUnderTest, *arguments: str, name: str = "events") -
 
 
 def offsets(pipeline: PipelineUnderTest) -> list[tuple[int, ...]]:
-    """Gives generation, partition and offset of every row."""
+    """Return generation, partition and offset of every row."""
     return sorted(pipeline.rows("kafka_generation, kafka_partition, kafka_offset"))
 
 
 def everything(generation: int = 0, **spans: tuple[int, int]) -> list[tuple[int, ...]]:
-    """Gives what a table holds that has the spans of offsets, by partition, each offset once."""
+    """Return what a table holds that has the spans of offsets, by partition, each offset once."""
     return [(generation, int(name[1:]), offset) for name, (start, end) in spans.items() for offset in range(start, end)]
 
 

@@ -28,7 +28,7 @@ ROLES = ("migrator", "loader", "reader")
 
 
 def documented(first_words: str) -> str:
-    """Gives the SQL block of the page that begins with this comment."""
+    """Return the SQL block of the page that begins with this comment."""
     page = (CHECKOUT / "docs" / "deploying.md").read_text(encoding="utf-8")
     (block,) = [text for text in re.findall(r"```sql\n(.*?)```", page, re.S) if text.startswith(f"-- {first_words}")]
     return str(block)

@@ -114,7 +114,7 @@ def cursor(grown: dict[str, Any]) -> Iterator[Any]:
 
 
 def whole_table_reads(cursor: Any, name: str, **changed: Any) -> set[str]:
-    """Gives the tables that grow and that the plan of a statement reads from end to end."""
+    """Return the tables that grow and that the plan of a statement reads from end to end."""
     text = statement_of(name)
     relations = {key: sql.Identifier(*place) for key, place in _RELATIONS.items()}
     columns = ("topic", "generation", "partition", "offset")

@@ -74,7 +74,7 @@ def preflight(pipeline: PipelineUnderTest, *arguments: str) -> tuple[int, Rows]:
 
 
 def of(rows: Rows, *checks: str) -> list[tuple[str, str]]:
-    """Gives result and found of the rows of some checks."""
+    """Return result and found of the rows of some checks."""
     return [(row["result"], row["found"]) for row in rows if row["check"] in checks]
 
 

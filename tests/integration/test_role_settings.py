@@ -85,7 +85,7 @@ def role(
 
 
 def let(params: dict[str, Any], owner: dict[str, Any], settings: dict[str, str]) -> None:
-    """Gives the role settings, as far as the server knows them."""
+    """Return the role settings, as far as the server knows them."""
     with closing(psycopg2.connect(**owner)) as connection, connection, connection.cursor() as cursor:
         for name, value in settings.items():
             cursor.execute("SELECT current_setting(%s, true) IS NOT NULL", [name])

@@ -52,7 +52,7 @@ def bench_of(database: dict[str, Any], **changes: Any) -> StagingBench:
 
 
 class BreakingReader(ListedReader):
-    """Gives its records, then fails as a broker would."""
+    """Return its records, then fail as a broker would."""
 
     def __init__(self, records: Sequence[Record], fault: Exception) -> None:
         super().__init__(records, batch_records=1)

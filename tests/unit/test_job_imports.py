@@ -11,7 +11,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def loaded(program: str, *libraries: str) -> list[str]:
-    """Gives those of the libraries that a new process has loaded when it has run the program."""
+    """Return those of the libraries that a new process has loaded when it has run the program."""
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'plugins'}:{CHECKOUT}"}
     asked = f"{program}\nimport sys\nprint(*[name for name in {libraries!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", asked], env=environment, check=True, capture_output=True, text=True)

@@ -34,7 +34,7 @@ def choose(
 
 
 def after(plan: ChangePlan) -> dict[int, tuple[int, int, int]]:
-    """Gives (committed offset, line, loaded to) by partition."""
+    """Return (committed offset, line, loaded to) by partition."""
     assert plan.faults == ()
     positions = [move.after for move in plan.moves if move.after is not None]
     return {p.partition: (p.committed_offset, p.timeline, p.loaded_to) for p in positions}

@@ -20,7 +20,7 @@ class NoReplica(Exception):
 
 @contextmanager
 def replica_of(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """Gives a running hot standby, a copy of ``primary`` with its password; it replays with the default settings.
+    """Return a running hot standby, a copy of ``primary`` with its password; it replays with the default settings.
 
     Raises:
         NoReplica: ``pg_basebackup`` failed.

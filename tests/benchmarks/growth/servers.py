@@ -26,12 +26,12 @@ _S = TypeVar("_S", bound=_Server)
 
 
 def own_postgres() -> AbstractContextManager[PostgresServer]:
-    """Gives a running server with ``fsync`` and ``synchronous_commit`` on."""
+    """Return a running server with ``fsync`` and ``synchronous_commit`` on."""
     return _own(lambda folder: PostgresServer(folder / "postgres"))
 
 
 def own_kafka() -> AbstractContextManager[KafkaBroker]:
-    """Gives a running broker."""
+    """Return a running broker."""
     return _own(lambda folder: KafkaBroker(folder / "kafka"))
 
 
@@ -48,7 +48,7 @@ def _own(server_in: Callable[[Path], _S]) -> Iterator[_S]:
 
 
 def new_ledger(server: PostgresServer) -> dict[str, Any]:
-    """Gives the connection parameters of a new database with the ledger."""
+    """Return the connection parameters of a new database with the ledger."""
     name = f"growth_{uuid.uuid4().hex[:8]}"
     server.create_database(name)
     params = server.params(name)

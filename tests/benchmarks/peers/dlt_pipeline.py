@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def messages(load: Load) -> Iterator[list[dict[str, Any]]]:
-    """Gives records as dlt's source does: in lists, from the offsets of dlt's state up to the present end."""
+    """Return records as dlt's source does: in lists, from the offsets of dlt's state up to the present end."""
     columns = list(WORKLOADS[load.workload].columns)
     consumer = Consumer({"bootstrap.servers": load.bootstrap, "group.id": "bench-dlt", "auto.offset.reset": "earliest"})
     with closing(consumer):

@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def topic_of_sink(load: Load) -> str:
-    """Gives the topic that a sink without nested values reads: the load's, if its table has no jsonb column."""
+    """Return the topic that a sink without nested values reads: the load's, if its table has no jsonb column."""
     return f"{load.topic}-flat" if _nested(load) else load.topic
 
 
@@ -54,7 +54,7 @@ def write_flat_topic(load: Load, _params: dict[str, Any]) -> None:
 
 
 def flattened(value: bytes, names: list[str]) -> bytes:
-    """Gives the JSON object with these members as the text of their values."""
+    """Return the JSON object with these members as the text of their values."""
     record: dict[str, Any] = _decode(value)
     for name in names:
         record[name] = str(record[name], "utf-8")

@@ -39,7 +39,7 @@ class Artifact:
     extension: str = "jar"
 
     def as_ivy(self) -> str:
-        """Gives the element of an Ivy file that asks for it."""
+        """Return the element of an Ivy file that asks for it."""
         head = f"<dependency org={quoteattr(self.group)} name={quoteattr(self.name)} rev={quoteattr(self.version)}"
         if not self.classifier:
             return f'{head} conf="default"/>'
@@ -49,7 +49,7 @@ class Artifact:
 
 
 def fetched(name: str, artifacts: Sequence[Artifact]) -> Path:
-    """Gives the folder with the files of these artifacts, fetching them the first time, with the Ivy of PySpark.
+    """Return the folder with the files of these artifacts, fetching them the first time, with the Ivy of PySpark.
 
     ``KAFKA_INGEST_IVY_SETTINGS`` names an Ivy settings file for networks that have a mirror of Maven Central.
 
@@ -65,7 +65,7 @@ def fetched(name: str, artifacts: Sequence[Artifact]) -> Path:
 
 
 def unpacked(name: str, archive: Artifact) -> Path:
-    """Gives the folder with what is in this archive, fetching it the first time; raises what :func:`fetched` raises."""
+    """Return the folder with what is in this archive, fetching it the first time; raise what :func:`fetched` raises."""
 
     def unpack(draft: Path) -> None:
         for path in fetched(f"{name}-archive", [archive]).iterdir():
@@ -75,7 +75,7 @@ def unpacked(name: str, archive: Artifact) -> Path:
 
 
 def environment(name: str, requirements: Sequence[str]) -> Path:
-    """Gives the Python of an environment with these packages, making it the first time.
+    """Return the Python of an environment with these packages, making it the first time.
 
     Raises:
         SandboxError: pip failed.

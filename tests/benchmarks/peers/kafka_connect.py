@@ -92,7 +92,7 @@ def load_records(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[st
 
 
 def sink_settings(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[str, str]:
-    """Gives the connector's configuration."""
+    """Return the connector's configuration."""
     return {
         "name": f"bench-{uuid.uuid4().hex}",
         "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",

@@ -78,7 +78,7 @@ def load_records(load: Load, params: dict[str, Any], *, plain: bool) -> None:
 
 
 def typed_copy(load: Load) -> Copy:
-    """Gives the quick way."""
+    """Return the quick way."""
     columns = WORKLOADS[load.workload].columns
     fields = [(name, _TYPES.get(kind, Decimal | None)) for name, kind in columns.items()]
     decode = msgspec.json.Decoder(msgspec.defstruct("Record", fields)).decode
@@ -93,7 +93,7 @@ def typed_copy(load: Load) -> Copy:
 
 
 def plain_copy(load: Load) -> Copy:
-    """Gives the usual way; an empty text becomes NULL in it."""
+    """Return the usual way; an empty text becomes NULL in it."""
     columns = WORKLOADS[load.workload].columns
     row = partial(_plain_row, list(columns), [kind == "jsonb" for kind in columns.values()])
 

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def read(spark: SparkSession, load: Load) -> DataFrame:
-    """Gives what is in the topic now."""
+    """Return what is in the topic now."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", load.bootstrap)
@@ -45,7 +45,7 @@ def read(spark: SparkSession, load: Load) -> DataFrame:
 
 
 def rows(messages: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """Gives the columns of the table."""
+    """Return the columns of the table."""
     schema = ", ".join(
         f"{name} {_TYPES.get(kind, kind.replace('numeric', 'DECIMAL'))}" for name, kind in columns.items()
     )

@@ -50,7 +50,7 @@ def submit(application: str, load: Load, options: Sequence[str] = ()) -> None:
 
 
 def _jars() -> list[str]:
-    """Gives the jars that Spark does not bring itself."""
+    """Return the jars that Spark does not bring itself."""
     own = {path.name for path in (Path(pyspark.__file__).parent / "jars").iterdir()}
     return [str(path) for path in sorted(install().iterdir()) if path.name not in own]
 

@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def new_consumer(load: Load, group: str) -> Consumer:
-    """Gives a consumer with librdkafka's defaults that commits only when told."""
+    """Return a consumer with librdkafka's defaults that commits only when told."""
     return Consumer(
         {
             "bootstrap.servers": load.bootstrap,
@@ -27,7 +27,7 @@ def new_consumer(load: Load, group: str) -> Consumer:
 
 
 def bounds(consumer: Consumer, load: Load) -> dict[int, tuple[int, int]]:
-    """Gives the first and the end offset of every partition that holds records."""
+    """Return the first and the end offset of every partition that holds records."""
     partitions = consumer.list_topics(load.topic, _TIMEOUT_SECONDS).topics[load.topic].partitions
     marks = {p: consumer.get_watermark_offsets(TopicPartition(load.topic, p), _TIMEOUT_SECONDS) for p in partitions}
     return {partition: (low, high) for partition, (low, high) in marks.items() if low < high}
@@ -39,7 +39,7 @@ def assign(consumer: Consumer, load: Load, partitions: Mapping[int, tuple[int, i
 
 
 def chunks(consumer: Consumer, partitions: Mapping[int, tuple[int, int]], size: int) -> Iterator[list[Message]]:
-    """Gives messages in lists of ``size``, the last one shorter, until every partition's end is reached.
+    """Return messages in lists of ``size``, the last one shorter, until every partition's end is reached.
 
     Offsets without a record (markers of transactions, compaction) are not expected: the benchmark's topics have none.
 
@@ -65,12 +65,12 @@ def _exactly(consumer: Consumer, count: int) -> list[Message]:
 
 
 def next_offsets(messages: list[Message]) -> dict[int, int]:
-    """Gives the offset after the last message of every partition."""
+    """Return the offset after the last message of every partition."""
     return {message.partition(): message.offset() + 1 for message in messages}
 
 
 def metadata(message: Message) -> tuple[Any, ...]:
-    """Gives the values of ``kafka_topic``, ``kafka_partition``, ``kafka_offset`` and ``kafka_timestamp``."""
+    """Return the values of ``kafka_topic``, ``kafka_partition``, ``kafka_offset`` and ``kafka_timestamp``."""
     time = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     return message.topic(), message.partition(), message.offset(), time
 
