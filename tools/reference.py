@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from kafka_ingest.column_types import CONVERSIONS, SUPPORTED, parse_column_type
+from kafka_ingest.column_types import CONVERSIONS, SUPPORTED, parse_column_type, types_of
 from kafka_ingest.metrics import METRICS, Metric
 from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, keys_of, models_in
 from kafka_ingest.pipeline_files.model import PipelineFile
@@ -99,11 +99,12 @@ found by. A value that the domain or enum refuses makes its record a dead letter
 
 
 def _conversion_rows() -> Iterator[str]:
-    for conversion, (names, values) in CONVERSIONS.items():
-        yield f"| `{conversion}` | `{'`, `'.join(names)}` | {values} |\n"
+    for conversion, (_, values) in CONVERSIONS.items():
+        yield f"| `{conversion}` | `{types_of(conversion).replace(', ', '`, `')}` | {values} |\n"
 
 
-CONVERSION_TABLE = """\
+CONVERSION_TABLE = (
+    """\
 ## Conversions
 
 `as` of an entry of `value.columns`: what the value is written as, where that is not the usual spelling of the column's
@@ -120,7 +121,14 @@ value:
 
 | `as` | column types | JSON values that fit |
 |---|---|---|
-""" + "".join(_conversion_rows())
+"""
+    + "".join(_conversion_rows())
+    + """
+Times count from 1970-01-01T00:00:00Z, and back from it with a minus sign. PostgreSQL stores microseconds: a number that
+names a part of one is out of range, and so are the years before 1 and after 9999. A `date` takes whole days only; a
+`timestamp` is the time in UTC. A `numeric` column takes numbers in strings without `as`.
+"""
+)
 
 
 # ----------

@@ -92,26 +92,25 @@ _BY_SPELLING = {spelling: row for row in SUPPORTED for spelling in row.spellings
 SUPPORTED_TYPES = ", ".join(map(str, SUPPORTED)) + ", and an array of any of them but jsonb, such as bigint[]"
 
 _DATES = ("date", "timestamp without time zone", "timestamp with time zone")
-_EPOCH = "{} since 1970-01-01T00:00:00Z, as a number; `date` takes whole days only, `timestamp` is the time in UTC"
+_NUMBERS = ("smallint", "integer", "bigint", "real", "double precision")
 
 #: Each conversion: the types of its columns, and which JSON values fit.
 CONVERSIONS: Mapping[Conversion, tuple[tuple[str, ...], str]] = {
-    Conversion.EPOCH_SECONDS: (_DATES, _EPOCH.format("seconds, with up to six digits after the point,")),
-    Conversion.EPOCH_MILLIS: (_DATES, _EPOCH.format("milliseconds")),
-    Conversion.EPOCH_MICROS: (_DATES, _EPOCH.format("microseconds")),
-    Conversion.EPOCH_NANOS: (
-        _DATES,
-        _EPOCH.format("nanoseconds") + "; PostgreSQL stores microseconds, so the last three digits must be zeros",
-    ),
-    Conversion.EPOCH_DAYS: (_DATES, _EPOCH.format("whole days")),
-    Conversion.NUMBER_TEXT: (
-        ("smallint", "integer", "bigint", "real", "double precision"),
-        'a string that holds a number which fits the type, `"42"`; a `numeric` column takes such strings as they are',
-    ),
-    Conversion.JSON_TEXT: (("jsonb",), "a string that holds a JSON document; the text `null` is the jsonb value null"),
+    Conversion.EPOCH_SECONDS: (_DATES, "a number: seconds since 1970, also with digits after the point"),
+    Conversion.EPOCH_MILLIS: (_DATES, "a number: milliseconds since 1970"),
+    Conversion.EPOCH_MICROS: (_DATES, "a number: microseconds since 1970"),
+    Conversion.EPOCH_NANOS: (_DATES, "a number: nanoseconds since 1970, whose last three digits are zeros"),
+    Conversion.EPOCH_DAYS: (_DATES, "a number: days since 1970"),
+    Conversion.NUMBER_TEXT: (_NUMBERS, 'a string that holds a number which fits the type, `"42"`'),
+    Conversion.JSON_TEXT: (("jsonb",), "a string that holds a JSON document; its text `null` is the jsonb value null"),
     Conversion.HEX: (("bytea",), "a string of hexadecimal digits, two a byte, without a prefix"),
     Conversion.BASE64: (("bytea",), "a string in base64, as without `as`"),
 }
+
+
+def types_of(conversion: Conversion) -> str:
+    """List the types that a conversion is for, in their usual spelling."""
+    return ", ".join(str(_BY_SPELLING[name]) for name in CONVERSIONS[conversion][0])
 
 
 # PostgreSQL's own bounds; a negative scale or one above the precision exists only since PostgreSQL 15.

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.column_types import CONVERSIONS, parse_column_type
+from kafka_ingest.column_types import CONVERSIONS, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, key_text
 from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
 from kafka_ingest.settings import Conversion, PipelineSettings, TopicSelection, json_path_text, parse_json_path
@@ -155,9 +155,8 @@ def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
             conversion, column_type = Conversion(column["as"]), parse_column_type(column["type"])
         except (ValueError, TypeError, AttributeError, KeyError):  # not given, or the model reports the column
             continue
-        names, _ = CONVERSIONS[conversion]
-        if column_type.is_array or column_type.name not in names:
-            expected = f"a conversion for the type {column_type.sql} ({conversion}: {', '.join(names)})"
+        if column_type.is_array or column_type.name not in CONVERSIONS[conversion][0]:
+            expected = f"a conversion for the type {column_type.sql} ({conversion}: {types_of(conversion)})"
             yield Fault((*location, "as"), expected, conversion.value)
 
 
