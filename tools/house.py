@@ -101,7 +101,7 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[Measure]:
     code = sum(len(module.code) for module in modules.values())
     imports = sum(len(module.import_lines) for module in modules.values())
     yield Measure("files over 2 lines", sum(module.lines > 2 for module in modules.values()), 91, 80)
-    yield Measure("code lines (no blank, comment, docstring)", code, 16_390, 13_200)
+    yield Measure("code lines (no blank, comment, docstring)", code, 16_420, 13_200)
     yield Measure("import lines, share of code", 100 * imports / code, 10, 10, " %")
 
 

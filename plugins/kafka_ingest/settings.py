@@ -125,8 +125,8 @@ def _quoted(key: str) -> str:
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
-#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion and
-#: several paths, which a job of version 1 would leave out.
+#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion,
+#: several paths and the key as source, which a job of version 1 would leave out.
 PROTOCOL_VERSION = 2
 
 
@@ -201,15 +201,16 @@ class KeyFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnSettings:
-    """One column of the target that is filled from the value.
+    """One column of the target that is filled from the value, or from the key.
 
     Attributes:
         name: Column name, unquoted.
         type: PostgreSQL type in the canonical spelling of ``column_types.py``.
-        path: Keys from the root of the JSON value to the column's value; empty for a format that fills one column.
+        path: Keys from the root of the JSON document to the column's value; empty for a format that fills one column.
         required: Whether a missing or null value makes the record a dead letter.
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
         other_paths: Where else the value may stand, as ``path``: of all of them, the first that a record has counts.
+        from_key: Whether the document is the record's key, and not its value.
     """
 
     name: str
@@ -218,6 +219,7 @@ class ColumnSettings:
     required: bool = False
     conversion: Conversion | None = None
     other_paths: tuple[tuple[str, ...], ...] = ()
+    from_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from spark_jobs.decode.values import (
     DecodedPart,
     DecodeError,
     Rejected,
+    column_plans,
     excerpt,
     invalid_utf8_rows,
     key_plan,
@@ -29,7 +30,6 @@ from spark_jobs.decode.values import (
     positions,
     positions_containing,
     unsupported_text,
-    value_plans,
     with_rows_replaced,
 )
 from spark_jobs.records import TIME_TYPE_NAMES
@@ -267,8 +267,11 @@ class RecordDecoder:
     def __init__(self, settings: BatchSettings, shape: TargetShape, *, batch_id: str) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
-        self._value_plans = value_plans(settings, shape)
-        self._value = _value_part(settings, shape)
+        self._value_plans = column_plans(settings, shape, of_key=False)
+        self._value = _value_part(settings, self._value_plans)
+        self._key_plans = column_plans(settings, shape, of_key=True)
+        self._key_columns = JsonColumns(self._key_plans) if self._key_plans else None
+        self._are_of_key = [column.from_key for column in settings.value.columns]
         self._key_plan = key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
         self._headers: Headers | None = None
@@ -285,7 +288,7 @@ class RecordDecoder:
         """
         null_values = positions(batch.column("value").is_null())
         counted = null_values if self._tombstones is Tombstones.COUNT else []
-        parts = [self._value.decode(batch.column("value")), *self._other_parts(batch, generation)]
+        parts = [*self._column_parts(batch), *self._other_parts(batch, generation)]
         decode_errors = self._tombstone_decode_errors(null_values)
         for part in parts:
             decode_errors = {**part.decode_errors, **decode_errors}
@@ -293,25 +296,30 @@ class RecordDecoder:
             decode_errors.pop(row, None)
         left_out = {*decode_errors, *counted}
         kept = range(len(batch)) if not left_out else [row for row in range(len(batch)) if row not in left_out]
-        columns = pa.RecordBatch.from_arrays([array for part in parts for array in part.arrays], self._names)
+        columns = pa.RecordBatch.from_arrays(self._in_order(parts), self._names)
         dead = [Rejected(row, decode_errors[row].reason, decode_errors[row].detail) for row in sorted(decode_errors)]
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
+    def _column_parts(self, batch: pa.RecordBatch) -> Iterator[DecodedPart]:
+        yield self._value.decode(batch.column("value"))
+        if self._key_columns:
+            yield _with_missing(self._key_columns.decode(batch.column("key")), batch.column("key"), self._key_plans)
+
+    def _in_order(self, parts: Sequence[DecodedPart]) -> list[pa.Array]:
+        """Return the arrays of all parts; columns of value and key stand as the pipeline lists them."""
+        if not self._key_columns:
+            return [array for part in parts for array in part.arrays]
+        value, key, *others = (iter(part.arrays) for part in parts)
+        columns = [next(key if is_of_key else value) for is_of_key in self._are_of_key]
+        return [*columns, *chain.from_iterable(others)]
+
     def _other_parts(self, batch: pa.RecordBatch, generation: int) -> list[DecodedPart]:
         parts = []
-        if self._key:
-            parts.append(self._decode_key(self._key, batch.column("key")))
+        if self._key and self._key_plan:
+            parts.append(_with_missing(self._key.decode(batch.column("key")), batch.column("key"), [self._key_plan]))
         if self._headers:
             parts.append(self._headers.decode(batch))
         return [*parts, self._metadata.decode(batch, generation=generation)]
-
-    def _decode_key(self, decoder: PartDecoder, keys: pa.Array) -> DecodedPart:
-        part = decoder.decode(keys)
-        plan = self._key_plan
-        if plan is None or not plan.refuses_null or not keys.null_count:
-            return part
-        missing = {row: plan.null_error("a null key") for row in positions(keys.is_null())}
-        return DecodedPart(part.arrays, {**part.decode_errors, **missing})
 
     def _tombstone_decode_errors(self, rows: list[int]) -> dict[int, DecodeError]:
         if self._tombstones is Tombstones.DEAD_LETTER:
@@ -325,8 +333,16 @@ class RecordDecoder:
         return dict.fromkeys(rows, decode_error)
 
 
-def _value_part(settings: BatchSettings, shape: TargetShape) -> PartDecoder:
-    plans = value_plans(settings, shape)
+def _with_missing(part: DecodedPart, keys: pa.Array, plans: Sequence[ColumnPlan]) -> DecodedPart:
+    """Add the null keys whose records a column refuses."""
+    plan = next((plan for plan in plans if plan.refuses_null), None)
+    if plan is None or not keys.null_count:
+        return part
+    missing = {row: plan.null_error("a null key") for row in positions(keys.is_null())}
+    return DecodedPart(part.arrays, {**part.decode_errors, **missing})
+
+
+def _value_part(settings: BatchSettings, plans: Sequence[ColumnPlan]) -> PartDecoder:
     if settings.value.format is ValueFormat.JSON_COLUMNS:
         return JsonColumns(plans)
     return whole_part(settings.value.format, plans[0])

@@ -345,6 +345,8 @@ class ColumnPlan:
 
     def __post_init__(self) -> None:
         where = " or ".join(map(json_path_text, self.paths)) if self.path or self.other_paths else self.source
+        if where is not self.source and self.source != "the value":
+            where = f"{where} of {self.source}"
         object.__setattr__(self, "place", f'column "{self.name}" from {where}')
 
     @property
@@ -365,20 +367,22 @@ class ColumnPlan:
         return DecodeError(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
 
 
-def value_plans(settings: BatchSettings, shape: TargetShape) -> tuple[ColumnPlan, ...]:
-    """Plan the columns that the value fills, in their order."""
+def column_plans(settings: BatchSettings, shape: TargetShape, *, of_key: bool) -> tuple[ColumnPlan, ...]:
+    """Plan the columns that the value fills, or those that the key fills by path, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
         ColumnPlan(
             c.name,
             parse_column_type(c.type),
             c.path,
+            "the key" if of_key else "the value",
             required=c.required,
             not_null=c.name in not_null,
             conversion=c.conversion,
             other_paths=c.other_paths,
         )
         for c in settings.value.columns
+        if c.from_key is of_key
     )
 
 

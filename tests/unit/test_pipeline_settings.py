@@ -301,6 +301,7 @@ _OTHERWISE = {
     "value.columns",
     "value.columns.path",
     "value.columns.as",
+    "value.columns.from",
     "value.column",
     "value.required",
     "headers.column",

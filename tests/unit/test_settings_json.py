@@ -34,7 +34,7 @@ RICH = replace(
         (
             ColumnSettings("größe", "numeric(12,2)", ("item", "a.b"), required=True),
             ColumnSettings("note", "character varying(40)", ("note",)),
-            ColumnSettings("moved", "text", ("new",), other_paths=(("old", "a.b"),)),
+            ColumnSettings("moved", "text", ("new",), other_paths=(("old", "a.b"),), from_key=True),
             ColumnSettings("at", "timestamp with time zone", ("at",), conversion=Conversion.EPOCH_MILLIS),
         ),
     ),
@@ -63,7 +63,8 @@ def test_a_column_without_conversion_and_other_paths_is_written_as_before_there_
     """Else every open batch would be planned anew when the package is upgraded."""
     plain, moved, converted = json.loads(settings_to_json(RICH))["value"]["columns"][1:]
     assert plain == {"name": "note", "path": ["note"], "required": False, "type": "character varying(40)"}
-    assert (moved["other_paths"], converted["conversion"]) == ([["old", "a.b"]], "epoch_millis")
+    assert (moved["other_paths"], moved["from_key"]) == ([["old", "a.b"]], True)
+    assert converted["conversion"] == "epoch_millis"
 
 
 def test_the_hash_follows_every_change_and_nothing_else() -> None:

@@ -251,7 +251,14 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
 def _column(column: sections.ColumnSection) -> core.ColumnSettings:
     path, *others = column.path or ((column.name,),)
     conversion = core.Conversion(column.as_) if column.as_ else None
-    return _settings_of(core.ColumnSettings, column, path=path, other_paths=tuple(others), conversion=conversion)
+    return _settings_of(
+        core.ColumnSettings,
+        column,
+        path=path,
+        other_paths=tuple(others),
+        conversion=conversion,
+        from_key=column.from_ == "key",
+    )
 
 
 def _plan(file: PipelineFile) -> core.PlanSettings:

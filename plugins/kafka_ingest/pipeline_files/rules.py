@@ -131,22 +131,30 @@ def _named_columns(data: _Data) -> Iterator[tuple[Location, str]]:
 
 def _paths_that_fit_together(data: _Data) -> Iterator[Fault]:
     """List places that hold a scalar or an array for one column and an object with members for another."""
-    inner = {keys[:length] for _, keys, _ in _typed_paths(data) for length in range(len(keys))}
-    for location, keys, type_name in _typed_paths(data):
-        if keys in inner and type_name != "jsonb":
+    inner = {(of, keys[:length]) for _, of, keys, _ in _typed_paths(data) for length in range(len(keys))}
+    for location, of, keys, type_name in _typed_paths(data):
+        if (of, keys) in inner and type_name != "jsonb":
             found = f"the type {type_name}, while other columns take members of {json_path_text(keys)}"
             yield Fault((*location, "type"), "jsonb for an object", found)
 
 
-def _typed_paths(data: _Data) -> Iterator[tuple[Location, tuple[str, ...], str]]:
+def _typed_paths(data: _Data) -> Iterator[tuple[Location, object, tuple[str, ...], str]]:
+    """Yield each path of each column, with the document that it is a path of and the column's type."""
     for location, column in _columns(data):
         name, path = column.get("name"), column.get("path")
         try:
             type_name = parse_column_type(column["type"]).sql
             for listed in path if isinstance(path, list) else [path]:
-                yield location, (str(name),) if listed is None else parse_json_path(listed), type_name
+                keys = (str(name),) if listed is None else parse_json_path(listed)
+                yield location, column.get("from", "value"), keys, type_name
         except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
             continue
+
+
+def _a_column_of_the_value(data: _Data) -> Iterator[Fault]:
+    columns = _columns(data)
+    if columns and all(column.get("from") == "key" for _, column in columns):
+        yield Fault(("value", "columns"), "a column from the value, without which nobody would look at it", "keys only")
 
 
 def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
@@ -161,7 +169,11 @@ def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
 
 
 def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
-    required = [(*location, "required") for location, column in _columns(data) if column.get("required") is True]
+    required = [
+        (*location, "required")
+        for location, column in _columns(data)
+        if column.get("required") is True and column.get("from") != "key"
+    ]
     value = _section(data, "value")
     if value.get("required") is True and value.get("columns") is None:
         required.append(("value", "required"))
@@ -215,6 +227,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _shape_of_value,
     _distinct_column_names,
     _paths_that_fit_together,
+    _a_column_of_the_value,
     _conversions_that_fit,
     _tombstones_that_fit,
     _heartbeats_in_time,

@@ -363,10 +363,15 @@ ConversionWord = Literal[
 
 
 class ColumnSection(Section):
-    """A typed column that is filled from one place of a JSON value."""
+    """A typed column that is filled from one place of a JSON value, or of a key that is JSON."""
 
     name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
+    from_: Literal["value", "key"] = Field(
+        default="value",
+        alias="from",
+        description="Which JSON document of the record holds it. A null key gives NULL, a tombstone's key its value.",
+    )
     path: JsonPaths | None = Field(
         default=None,
         description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: the member with the column's "
