@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.slow
 OWN_DAG, EXAMPLES = "shop_report", CHECKOUT / "docs" / "examples"
 #: A busy pipeline is looked at every 30 s: the second look is the last one.
 IMPATIENT = "airflow: {owner: shop, retries: 1, retry_delay_seconds: 1, busy_timeout_seconds: 10}\n"
-#: A load that is held for longer than half a minute is tried again: as often as a busy machine needs for the others.
-HOLDER = "airflow: {owner: shop, retries: 20, retry_delay_seconds: 1}\n"
+#: A load that is held for longer than half a minute is tried again. A frozen one keeps the pipeline all the same.
+HOLDER = "airflow: {owner: shop, retries: 3, retry_delay_seconds: 1}\nhold: {heartbeat_timeout_seconds: 600}\n"
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,26 @@ def test_the_users_own_tasks_run_after_the_group(world: AirflowWorld, clicks: Cl
     assert "shop.clicks is complete up to" in world.airflow.task_log(OWN_DAG, run_id, "report", 1)
 
 
+@contextmanager
+def frozen_load(world: AirflowWorld) -> Iterator[None]:
+    """Stop the processes of the planned batch's load meanwhile: it holds the pipeline, and neither ends nor fails."""
+    [(batch_id,)] = world.ask("SELECT batch_id::text FROM kafka_ingest.batch WHERE state = 'planned'")
+    processes = [found for found in psutil.process_iter(["cmdline"]) if batch_id in (found.info["cmdline"] or ())]
+    assert processes
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
 def test_a_run_that_waits_for_too_long_ends_red_and_names_the_holder(world: AirflowWorld, clicks: Clicks) -> None:
     send_clicks(world, clicks.topic, (2,))
     holder = world.airflow.trigger(OWN_DAG)
-    with world.held_before_commit(clicks):
+    # A load that waits for the lock fails after half a minute, and gives the pipeline back: another could have it then.
+    with world.held_before_commit(clicks), frozen_load(world):
         waiting = world.start_run(clicks)
         world.require_end(clicks.dag_id, waiting, "failed")
     task = world.airflow.task(clicks.dag_id, waiting, "plan_batch")
