@@ -14,7 +14,7 @@ from functools import partial
 from secrets import randbelow
 from types import TracebackType
 
-from kafka_ingest.errors import OK, Fenced, IngestError, exit_code
+from kafka_ingest.errors import OK, Fenced, IngestError, exit_code, naming
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.faults import trace_without_payload
 from kafka_ingest.postgres.ledger import PostgresLedger
@@ -182,7 +182,10 @@ def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Bat
     _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
     ports = load_ports(environment, _runner(options.runner, environment))
     published: list[LoadPhases] = []
-    batch = load_batch(options.batch_id, ports, hold=environment.hold, report=_report, on_published=published.append)
+    with naming(options.pipeline, options.batch_id):  # the step itself knows no pipeline before it has the claim
+        batch = load_batch(
+            options.batch_id, ports, hold=environment.hold, report=_report, on_published=published.append
+        )
     for phases in published:
         _log.info("%s", phases)
     return batch, next(iter(published), None)

@@ -29,6 +29,7 @@ from spark_jobs.decode.values import (
     number_text,
     out_of_range,
     positions,
+    read_each,
     string_value,
     wrong_type,
 )
@@ -146,16 +147,7 @@ class _TextRule:
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Read each value in the exact way; a decode error is left to the record's exact reading."""
-        cells: list[Cell | None] = []
-        doubtful = []
-        for position, value in enumerate(values):
-            raw = b"null" if value is None else bytes(value)
-            try:
-                cells.append(None if raw == b"null" else self.exact(raw))
-            except DecodeError:
-                cells.append(None)
-                doubtful.append(position)
-        return QuickColumn(pa.array(cells, self.arrow_type), doubtful)
+        return read_each(self, values)
 
 
 class NumberTextRule(_TextRule):

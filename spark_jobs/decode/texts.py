@@ -30,6 +30,7 @@ from spark_jobs.decode.values import (
     positions,
     positions_containing,
     raw_texts,
+    read_each,
     string_value,
     unsupported_text,
     wrong_type,
@@ -402,16 +403,7 @@ class ArrayRule:
 
     def quick(self, values: Sequence[Any]) -> QuickColumn:
         """Read each value in the exact way; a decode error is left to the record's exact reading."""
-        cells: list[bytes | None] = []
-        doubtful = []
-        for position, value in enumerate(values):
-            raw = b"null" if value is None else bytes(value)
-            try:
-                cells.append(None if raw == b"null" else self.exact(raw))
-            except DecodeError:
-                cells.append(None)
-                doubtful.append(position)
-        return QuickColumn(pa.array(cells, pa.string()), doubtful)
+        return read_each(self, values)
 
 
 _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {

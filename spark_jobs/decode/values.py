@@ -315,6 +315,20 @@ class ValueRule(Protocol):
         """Read a column of values of ``quick_type``, or ``None`` where a value is missing or null."""
 
 
+def read_each(rule: ValueRule, values: Sequence[msgspec.Raw | None]) -> QuickColumn:
+    """Read a column one value at a time, in the exact way; what does not fit is in doubt."""
+    cells: list[Cell | None] = []
+    doubtful = []
+    for position, value in enumerate(values):
+        raw = b"null" if value is None else bytes(value)
+        try:
+            cells.append(None if raw == b"null" else rule.exact(raw))
+        except DecodeError:
+            cells.append(None)
+            doubtful.append(position)
+    return QuickColumn(pa.array(cells, rule.arrow_type), doubtful)
+
+
 # What decoding knows of one column: its name, where its value stands, and whether NULL is allowed.
 
 

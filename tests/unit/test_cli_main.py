@@ -200,3 +200,19 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'plugins'}:{CHECKOUT}"}
     done = subprocess.run(["bash", "-c", piped], env=environment, capture_output=True, text=True, check=False)
     assert done.stderr == "0\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["batches"], ["dead-letters"], ["audit"], ["lag"], ["run", "--runner", "in-process"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_names_its_pipeline_when_the_database_is_away(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "postgresql://nobody@127.0.0.1:1/nothing")
+    command, *others = arguments
+    assert main.main([command, "orders", *others]) == 75
+    assert "(pipeline orders)" in capsys.readouterr().err

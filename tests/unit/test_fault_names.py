@@ -14,7 +14,9 @@ from kafka_ingest.protocol.decisions import AcceptLoss, ChangeRequest
 from kafka_ingest.protocol.plan import plan_batch, preview_plan
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.report import LagPorts, report_lag
+from kafka_ingest.settings import HoldSettings
 from kafka_ingest.times import SystemClock
+from spark_jobs import load_job
 from tests.builders import REQUEST, pipeline_settings
 
 SETTINGS = pipeline_settings()
@@ -48,6 +50,15 @@ def test_a_step_names_its_pipeline_in_a_fault_without_a_name(step: Callable[[], 
     with pytest.raises(DatabaseUnavailable) as fault:
         step()
     assert fault.value.pipeline == "orders"
+
+
+def test_a_job_names_its_batch_when_it_cannot_claim_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_job, "_runner", lambda *_: None)
+    monkeypatch.setattr(load_job, "load_ports", lambda *_: ports("claim"))
+    options = cast(Any, SimpleNamespace(pipeline="orders", batch_id="batch-1", runner="in-process"))
+    with pytest.raises(DatabaseUnavailable) as fault:
+        load_job._load(options, cast(Any, SimpleNamespace(hold=HoldSettings())))
+    assert (fault.value.pipeline, fault.value.batch_id) == ("orders", "batch-1")
 
 
 def test_a_fault_keeps_the_names_that_it_has() -> None:

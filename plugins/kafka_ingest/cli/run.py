@@ -204,7 +204,7 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
 def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> Batch:
     from kafka_ingest.spark.submission import loaded_batch
 
-    with job_folder() as folder:
+    with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         code = _run_job(world.submission(batch.batch_id, outcome_file), runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")

@@ -239,7 +239,7 @@ def load(
 
 
 def _load(world: World, batch: Batch, submit: Submit) -> tuple[Batch, LoadPhases | None]:
-    with job_folder() as folder:
+    with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         require_unlocked(batch, world.ledger())
         output_tail = submit(world.submission(batch.batch_id, outcome_file))
