@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of
+from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of, registry_config_of
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
@@ -30,7 +30,7 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
 from kafka_ingest.times import SystemClock
 
-#: Looks a connection up by its id and type (``kafka``, ``postgres`` or ``spark``); raises ``ConfigError``.
+#: Looks a connection up by its id and type (``kafka``, ``postgres``, ``spark`` or ``http``); raises ``ConfigError``.
 LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
 
 #: A person waits for preflight: shorter than a load's 30 s, long enough for a broker that is busy.
@@ -153,7 +153,13 @@ class World:
 
     def job_environment(self) -> JobEnvironment:
         """Return what the job gets from its submitter, secrets included."""
-        return JobEnvironment(self.kafka_config(), self.postgres_params(), self.pipeline.job, self.pipeline.plan.hold)
+        job, hold = self.pipeline.job, self.pipeline.plan.hold
+        return JobEnvironment(self.kafka_config(), self.postgres_params(), job, hold, self.registry_config())
+
+    def registry_config(self) -> dict[str, str]:
+        """Return the configuration of the schema registry, secrets included; empty for a pipeline without one."""
+        conn_id = self.pipeline.batch.registry_connection
+        return registry_config_of(self._connection(conn_id, "http")) if conn_id else {}
 
     def kafka_config(self) -> Mapping[str, str]:
         """Return the complete librdkafka configuration of the pipeline, secrets included."""

@@ -403,7 +403,7 @@ def column_plans(settings: BatchSettings, shape: TargetShape, *, of_key: bool) -
 def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
     """Plan the column that the key fills, if there is one."""
     key = settings.key
-    if key is None:
+    if key is None or key.column is None:
         return None
     types = {column.name: column.type for column in written_columns(settings)}
     is_not_null = key.column in _not_null_names(shape)
