@@ -299,11 +299,12 @@ class JsonColumns:
         plans: The columns, in their order.
         quick: Whether columns are read the quick way first; without it every record is read in the exact way, with
             the same outcome.
+        of_binary: Whether a binary format's records were made these documents, which name NaN and the infinities.
     """
 
-    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True) -> None:
+    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True, of_binary: bool = False) -> None:
         self._plans = plans
-        self._rules = [converted(rule_for(plan.type), plan) for plan in plans]
+        self._rules = [converted(rule_for(plan.type, of_binary=of_binary), plan) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules)
         self._quick = _quick_reader(plans, self._rules) if quick else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -11,8 +11,16 @@ import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, KeyFormat, MetadataColumns, Tombstones, ValueFormat
+from kafka_ingest.settings import (
+    REGISTRY_FORMATS,
+    BatchSettings,
+    KeyFormat,
+    MetadataColumns,
+    Tombstones,
+    ValueFormat,
+)
 from spark_jobs.decode.documents import checked_document, too_deep_rows
+from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, Schemas, schemas_of
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.texts import JsonbRule, TextRule
 from spark_jobs.decode.values import (
@@ -248,6 +256,8 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
     return rows
 
 
+_NO_REGISTRY: Mapping[str, str] = {}
+
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 
@@ -262,15 +272,18 @@ class RecordDecoder:
         settings: The batch's frozen settings.
         shape: The target's columns, which may be stricter about NULL than the settings.
         batch_id: The batch, for the rows' metadata.
+        registry: Configuration of the schema registry; empty for a pipeline without one.
     """
 
-    def __init__(self, settings: BatchSettings, shape: TargetShape, *, batch_id: str) -> None:
+    def __init__(
+        self, settings: BatchSettings, shape: TargetShape, *, batch_id: str, registry: Mapping[str, str] = _NO_REGISTRY
+    ) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
         self._value_plans = column_plans(settings, shape, of_key=False)
-        self._value = _value_part(settings, self._value_plans)
+        self._value = _value_part(settings, self._value_plans, registry)
         self._key_plans = column_plans(settings, shape, of_key=True)
-        self._key_columns = JsonColumns(self._key_plans) if self._key_plans else None
+        self._key_columns = _key_part(settings, self._key_plans, registry) if self._key_plans else None
         self._are_of_key = [column.from_key for column in settings.value.columns]
         self._key_plan = key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
@@ -301,9 +314,11 @@ class RecordDecoder:
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
     def _column_parts(self, batch: pa.RecordBatch) -> Iterator[DecodedPart]:
-        yield self._value.decode(batch.column("value"))
+        headers = batch.column("headers")
+        yield _decoded(self._value, batch.column("value"), headers)
         if self._key_columns:
-            yield _with_missing(self._key_columns.decode(batch.column("key")), batch.column("key"), self._key_plans)
+            key = _decoded(self._key_columns, batch.column("key"), headers)
+            yield _with_missing(key, batch.column("key"), self._key_plans)
 
     def _in_order(self, parts: Sequence[DecodedPart]) -> list[pa.Array]:
         """Return the arrays of all parts; columns of value and key stand as the pipeline lists them."""
@@ -342,7 +357,30 @@ def _with_missing(part: DecodedPart, keys: pa.Array, plans: Sequence[ColumnPlan]
     return DecodedPart(part.arrays, {**part.decode_errors, **missing})
 
 
-def _value_part(settings: BatchSettings, plans: Sequence[ColumnPlan]) -> PartDecoder:
-    if settings.value.format is ValueFormat.JSON_COLUMNS:
+def _decoded(part: PartDecoder | FramedColumns, values: pa.Array, headers: pa.Array) -> DecodedPart:
+    return part.decode(values, headers) if isinstance(part, FramedColumns) else part.decode(values)
+
+
+def _value_part(
+    settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
+) -> PartDecoder | FramedColumns:
+    value = settings.value
+    if value.format in REGISTRY_FORMATS:
+        return _framed(plans, value.format, schemas_of(registry, value.format, value.subject), VALUE_SCHEMA_HEADER)
+    if value.format is ValueFormat.JSON_COLUMNS:
         return JsonColumns(plans)
-    return whole_part(settings.value.format, plans[0])
+    return whole_part(value.format, plans[0])
+
+
+def _key_part(
+    settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
+) -> JsonColumns | FramedColumns:
+    key = settings.key
+    if key and key.format in REGISTRY_FORMATS:
+        return _framed(plans, key.format, schemas_of(registry, key.format, key.subject), KEY_SCHEMA_HEADER)
+    return JsonColumns(plans)
+
+
+def _framed(plans: Sequence[ColumnPlan], of: str, schemas: Schemas, header: str) -> FramedColumns:
+    documents = JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA)
+    return FramedColumns(plans, documents.decode, schemas, header)

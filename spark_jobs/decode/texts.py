@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, quoted_element
 from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode import fields as binary
-from spark_jobs.decode.numbers import MAX_INTEGER_DIGITS, MAX_SCALE, NUMBERS, DecimalText
+from spark_jobs.decode.numbers import BINARY_NUMBERS, MAX_INTEGER_DIGITS, MAX_SCALE, NUMBERS, DecimalText
 from spark_jobs.decode.values import (
     JSON_STRING,
     DecodeError,
@@ -420,7 +420,13 @@ _RULES: dict[str, Callable[[ColumnType], ValueRule]] = {
 }
 
 
-def rule_for(column_type: ColumnType) -> ValueRule:
-    """Return the rule of a column type; for an array, the array rule over its element's rule."""
-    rule = _RULES[column_type.name](column_type.element)
+def rule_for(column_type: ColumnType, *, of_binary: bool = False) -> ValueRule:
+    """Return the rule of a column type; for an array, the array rule over its element's rule.
+
+    Args:
+        column_type: The type.
+        of_binary: Whether values come from a binary format, whose floats also have NaN and the infinities.
+    """
+    rules = {**_RULES, **BINARY_NUMBERS} if of_binary else _RULES
+    rule = rules[column_type.name](column_type.element)
     return ArrayRule(rule, is_bare=column_type.name in NUMBERS) if column_type.is_array else rule

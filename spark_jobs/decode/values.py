@@ -189,6 +189,8 @@ JSON_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 _KINDS = {b"{": "an object", b"[": "an array", b'"': "the string", b"t": "the boolean", b"f": "the boolean", b"n": ""}
 _STRING = msgspec.json.Decoder(str)
+#: What NaN and the infinities of binary formats are in their documents: numbers that no finite value is spelled as.
+NAN_NUMBER, INFINITY_NUMBER, NEGATIVE_INFINITY_NUMBER = b"7e99999999", b"8e99999999", b"-8e99999999"
 #: A byte that no UTF-8 text contains.
 _NO_UTF8 = b"\xff"
 

@@ -13,6 +13,9 @@ from typing import Any
 from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
 from kafka_ingest.secrets import scrubbed, secret_values
 
+#: What a registry calls the schemas of each format.
+SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+
 #: A registry answers within milliseconds; a load waits this long for each answer, four times, before it is retried.
 _TIMEOUT_SECONDS = 10
 _RETRIES = 3
