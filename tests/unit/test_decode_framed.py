@@ -85,12 +85,13 @@ def test_a_guid_names_a_schema_as_well_as_a_number() -> None:
 
 
 def test_a_header_names_the_schema_of_the_whole_value() -> None:
-    named: list[tuple[str, bytes | None]] = [
-        (VALUE_SCHEMA_HEADER, b"\x01" + GUID.bytes),
-        (VALUE_SCHEMA_HEADER, number_frame(9)),
-    ]
+    guid, number = b"\x01" + GUID.bytes, number_frame(2)
     values = [b'{"a": 7}', number_frame(1) + b'{"a": 8}', b'{"a": 9}']
-    headers = [[("other", b"x"), *named], [("other", None)], [(VALUE_SCHEMA_HEADER, number_frame(2))]]
+    headers: list[list[tuple[str, bytes | None]] | None] = [
+        [("other", b"x"), (VALUE_SCHEMA_HEADER, guid), (VALUE_SCHEMA_HEADER, number_frame(9))],
+        [("other", None)],
+        [(VALUE_SCHEMA_HEADER, number)],
+    ]
     assert column(decode(values, headers=headers)) == [7, 8, 9]
 
 

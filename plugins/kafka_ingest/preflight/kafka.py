@@ -385,7 +385,6 @@ def _subject_result(subject: str, kind: str, registry: SchemaRegistry) -> CheckR
         fix = "register the schema, or correct subject in the pipeline file: until then every record is a dead letter"
         return CheckResult(check, Verdict.WARN, "no such subject in the schema registry", fix)
     if found != kind:
-        return CheckResult(
-            check, Verdict.FAIL, f"its schemas are of the kind {found}, not {kind}", "correct the format"
-        )
+        fix = "correct the format in the pipeline file"
+        return CheckResult(check, Verdict.FAIL, f"its schemas are of the kind {found}, not {kind}", fix)
     return CheckResult(check, Verdict.PASS, f"schemas of the kind {kind}")
