@@ -102,8 +102,8 @@ def _hint(data: bytes) -> str:
     if data[:1] == b"\x00" and len(data) >= 5:
         number = int.from_bytes(data[1:5], "big")
         return (
-            f"; it begins like a value framed by a schema registry (schema id {number}), which this format does not"
-            " read: the format raw keeps such bytes untouched"
+            f"; it begins like a value framed by a schema registry (schema id {number}), which the formats avro,"
+            " protobuf and json_schema read"
         )
     if data[:3] == b"\xef\xbb\xbf":
         return "; JSON begins without a byte order mark"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.kafka.registry import SCHEMA_KINDS, RegisteredSchema, SchemaRegistry
+from kafka_ingest.kafka.registry import SCHEMA_KINDS, RegisteredSchema, SchemaRegistry, missing_package
 from spark_jobs.decode.documents import UnusableSchema
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
@@ -110,6 +110,8 @@ class Schemas:
             return _malformed(f"a schema of the subject {self._subject}", f"schema {schema_id}, which is none of it")
         try:
             return _opened(self._kind, found)
+        except ImportError as error:
+            raise missing_package(error) from None
         except UnusableSchema as error:
             return _malformed("a schema that can be read", f"schema {schema_id}: {error}")
 

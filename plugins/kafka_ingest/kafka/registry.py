@@ -185,16 +185,21 @@ class SchemaRegistry:
         return f"at {self._config['url']}"
 
 
+def missing_package(error: ImportError) -> ConfigError:
+    """Return the fault of a machine without the packages that registry formats need."""
+    return ConfigError(
+        "A package that schema registries need is not installed here",
+        expected="the extra of pip install 'kafka-ingest[registry]', on Airflow's workers and on every Spark executor",
+        found=str(error),
+        next_command="install it, or the packages of requirements.txt",
+    )
+
+
 def _client(config: Mapping[str, str]) -> Any:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
-        raise ConfigError(
-            "A package that schema registries need is not installed here",
-            expected="the extra: pip install 'kafka-ingest[registry]', where tasks run and on every Spark executor",
-            found=str(error),
-            next_command="install it, or take the packages of requirements.txt",
-        ) from None
+        raise missing_package(error) from None
     with tempfile.TemporaryDirectory(prefix="kafka_ingest_") as folder:  # mode 0700; read once, here
         try:
             return SchemaRegistryClient(_properties(config, Path(folder)))
