@@ -24,10 +24,6 @@ _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 encode_document = msgspec.json.Encoder(decimal_format="number").encode
 
 
-class UnusableSchema(ValueError):
-    """A schema that its format's library cannot read, and why."""
-
-
 # Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
 # began again at each quote inside it would take hours for 1 MB.
 _STRING_OR_BRACKET = re.compile(JSON_STRING[:-1] + rb'(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)

@@ -17,8 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.kafka.registry import SCHEMA_KINDS, RegisteredSchema, SchemaRegistry, missing_package
-from spark_jobs.decode.documents import UnusableSchema
+from kafka_ingest.kafka.registry import (
+    SCHEMA_KINDS,
+    RegisteredSchema,
+    SchemaRegistry,
+    UnusableSchema,
+    missing_package,
+)
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
     NAN_NUMBER,

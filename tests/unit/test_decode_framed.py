@@ -11,9 +11,8 @@ import pytest
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
-from kafka_ingest.kafka.registry import RegisteredSchema
+from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
 from spark_jobs.decode import framed
-from spark_jobs.decode.documents import UnusableSchema
 from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, JsonDocuments, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn

@@ -35,6 +35,10 @@ _FILES = {
 }
 
 
+class UnusableSchema(ValueError):
+    """A registered schema that no record can be read with: what is wrong with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """A schema of the registry, with all that it refers to.
