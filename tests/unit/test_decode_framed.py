@@ -163,25 +163,26 @@ def test_a_schema_that_cannot_be_read_makes_dead_letters(monkeypatch: pytest.Mon
     assert error.detail == "the value: expected a schema that can be read, found schema 1: no such type"
 
 
-class Columns(JsonDocuments):
+class Columns:
     """Reads the first byte of a payload as a whole column; doubts those above 100, refuses those above 200."""
 
-    def documents(self, payloads: Sequence[bytes]) -> Sequence[bytes | DecodeError]:
+    def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
         return [
             b'{"a": %d}' % (payload[0] * 10)
             if payload[0] <= 200
             else DecodeError(DeadLetterReason.MALFORMED, "expected less, found more")
-            for payload in payloads
+            for payload in payloads.to_pylist()
         ]
 
-    def quick_columns(self, payloads: Sequence[bytes], _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn] | None:
-        cells = [payload[0] or None for payload in payloads]
-        doubtful = [place for place, payload in enumerate(payloads) if payload[0] > 100]
+    def quick_columns(self, payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn] | None:
+        firsts = [payload[0] for payload in payloads.to_pylist()]
+        cells = [first or None for first in firsts]
+        doubtful = [place for place, first in enumerate(firsts) if first > 100]
         return [QuickColumn(pa.array(cells, pa.int64()), doubtful)]
 
 
 def of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framed, "_opened", lambda _, found: Columns("", {}) if found.text else JsonDocuments("", {}))
+    monkeypatch.setattr(framed, "_opened", lambda _, found: Columns() if found.text else JsonDocuments("", {}))
 
 
 REGISTRY: Mapping[int | str, RegisteredSchema] = {
@@ -216,8 +217,8 @@ def test_null_in_a_whole_column_that_refuses_it_is_read_again_as_a_document(monk
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Special(JsonDocuments):
-        def documents(self, payloads: Sequence[bytes]) -> Sequence[bytes | DecodeError]:
-            return [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in payloads]
+        def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
+            return [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in range(len(payloads))]
 
     monkeypatch.setattr(framed, "_opened", lambda *_: Special("", {}))
     [[value]] = [column(decode([number_frame(1)], plans=[plan("a", type_name)])) for type_name in ("double precision",)]
