@@ -18,6 +18,16 @@ MAX_NESTING = 512
 #: Each level takes an opening and a closing character, so shorter documents cannot be too deep.
 SHORTEST_TOO_DEEP_BYTES = 2 * (MAX_NESTING + 1)
 
+#: What NaN and infinity are in a document that was made from another format, where they are numbers. JSON has no number
+#: for them: these name none that a float or a numeric can be. The rules of floats read them; for all others they are
+#: out of range.
+NAN_NUMBER = b"7e99999999"
+INFINITY_NUMBER = b"8e99999999"
+NEGATIVE_INFINITY_NUMBER = b"-8e99999999"
+
+#: Writes a document that was made from another format; decimals are JSON numbers with all their digits.
+encode_document = msgspec.json.Encoder(decimal_format="number").encode
+
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 # Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
 # began again at each quote inside it would take hours for 1 MB.
@@ -26,6 +36,10 @@ _SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
+
+
+class UnusableSchema(ValueError):
+    """A registered schema that no record can be read with: what is wrong with it."""
 
 
 def is_too_deep(document: bytes) -> bool:
