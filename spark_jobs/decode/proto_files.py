@@ -61,6 +61,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 2_000
 _LONGEST_VARINT = 10
 _BLANK = r"\ufeff?+(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
 _SYNTAX = re.compile(_BLANK + r"(?:syntax|edition)\b", re.DOTALL)
+_SERIALIZED = re.compile(rb"AddSerializedFile\((b'.*')\)")
 _MOST_FAULTS = 5
 
 
@@ -78,6 +79,7 @@ class ProtoFiles:
         file_names: The file of each message, by its full name.
         enums: The names of each enum's numbers, by its full name; the one of ``NullValue`` is null.
         inside: The full names of the messages inside each message, in their order; of the schema's own ones under "".
+        classes: The class of each message of the pool, by its full name.
         made: The full names of the messages that the compiler makes of maps and groups.
     """
 
@@ -87,6 +89,7 @@ class ProtoFiles:
     enums: dict[str, dict[int, str | None]] = field(default_factory=dict)
     inside: dict[str, list[str]] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
+    classes: dict[str, Any] = field(default_factory=dict)
     _known_indexes: dict[str, Mapping[int, str]] = field(default_factory=dict)
 
     @classmethod
@@ -170,12 +173,27 @@ class ProtoFiles:
         # Nothing refers to them any more.
         for unused in (file.enum_type, file.extension, file.service):
             del unused[:]
-        for _, message in _messages("", file.message_type):
-            _make_readable(message)
+        for name, message in _messages(f"{file.package}." if file.package else "", file.message_type):
+            _make_readable(name, message)
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
-            raise UnusableSchema(f"expected a Protobuf schema that can be read, found: {excerpt(str(error))}") from None
+            raise UnusableSchema(f"expected a Protobuf schema that can be read, found: {_short(str(error))}") from None
+        for message in self.pool.FindFileByName(file.name).message_types_by_name.values():
+            self._make_classes(message)
+
+    def _make_classes(self, descriptor: Any) -> None:
+        """Make the classes of a message and of those inside it, and keep them: the library would forget them.
+
+        Its own ``GetMessageClass`` goes on to the types of the fields, and on: a long chain is too deep for the stack.
+        """
+        from google.protobuf.message import Message
+        from google.protobuf.reflection import GeneratedProtocolMessageType
+
+        members = {"DESCRIPTOR": descriptor, "__module__": None}
+        self.classes[descriptor.full_name] = GeneratedProtocolMessageType(descriptor.name, (Message,), members)
+        for nested in descriptor.nested_types:
+            self._make_classes(nested)
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
@@ -200,14 +218,22 @@ def _messages(scope: str, messages: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         yield from _messages(f"{scope}{message.name}.", message.nested_type)
 
 
-def _make_readable(message: Any) -> None:
+def _make_readable(name: str, message: Any) -> None:
     del message.enum_type[:]
     del message.extension[:]
     message.options.ClearField("map_entry")
+    renamed = {}
+    for nested in message.nested_type:
+        # Of a map _1 the compiler makes 1Entry, a name that the pool refuses.
+        if nested.options.map_entry and not nested.name[0].isalpha():
+            renamed[f".{name}.{nested.name}"] = f".{name}.Map{nested.name}"
+            nested.name = f"Map{nested.name}"
     for member in message.field:
         member.ClearField("default_value")  # an unset field is missing
         if member.type == TYPE_ENUM:
             member.ClearField("type_name")
+        if member.type_name in renamed:
+            member.type_name = renamed[member.type_name]
         member.type = _READABLE.get(member.type, member.type)
 
 
@@ -258,18 +284,22 @@ def _write(folder: Path, name: str, text: str) -> None:
 def _faults(errors: Sequence[Any]) -> str:
     """Say what the compiler found, which counts lines and columns from 0."""
     found = [
-        f"{printable(error.filename.decode(errors='replace')[:_LONGEST_NAME])} line {error.line + 1}, column "
-        f"{error.column + 1}: {printable(error.message.decode(errors='replace')[:_LONGEST_NAME])}"
+        f"{_short(error.filename.decode(errors='replace'))} line {error.line + 1}, column {error.column + 1}:"
+        f" {_short(error.message.decode(errors='replace'))}"
         for error in errors[:_MOST_FAULTS]
     ]
     more = [f"{len(errors) - _MOST_FAULTS} more"] if len(errors) > _MOST_FAULTS else []
     return "; ".join(found + more)
 
 
+def _short(text: str) -> str:
+    return printable(text[:_LONGEST_NAME])
+
+
 def _descriptor(source: bytes) -> bytes:
-    """Return the serialized file descriptor that a generated Python module holds."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Call(ast.Attribute(attr="AddSerializedFile"), [ast.Constant(bytes(serialized))]):
-                return serialized
-    raise RuntimeError("expected a module that adds a serialized file, found none: another version of grpcio-tools?")
+    """Return the serialized file descriptor that a generated Python module holds, as a literal on a line."""
+    found = _SERIALIZED.search(source)
+    if not found:
+        raise RuntimeError("expected a module with a file descriptor, found none: another version of grpcio-tools?")
+    serialized: bytes = ast.literal_eval(found[1].decode())
+    return serialized

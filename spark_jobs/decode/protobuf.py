@@ -230,7 +230,7 @@ class MessageReader:
     def __init__(self, descriptor: Any, readers: Readers) -> None:
         self._descriptor = descriptor
         self._readers = readers
-        self._has = readers.class_of(descriptor).HasField  # a field may have this name, too
+        self._has = readers.files.classes[descriptor.full_name].HasField  # a field may have this name, too
         self._values_of: Read = self._first_values
         self._names: Sequence[str] = ()
         self._converted: Sequence[tuple[str, Read]] = ()
@@ -286,10 +286,8 @@ class Readers:
 
     def __init__(self, files: ProtoFiles, anys: int = 0) -> None:
         from google.protobuf.message import DecodeError as ParseError
-        from google.protobuf.message_factory import GetMessageClass
 
         self.files = files
-        self.class_of = GetMessageClass
         self._parse_error = ParseError
         self._anys = anys
         self._known: dict[str, Read] = {}
@@ -302,7 +300,7 @@ class Readers:
             DecodeError: They hold none of this type.
         """
         try:
-            message = self.class_of(descriptor).FromString(data)
+            message = self.files.classes[descriptor.full_name].FromString(data)
         except self._parse_error:
             found = f"{len(data)} bytes that are none: {excerpt(data)}"
             raise malformed(f"a Protobuf message {descriptor.full_name}", found) from None
