@@ -317,7 +317,8 @@ HOSTILE_SCHEMA = ProtobufSchema(
     'import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto";'
     'import "confluent/type/decimal.proto";'
     " message A { repeated int32 numbers = 1; string text = 2; repeated A many = 3; map<string, A> by_key = 4;"
-    " A one = 5; google.protobuf.Any any = 6; confluent.type.Decimal decimal = 7; repeated confluent.type.Decimal decimals = 8;"
+    " A one = 5; google.protobuf.Any any = 6; confluent.type.Decimal decimal = 7;"
+    " repeated confluent.type.Decimal decimals = 8;"
     " google.protobuf.FieldMask mask = 9; google.protobuf.ListValue list = 10;"
     " repeated google.protobuf.Timestamp times = 11; oneof o { A left = 12; string right = 13; } }",
     {},
