@@ -100,11 +100,23 @@ def _first_present(texts: Iterable[_Text | None]) -> _Text | None:
     return next((text for text in texts if text is not None), None)
 
 
-class ExactReader:
-    """The exact reading, one record at a time, every value by its rule. It decides; the quick one only saves time."""
+def default_of(plan: ColumnPlan) -> Cell | None:
+    """Return what a missing value of a column becomes; ``None`` for NULL."""
+    return None if plan.default is None else rule_for(plan.type).exact(plan.default.encode())
 
-    def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> None:
-        self._columns = list(zip(plans, rules, strict=True))
+
+class ExactReader:
+    """The exact reading, one record at a time, every value by its rule. It decides; the quick one only saves time.
+
+    Args:
+        plans: The columns.
+        rules: Their rules.
+        place: Where documents come from, for faults of a whole document; empty for the value.
+    """
+
+    def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule], place: str = "") -> None:
+        self._columns = list(zip(plans, rules, map(default_of, plans), strict=True))
+        self._place = place
         self._places = Places(plans)
         self._tree = self._places.tree()
 
@@ -115,14 +127,20 @@ class ExactReader:
             DecodeError: The first fault: of the document, of an object on the way to a value, then by column order.
         """
         raws: list[bytes | None] = [None] * len(self._places)
-        document = checked_document(data)
+        document = self._document(data)
         if self._tree.children and document == b"null":
-            raise wrong_type("an object", "null").at("the value")
+            raise wrong_type("an object", "null").at(self._place or "the value")
         _collect(self._tree, document, raws)
         return [
-            _cell(plan, rule, _first_present(raws[place] for place in self._places.of(column)))
-            for column, (plan, rule) in enumerate(self._columns)
+            _cell(plan, rule, default, _first_present(raws[place] for place in self._places.of(column)))
+            for column, (plan, rule, default) in enumerate(self._columns)
         ]
+
+    def _document(self, data: bytes) -> bytes:
+        try:
+            return checked_document(data)
+        except DecodeError as decode_error:
+            raise decode_error.at(self._place) if self._place else decode_error from None
 
 
 def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
@@ -138,7 +156,9 @@ def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
             _collect(child, bytes(members[key]), raws)
 
 
-def _cell(plan: ColumnPlan, rule: ValueRule, raw: bytes | None) -> Cell | None:
+def _cell(plan: ColumnPlan, rule: ValueRule, default: Cell | None, raw: bytes | None) -> Cell | None:
+    if raw is None and default is not None:
+        return default
     if raw is None or raw == b"null":
         if plan.refuses_null:
             raise plan.null_error("nothing there" if raw is None else "null")
@@ -156,10 +176,14 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Sheet:
-    """The results of the quick reading: the decoded values of every place or column, and the records in doubt."""
+    """The results of the quick reading: the decoded values of every place or column, and the records in doubt.
+
+    Of each column with a default it also tells in which records the value is missing.
+    """
 
     def __init__(self, places: int) -> None:
         self.columns: list[Sequence[Any]] = [()] * places
+        self.missing: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
 
     def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
@@ -189,9 +213,10 @@ class QuickReader:
         self._types = [rule.quick_type for rule in rules]
         root = self._places.tree()
         self._has_root_column = bool(root.places)
-        # Of several places the values are taken as texts: only so are a missing one and null two things.
+        self._have_default = [plan.default is not None for plan in plans]
+        # Of several places, or with a default, values are taken as texts: only so do missing and null differ.
         of_places = [
-            kind if len(plan.paths) == 1 else msgspec.Raw
+            kind if len(plan.paths) == 1 and plan.default is None else msgspec.Raw
             for plan, kind in zip(plans, self._types, strict=True)
             for _ in plan.paths
         ]
@@ -209,9 +234,13 @@ class QuickReader:
 
     def _column(self, column: int, kind: Any, sheet: Sheet) -> Sequence[Any]:
         values = [sheet.columns[place] for place in self._places.of(column)]
-        if len(values) == 1:
+        has_default = self._have_default[column]
+        if len(values) == 1 and not has_default:
             return values[0]
-        texts = [_NULL if (text := _first_present(of)) is None else text for of in zip(*values, strict=True)]
+        found = list(map(_first_present, zip(*values, strict=True)))
+        if has_default:
+            sheet.missing[column] = [row for row, text in enumerate(found) if text is None]
+        texts = [_NULL if text is None else text for text in found]
         return sheet.decode_each(msgspec.json.Decoder(kind), texts)
 
 
@@ -299,13 +328,14 @@ class JsonColumns:
         plans: The columns, in their order.
         quick: Whether columns are read the quick way first; without it every record is read in the exact way, with
             the same outcome.
+        place: Where documents come from, for faults of a whole document; empty for the value.
     """
 
-    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True) -> None:
+    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True, place: str = "") -> None:
         self._plans = plans
         self._rules = [converted(rule_for(plan.type), plan) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
-        self._exact = ExactReader(plans, self._rules)
+        self._exact = ExactReader(plans, self._rules, place)
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
@@ -350,13 +380,21 @@ class JsonColumns:
         sheet = self._quick.read(readable)
         sheet.doubtful.update(unreadable)
         arrays = []
-        for plan, rule, cells in zip(self._plans, self._rules, sheet.columns, strict=True):
-            column = rule.quick(cells)
+        for number, (plan, rule) in enumerate(zip(self._plans, self._rules, strict=True)):
+            column = rule.quick(sheet.columns[number])
             sheet.doubtful.update(column.doubtful)
-            if plan.refuses_null and column.array.null_count:
-                sheet.doubtful.update(positions(pc.is_null(column.array)))
-            arrays.append(column.array)
+            array = with_default(column.array, sheet.missing.get(number, []), default_of(plan))
+            if plan.refuses_null and array.null_count:
+                sheet.doubtful.update(positions(pc.is_null(array)))
+            arrays.append(array)
         return arrays, sorted(sheet.doubtful)
+
+
+def with_default(array: pa.Array, missing: list[int], default: Cell | None) -> pa.Array:
+    """Return a column with the default, unless it is NULL, where values are missing; ``missing`` rises."""
+    if default is None:
+        return array
+    return with_rows_replaced(array, missing, pa.array([default] * len(missing), array.type))
 
 
 def _quick_reader(plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> QuickReader | None:

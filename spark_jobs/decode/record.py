@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -11,12 +11,23 @@ import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, KeyFormat, MetadataColumns, Tombstones, ValueFormat
+from kafka_ingest.settings import (
+    BatchSettings,
+    ColumnSource,
+    Conversion,
+    KeyFormat,
+    MetadataColumns,
+    Occurrence,
+    Tombstones,
+    ValueFormat,
+)
+from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import checked_document, too_deep_rows
-from spark_jobs.decode.json import JsonColumns
-from spark_jobs.decode.texts import JsonbRule, TextRule
+from spark_jobs.decode.json import JsonColumns, default_of, with_default
+from spark_jobs.decode.texts import JsonbRule, TextRule, rule_for
 from spark_jobs.decode.values import (
     RECORD_TIME,
+    Characters,
     ColumnPlan,
     DecodedBatch,
     DecodedPart,
@@ -42,6 +53,13 @@ _NO_HEADERS = b"[]"
 _BLOCK = 1_000
 
 
+def _unreadable_headers(batch: pa.RecordBatch, plan: ColumnPlan) -> dict[int, DecodeError]:
+    """Name a column that takes headers, for each record whose headers the client library could not read."""
+    detail = "expected header names in UTF-8, found names that are not"
+    decode_error = DecodeError(DeadLetterReason.UNREADABLE_HEADERS, detail).at(plan.place)
+    return dict.fromkeys(positions(pc.invert(batch.column("headers_readable"))), decode_error)
+
+
 class Headers:
     """Headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, with repeated names.
 
@@ -54,7 +72,7 @@ class Headers:
 
     def decode(self, batch: pa.RecordBatch) -> DecodedPart:
         """Return the column for a batch of ``RECORD_SCHEMA``."""
-        decode_errors = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
+        decode_errors = _unreadable_headers(batch, self._plan)
         headers = batch.column("headers")
         cells = [_NO_HEADERS] * len(headers)
         for row, pairs in _pairs_by_row(headers):
@@ -62,10 +80,6 @@ class Headers:
         for row, name in _names_with_nul(headers):
             decode_errors.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
         return DecodedPart((pa.array(cells, pa.string()),), decode_errors)
-
-    def _unreadable(self) -> DecodeError:
-        detail = "expected header names in UTF-8, found names that are not"
-        return DecodeError(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
 
 
 def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
@@ -172,23 +186,31 @@ class WholeBytes:
 
 
 class WholeText:
-    """``text``: strict UTF-8, never with replacement characters."""
+    """``text``: strict UTF-8, never with replacement characters.
+
+    A column of another type, which a header may have, gets what a JSON string of these characters is.
+    """
 
     def __init__(self, plan: ColumnPlan) -> None:
         self._plan = plan
-        self._rule = TextRule(plan.type.length)
+        self._rule = converted(rule_for(plan.type), plan)
 
     def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the text."""
+        """Return the text, or the values that it names."""
         decode_errors = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
         texts = _without_rows(values, decode_errors).cast(pa.string())
-        for row in self._rule.doubtful(texts):
+        if isinstance(self._rule, TextRule):
+            array, doubtful = texts, self._rule.doubtful(texts)
+        else:
+            array, doubtful = pa.nulls(len(texts), self._rule.arrow_type), positions(texts.is_valid())
+        rows, cells = [], []
+        for row in doubtful:
             try:
-                text = texts[row].as_py()
-                self._rule.check(text, text)
+                cells.append(self._rule.exact(Characters(values[row].as_py())))
+                rows.append(row)
             except DecodeError as decode_error:
                 decode_errors[row] = decode_error.at(self._plan.place)
-        return DecodedPart((texts,), decode_errors)
+        return DecodedPart((with_rows_replaced(array, rows, pa.array(cells, array.type)),), decode_errors)
 
     def _not_utf8(self, value: bytes) -> DecodeError:
         detail = f"expected UTF-8, found {excerpt(value)}"
@@ -248,6 +270,68 @@ def _unreadable_rows(values: pa.Array) -> list[int]:
     return rows
 
 
+# Typed columns that single headers fill.
+
+#: Types and conversions that are read from a header's characters, as from a JSON string; all others from its JSON text.
+_OF_CHARACTERS = frozenset(
+    {
+        *("text", "character varying", "uuid", "date", "time without time zone"),
+        *("timestamp without time zone", "timestamp with time zone"),
+        *(Conversion.NUMBER_TEXT, Conversion.JSON_TEXT, Conversion.HEX, Conversion.BASE64),
+    }
+)
+
+
+class HeaderColumns:
+    """Columns from headers: bytea takes their bytes, texts and times their characters, other types their JSON text.
+
+    A header that a record does not have is missing; one with a null value is NULL, and so is JSON's null. Headers that
+    the client library could not read make the record a dead letter.
+    """
+
+    def __init__(self, settings: BatchSettings, plans: Sequence[ColumnPlan]) -> None:
+        columns = [column for column in settings.value.columns if column.source is ColumnSource.HEADER]
+        self._columns = [(column, plan, _header_decoder(plan)) for column, plan in zip(columns, plans, strict=True)]
+
+    def decode(self, batch: pa.RecordBatch) -> DecodedPart:
+        """Return the columns for a batch of ``RECORD_SCHEMA``."""
+        headers = batch.column("headers")
+        pairs, rows = headers.flatten(), pc.list_parent_indices(headers)
+        arrays: list[pa.Array] = []
+        decode_errors = _unreadable_headers(batch, self._columns[0][1])
+        for column, plan, decoder in self._columns:
+            of_name = positions(pc.equal(pairs.field("name"), column.header))
+            if column.occurrence is Occurrence.FIRST:
+                of_name.reverse()  # of several the dict keeps the last
+            kept = dict(zip(rows.take(pa.array(of_name, pa.int64())).to_pylist(), of_name, strict=True))
+            found = pa.array(map(kept.get, range(len(batch))), pa.int64(), size=len(batch))
+            part = _header_part(plan, decoder, pairs.field("value").take(found), positions(found.is_null()))
+            arrays += part.arrays
+            decode_errors = {**part.decode_errors, **decode_errors}
+        return DecodedPart(tuple(arrays), decode_errors)
+
+
+def _header_decoder(plan: ColumnPlan) -> PartDecoder:
+    if plan.type.is_array:
+        return JsonColumns([plan], place=plan.place)
+    if plan.type.name == "bytea" and plan.conversion is None:
+        return WholeBytes()
+    if (plan.conversion or plan.type.name) in _OF_CHARACTERS:
+        return WholeText(plan)
+    return JsonColumns([plan], place=plan.place)
+
+
+def _header_part(plan: ColumnPlan, decoder: PartDecoder, values: pa.Array, missing: list[int]) -> DecodedPart:
+    part = decoder.decode(values.cast(pa.large_binary()))
+    array = with_default(part.arrays[0], missing, default_of(plan))
+    decode_errors = dict(part.decode_errors)
+    if plan.refuses_null:
+        absent = set(missing)
+        for row in positions(pc.and_(values.is_null(), array.is_null())):
+            decode_errors[row] = plan.null_error("nothing there" if row in absent else "null")
+    return DecodedPart((array,), decode_errors)
+
+
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 
@@ -267,11 +351,13 @@ class RecordDecoder:
     def __init__(self, settings: BatchSettings, shape: TargetShape, *, batch_id: str) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
-        self._value_plans = column_plans(settings, shape, of_key=False)
+        self._sources = [column.source for column in settings.value.columns]
+        self._value_plans = column_plans(settings, shape, ColumnSource.VALUE)
         self._value = _value_part(settings, self._value_plans)
-        self._key_plans = column_plans(settings, shape, of_key=True)
-        self._key_columns = JsonColumns(self._key_plans) if self._key_plans else None
-        self._are_of_key = [column.from_key for column in settings.value.columns]
+        self._key_plans = column_plans(settings, shape, ColumnSource.KEY)
+        self._key_columns = JsonColumns(self._key_plans, place="the key") if self._key_plans else None
+        header_plans = column_plans(settings, shape, ColumnSource.HEADER)
+        self._header_columns = HeaderColumns(settings, header_plans) if header_plans else None
         self._key_plan = key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
         self._headers: Headers | None = None
@@ -288,30 +374,31 @@ class RecordDecoder:
         """
         null_values = positions(batch.column("value").is_null())
         counted = null_values if self._tombstones is Tombstones.COUNT else []
-        parts = [*self._column_parts(batch), *self._other_parts(batch, generation)]
+        by_source, others = dict(self._column_parts(batch)), self._other_parts(batch, generation)
         decode_errors = self._tombstone_decode_errors(null_values)
-        for part in parts:
+        for part in (*by_source.values(), *others):
             decode_errors = {**part.decode_errors, **decode_errors}
         for row in counted:
             decode_errors.pop(row, None)
         left_out = {*decode_errors, *counted}
         kept = range(len(batch)) if not left_out else [row for row in range(len(batch)) if row not in left_out]
-        columns = pa.RecordBatch.from_arrays(self._in_order(parts), self._names)
+        arrays = [*self._in_order(by_source), *chain.from_iterable(part.arrays for part in others)]
+        columns = pa.RecordBatch.from_arrays(arrays, self._names)
         dead = [Rejected(row, decode_errors[row].reason, decode_errors[row].detail) for row in sorted(decode_errors)]
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
-    def _column_parts(self, batch: pa.RecordBatch) -> Iterator[DecodedPart]:
-        yield self._value.decode(batch.column("value"))
+    def _column_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[ColumnSource, DecodedPart]]:
+        yield ColumnSource.VALUE, self._value.decode(batch.column("value"))
         if self._key_columns:
-            yield _with_missing(self._key_columns.decode(batch.column("key")), batch.column("key"), self._key_plans)
+            keys = batch.column("key")
+            yield ColumnSource.KEY, _with_missing(self._key_columns.decode(keys), keys, self._key_plans)
+        if self._header_columns:
+            yield ColumnSource.HEADER, self._header_columns.decode(batch)
 
-    def _in_order(self, parts: Sequence[DecodedPart]) -> list[pa.Array]:
-        """Return the arrays of all parts; columns of value and key stand as the pipeline lists them."""
-        if not self._key_columns:
-            return [array for part in parts for array in part.arrays]
-        value, key, *others = (iter(part.arrays) for part in parts)
-        columns = [next(key if is_of_key else value) for is_of_key in self._are_of_key]
-        return [*columns, *chain.from_iterable(others)]
+    def _in_order(self, by_source: Mapping[ColumnSource, DecodedPart]) -> list[pa.Array]:
+        """Return the columns as the pipeline lists them, whatever fills them."""
+        arrays = {source: iter(part.arrays) for source, part in by_source.items()}
+        return [next(arrays[source]) for source in self._sources]
 
     def _other_parts(self, batch: pa.RecordBatch, generation: int) -> list[DecodedPart]:
         parts = []

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, parse_column_type
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, Conversion, json_path_text
+from kafka_ingest.settings import BatchSettings, ColumnSource, Conversion, json_path_text
 from spark_jobs.decode.fields import Fields
 
 # Why a value does not fit: a reason of the closed list and words for a person.
@@ -193,8 +193,16 @@ _STRING = msgspec.json.Decoder(str)
 _NO_UTF8 = b"\xff"
 
 
+class Characters(bytes):
+    """A text in UTF-8 that is no JSON: for a rule that reads JSON strings, what a string of these characters is."""
+
+    __slots__ = ()
+
+
 def described(raw: bytes) -> str:
     """Name the kind of a JSON value and quote its beginning, for the ``found`` of a detail."""
+    if isinstance(raw, Characters):
+        return f"the text {excerpt(raw)}"
     return f"{_KINDS.get(raw[:1], 'the number')} {excerpt(raw)}".lstrip()
 
 
@@ -215,6 +223,8 @@ def string_value(raw: bytes, expected: str) -> str:
     Raises:
         DecodeError: The value is no string.
     """
+    if isinstance(raw, Characters):
+        return raw.decode()
     if raw[:1] != b'"':
         raise wrong_type(expected, described(raw))
     return _STRING.decode(raw)
@@ -345,6 +355,7 @@ class ColumnPlan:
         not_null: Whether the target refuses NULL.
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
         other_paths: Where else the value may stand: of all paths, the first that a record has counts.
+        default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
     """
 
     name: str
@@ -355,6 +366,7 @@ class ColumnPlan:
     not_null: bool = False
     conversion: Conversion | None = None
     other_paths: tuple[tuple[str, ...], ...] = ()
+    default: str | None = None
     place: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -381,22 +393,23 @@ class ColumnPlan:
         return DecodeError(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
 
 
-def column_plans(settings: BatchSettings, shape: TargetShape, *, of_key: bool) -> tuple[ColumnPlan, ...]:
-    """Plan the columns that the value fills, or those that the key fills by path, in their order."""
+def column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSource) -> tuple[ColumnPlan, ...]:
+    """Plan the columns of one source, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
         ColumnPlan(
             c.name,
             parse_column_type(c.type),
             c.path,
-            "the key" if of_key else "the value",
+            f"the {source}" if c.header is None else f'header "{excerpt(c.header)}"',
             required=c.required,
             not_null=c.name in not_null,
             conversion=c.conversion,
             other_paths=c.other_paths,
+            default=c.default,
         )
         for c in settings.value.columns
-        if c.from_key is of_key
+        if c.source is source
     )
 
 

@@ -1,4 +1,4 @@
-"""Columns with ``as``, with several paths and from the key, from a real topic into a real table."""
+"""Columns with ``as``, several paths and ``default``, from value, key and headers, through Kafka and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ COLUMNS = [
     {"name": "payload", "type": "jsonb", "as": "json_text"},
     {"name": "hash", "type": "bytea", "as": "hex"},
     {"name": "tenant", "type": "text", "from": "key", "path": "$.tenant"},
+    {"name": "trace", "type": "uuid", "from": "header", "header": "trace-id", "occurrence": "last"},
+    {"name": "origin", "type": "text", "from": "header", "header": "origin", "occurrence": "first", "default": "web"},
+    {"name": "price", "type": "numeric", "default": "1.10"},
 ]
 
 
@@ -27,14 +30,28 @@ def test_converted_values_are_stored_exactly_and_what_does_not_fit_is_a_dead_let
         '{"id": "10", "ts": 0.0001}',  # a tenth of a microsecond
         '{"id": "11", "ts": 1700000000123, "payload": "{a}"}',
     )
-    pipeline.send('{"id": "13"}', key='{"tenant": "no"}')
+    traces = ["6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10", "6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a11"]
+    pipeline.send('{"id": "13"}', key='{"tenant": "no"}', headers=[("trace-id", trace) for trace in traces])
+    pipeline.send('{"id": "14", "price": null}', headers=[("origin", None), ("trace-id", None)])
+    pipeline.send('{"id": "15", "price": 2.50}', headers=[("trace-id", "none")])
     counts = pipeline.load()["counts"]
-    assert (counts["rows"], counts["dead_letters"]) == (4, 3)
+    assert (counts["rows"], counts["dead_letters"]) == (5, 4)
     when = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
     assert pipeline.rows("id, created_at, day, payload::text, hash, tenant") == [
         (7, when, date(2023, 11, 14), '{"a": [1.50]}', b"\x00\xff", None),
         (8, None, None, None, None, None),
         (12, datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), None, None, None, None),
         (13, None, None, None, None, "no"),
+        (14, None, None, None, None, None),
     ]
-    assert pipeline.dead_letters('"offset", reason') == [(3, "wrong_type"), (4, "out_of_range"), (5, "malformed")]
+    assert pipeline.rows("id, trace::text, origin, price::text") == [
+        *((id_, None, "web", "1.10") for id_ in (7, 8, 12)),
+        (13, traces[1], "web", "1.10"),
+        (14, None, None, None),  # null is there
+    ]
+    assert pipeline.dead_letters('"offset", reason') == [
+        (3, "wrong_type"),
+        (4, "out_of_range"),
+        (5, "malformed"),
+        (8, "wrong_type"),
+    ]

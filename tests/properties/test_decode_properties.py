@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Occurrence, Tombstones
 from spark_jobs.decode.numbers import DecimalText
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import decode, json_settings, read_columns, read_value, record
@@ -88,6 +88,8 @@ NESTED = (
     plan("document", "jsonb"),
     replace(plan("moved", "text", "e"), other_paths=(("b", "d"), ("a",))),
     replace(plan("added", "numeric(6,2)", "f"), other_paths=(("g", "c"),)),
+    replace(plan("given", "integer", "b", "d"), default="7"),
+    replace(plan("shared", "jsonb", "d"), other_paths=(("a",),), default="[]"),
 )
 KEYS = st.sampled_from(["a", "b", "c", "d", "e", "f", "g"])
 nested_documents = st.recursive(
@@ -264,7 +266,14 @@ records = st.builds(
     value=st.one_of(st.none(), damaged_documents, nested_documents.map(str.encode)),
     key=st.none() | st.binary(max_size=4),
     timestamp_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
-    headers=st.none() | st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.none() | st.binary()), max_size=3),
+    headers=st.none()
+    | st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]) | st.text(st.characters(codec="utf-8")),
+            st.none() | st.sampled_from([b"1", b"null"]) | st.binary(),
+        ),
+        max_size=3,
+    ),
     headers_readable=st.booleans(),
 )
 
@@ -275,7 +284,9 @@ def test_every_record_becomes_just_one_thing(
 ) -> None:
     settings = json_settings(
         ColumnSettings("a", "integer", ("a",), required=True),
-        ColumnSettings("b", "text", ("b", "c")),
+        ColumnSettings("b", "text", ("b", "c"), default='"-"'),
+        ColumnSettings("h", "text", header="a", occurrence=Occurrence.LAST),
+        ColumnSettings("i", "integer", header="b", occurrence=Occurrence.FIRST, default="1"),
         key=KeySettings(key_format, "kafka_key"),
         headers_column="headers",
         tombstones=tombstones,

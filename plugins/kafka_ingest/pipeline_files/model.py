@@ -249,7 +249,7 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
 
 
 def _column(column: sections.ColumnSection) -> core.ColumnSettings:
-    path, *others = column.path or ((column.name,),)
+    path, *others = column.path or ((column.name,) if column.header is None else (),)
     conversion = core.Conversion(column.as_) if column.as_ else None
     return _settings_of(
         core.ColumnSettings,
