@@ -21,6 +21,7 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
 SPARK ?=
+REGISTRY ?=
 CYCLES ?= 20
 SEED ?= 1
 
@@ -44,8 +45,8 @@ $(READY): requirements.txt requirements-dev.txt
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest prepare-spark || true
 	@touch $@
 
-up: $(READY) ## start the sandbox: PostgreSQL, Kafka, Airflow (SPARK=cluster: a Spark cluster, too)
-	@$(BIN)/python -m sandbox up $(if $(SPARK),--spark $(SPARK))
+up: $(READY) ## start the sandbox: PostgreSQL, Kafka, Airflow (SPARK=cluster, REGISTRY=1: a Spark cluster, a schema registry, too)
+	@$(BIN)/python -m sandbox up $(if $(SPARK),--spark $(SPARK)) $(if $(REGISTRY),--registry)
 
 down: $(READY) ## stop the sandbox; its data stays
 	@$(BIN)/python -m sandbox down

@@ -58,6 +58,11 @@ def spark_connection(master: str, secret: str = "") -> str:
     return json.dumps({"conn_type": "spark", "host": f"{scheme}://{host}", "port": int(port), **extra})
 
 
+def schema_registry_connection(url: str) -> str:
+    """Return ``schema_registry_default`` for the registry at this address, which has scheme and path."""
+    return json.dumps({"conn_type": "http", "host": url})
+
+
 def connection_variables(connections: Mapping[str, str]) -> dict[str, str]:
     """Return connections, by id, as the environment variables from which Airflow reads them."""
     return {CONNECTION_PREFIX + connection_id.upper(): text for connection_id, text in connections.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 from sandbox.airflow import USER
 from sandbox.errors import SandboxError
-from sandbox.java import java, java_version
+from sandbox.java import java, java_for_registry, java_version
 from sandbox.orders import orders, send_orders
 from sandbox.paths import SandboxPaths, default_paths
 from sandbox.postgres import PostgresServer
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     up = commands.add_parser("up", help="start what is not running, then say how to use it")
     up.add_argument("--spark", choices=("local", "cluster"), help="where jobs run (as last time; local at first)")
+    up.add_argument("--registry", action="store_true", help="with a schema registry, from now on")
     up.set_defaults(run=_up)
     down = commands.add_parser("down", help="stop everything")
     down.add_argument("--delete", action="store_true", help="delete all data, too")
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
 def _up(options: argparse.Namespace) -> int:
     _require_machine()
     paths = default_paths()
-    sandbox = Sandbox(paths, spark_cluster=_choose_spark(paths, options.spark) == "cluster")
+    on_cluster = _choose_spark(paths, options.spark) == "cluster"
+    sandbox = Sandbox(paths, spark_cluster=on_cluster, registry=options.registry)
     sandbox.start(_say)
     print(usage(sandbox))
     return 0
@@ -101,12 +103,13 @@ def _produce(options: argparse.Namespace) -> int:
 def usage(sandbox: Sandbox) -> str:
     """Return how to look at the running sandbox and how to send records to it."""
     airflow, env_file = sandbox.airflow(), sandbox.paths.env_file
+    registry = f"\n  Registry    {sandbox.registry_url}" if sandbox.registry_url else ""
     shown, psql = _shown(env_file), _shown(sandbox.postgres.program("psql"))
     return f"""
 the sandbox is running
   Airflow     {airflow.url}   user {USER}   password {airflow.password}
   PostgreSQL  . {shown} && {psql}     (database {WAREHOUSE})
-  Kafka       {sandbox.kafka.bootstrap}   topics {", ".join(TOPICS)}
+  Kafka       {sandbox.kafka.bootstrap}   topics {", ".join(TOPICS)}{registry}
   send        . {shown} && python -m sandbox produce --count 100 --malformed 2
   load        . {shown} && python -m kafka_ingest run orders
               or unpause and trigger kafka_to_postgres__orders in Airflow
@@ -176,7 +179,14 @@ def _python() -> str:
 
 
 def _java() -> str:
-    path = java()
+    return _with_version(java())
+
+
+def _registry_java() -> str:
+    return _with_version(java_for_registry())
+
+
+def _with_version(path: str) -> str:
     return f"{java_version(path)} ({path})"
 
 
@@ -191,7 +201,13 @@ def _disk() -> str:
     return f"{free / 1024**3:.0f} GB free"
 
 
-_CHECKS = {"Python": _python, "Java": _java, "PostgreSQL's programs": _postgres, "disk": _disk}
+_CHECKS = {
+    "Python": _python,
+    "Java": _java,
+    "Java of the schema registry": _registry_java,
+    "PostgreSQL's programs": _postgres,
+    "disk": _disk,
+}
 
 
 def _say(text: str) -> None:

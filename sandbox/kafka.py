@@ -19,7 +19,6 @@ from sandbox.ports import PortBook, is_listening
 from sandbox.processes import ManagedProcess
 
 START_SECONDS = 90.0  # a busy machine with two cores took 22 s
-_ATTEMPTS = 3
 _LOGGING = (
     'Configuration: {Appenders: {Console: {name: C, PatternLayout: {pattern: "%d %p %c{1} %m%n"}}}, '
     "Loggers: {Root: {level: WARN, AppenderRef: {ref: C}}}}\n"
@@ -61,16 +60,7 @@ class KafkaBroker:
         if self.is_running():
             return
         self._process.stop()
-        attempts_left = _ATTEMPTS
-        while not self._process.is_running():
-            attempts_left -= 1
-            try:
-                self._start_once()
-            except SandboxError as error:
-                # A port that was free a moment ago may be taken by now (seen after a kill): try once more, on others.
-                self._process.stop()
-                if attempts_left == 0 or "Address already in use" not in error.found:
-                    raise
+        self._process.start_on_free_ports(self._start_once, taken="Address already in use")
 
     def stop(self) -> None:
         """Stop the broker in good order. Idempotent."""

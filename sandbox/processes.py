@@ -20,6 +20,7 @@ from sandbox.errors import SandboxError
 from sandbox.paths import log_tail, private_folder
 from sandbox.process_table import ProcessMark, boot_id, mark_of, process_table
 
+_ATTEMPTS = 3
 # Children of this process are kept until they are reaped: a dead child that nobody waits for stays in its group.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -57,6 +58,28 @@ class ManagedProcess:
         mark = mark_of(process.pid)
         if mark is not None:
             self.pid_file.write_text(json.dumps(asdict(mark)), encoding="utf-8")
+
+    def start_on_free_ports(self, start_once: Callable[[], None], *, taken: str) -> None:
+        """Start it with ``start_once``, which chooses its ports and waits until it is ready.
+
+        A port that was free a moment ago may be taken by now (seen after a kill): then it is tried again, on others.
+
+        Args:
+            start_once: Ends with a SandboxError when the process did not become ready.
+            taken: What the end of the log says when a port is taken.
+
+        Raises:
+            SandboxError: That of ``start_once``, for another reason or for the third time.
+        """
+        attempts_left = _ATTEMPTS
+        while not self.is_running():
+            attempts_left -= 1
+            try:
+                start_once()
+            except SandboxError as error:
+                self.stop()
+                if attempts_left == 0 or taken not in error.found:
+                    raise
 
     def pid(self) -> int | None:
         """Return the pid of the running process, or None."""

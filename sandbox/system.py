@@ -7,21 +7,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
+import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sandbox.airflow import PARTS, USER, AirflowServer, AirflowSetup
-from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
+from sandbox.airflow_settings import (
+    connection_variables,
+    kafka_connection,
+    postgres_connection,
+    schema_registry_connection,
+    spark_connection,
+)
 from sandbox.env_file import write_env_file
 from sandbox.errors import SandboxError
 from sandbox.java import java
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, SandboxPaths, private_folder
 from sandbox.postgres import PostgresServer
+from sandbox.registry import SchemaRegistry
 from sandbox.spark import SparkCluster
 
 WAREHOUSE = "warehouse"  # database of the target tables and the ledger
@@ -43,21 +52,29 @@ class Part(Protocol):
 
 
 class Sandbox:
-    """PostgreSQL, Kafka, Airflow and, if wished, a Spark cluster, on loopback.
+    """PostgreSQL, Kafka, Airflow and, if wished, a Spark cluster and a schema registry, on loopback.
 
     Args:
         paths: Where state and downloads are.
         spark_cluster: Jobs run on a standalone cluster of its own instead of in ``local[2]``.
+        registry: There is a schema registry, even where :func:`needs_registry` sees no need.
         extra_env: More variables for Airflow's parts.
     """
 
     def __init__(
-        self, paths: SandboxPaths, *, spark_cluster: bool = False, extra_env: Mapping[str, str] | None = None
+        self,
+        paths: SandboxPaths,
+        *,
+        spark_cluster: bool = False,
+        registry: bool = False,
+        extra_env: Mapping[str, str] | None = None,
     ) -> None:
         self.paths = paths
         self.postgres = PostgresServer(paths.state / "postgres")
         self.kafka = KafkaBroker(paths.state / "kafka", cache=paths.cache)
         self.spark = SparkCluster(paths.state / "spark", workers=2, cores=1) if spark_cluster else None
+        wanted = registry or needs_registry(paths)
+        self.registry = SchemaRegistry(paths.state / "registry", cache=paths.cache) if wanted else None
         self._extra_env = {"KAFKA_INGEST_PIPELINES": str(paths.pipelines), **(extra_env or {})}
 
     def start(self, report: Report = print) -> None:
@@ -73,6 +90,8 @@ class Sandbox:
             self.postgres.create_database(database)
         self._start("Kafka", self.kafka, report)
         create_topics(self.kafka.bootstrap, TOPICS)
+        if self.registry is not None:
+            self._start("Schema registry", self.registry, report)
         if self.spark is not None:
             self._start("Spark", self.spark, report)
         report("ledger: migrating")
@@ -103,7 +122,7 @@ class Sandbox:
         return AirflowServer(self.paths.state / "airflow", setup)
 
     def connections(self) -> dict[str, str]:
-        """Return ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name."""
+        """Return ``AIRFLOW_CONN_*`` for the three connections that the example pipelines name, and the registry's."""
         spark = self.spark
         cluster = spark_connection(spark.master_url, spark.secret) if spark else spark_connection(LOCAL_SPARK)
         return connection_variables(
@@ -111,8 +130,14 @@ class Sandbox:
                 "kafka_default": kafka_connection(self.kafka.bootstrap),
                 "postgres_default": postgres_connection(self.postgres.params(WAREHOUSE)),
                 "spark_default": cluster,
+                **({"schema_registry_default": schema_registry_connection(url)} if (url := self.registry_url) else {}),
             }
         )
+
+    @property
+    def registry_url(self) -> str | None:
+        """The address of the schema registry; None where none was started."""
+        return self.registry.url if self.registry is not None and self.registry.folder.exists() else None
 
     def ingest(self, arguments: Sequence[str]) -> str:
         """Run ``python -m kafka_ingest`` on this sandbox and return its output.
@@ -142,6 +167,8 @@ class Sandbox:
             "SPARK_MASTER": self.spark.master_url if self.spark is not None else LOCAL_SPARK,
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)]),
         }
+        if self.registry_url is not None:
+            own["SCHEMA_REGISTRY_URL"] = self.registry_url
         folder = Path(sys.executable).parent
         write_env_file(self.paths.env_file, {**airflow.variables(), **own}, first_on_path=folder)
 
@@ -151,7 +178,9 @@ class Sandbox:
             "PostgreSQL": self._state(self.postgres.is_running, lambda: f"127.0.0.1:{self.postgres.port}"),
             "Kafka": self._state(self.kafka.is_running, lambda: self.kafka.bootstrap),
         }
-        spark = self.spark
+        registry, spark = self.registry, self.spark
+        if registry is not None:
+            found["Schema registry"] = self._state(registry.is_running, lambda: registry.url)
         if spark is not None:
             found["Spark"] = self._state(spark.is_running, lambda: spark.master_url)
         return {**found, **self._airflow_states()}
@@ -185,6 +214,8 @@ class Sandbox:
         spark = self.paths.state / "spark"
         if spark.exists():
             stops.append(("Spark", SparkCluster(spark, workers=2).stop))
+        if self.registry is not None and self.registry.folder.exists():
+            stops.append(("Schema registry", self.registry.stop))
         if (self.paths.state / "kafka").exists():
             stops.append(("Kafka", self.kafka.stop))
         if (self.paths.state / "postgres").exists():
@@ -193,6 +224,22 @@ class Sandbox:
 
 
 _LIBPQ = {"host": "host", "port": "port", "user": "user", "password": "password", "database": "dbname"}
+
+
+def needs_registry(paths: SandboxPaths) -> bool:
+    """Tell whether a sandbox needs a schema registry: a pipeline file names one, or it has had one before."""
+    folders = (CHECKOUT / "dags" / "pipelines", paths.pipelines)
+    files = chain.from_iterable(folder.glob("*.y*ml") for folder in folders)
+    return (paths.state / "registry").exists() or any(_names_registry(path) for path in files)
+
+
+def _names_registry(path: Path) -> bool:
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except (OSError, yaml.YAMLError):  # `check-config` and Airflow say what is wrong with the file
+        return False
+    kafka = document.get("kafka") if isinstance(document, dict) else None
+    return isinstance(kafka, dict) and bool(kafka.get("registry"))
 
 
 def create_topics(bootstrap: str, topics: Mapping[str, int]) -> None:

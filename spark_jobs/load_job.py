@@ -71,6 +71,7 @@ def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
         kafka=environment.kafka,
         postgres=environment.postgres,
         no_progress_timeout_seconds=environment.job.no_progress_timeout_seconds,
+        registry=environment.registry,
     )
 
 
@@ -128,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log.error("%s", error)
         return exit_code(error)
     keep_job_folder(outcome_file.parent)
-    set_up_logging(secret_values(environment.kafka, environment.postgres))
+    set_up_logging(secret_values(environment.kafka, environment.postgres, environment.registry))
     try:
         batch, phases = _load(options, environment)
     except IngestError as error:

@@ -246,5 +246,5 @@ def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: 
         return StageFault(task.task_index, error.to_record())
     except Exception as error:  # noqa: BLE001 (it is raised again, as text)
         # Spark prints the exception with its trace in the logs of driver and executor: secrets are removed first.
-        secrets = secret_values(context.kafka, context.postgres)
+        secrets = secret_values(context.kafka, context.postgres, context.registry)
         raise TaskCrashed(scrubbed(trace_without_payload(error), secrets)) from None

@@ -402,7 +402,9 @@ class _SplitStager:
         refused: Sequence[RefusedRecord],
     ) -> None:
         self._context = context
-        self._decoder = RecordDecoder(context.settings, context.target, batch_id=context.batch_id)
+        self._decoder = RecordDecoder(
+            context.settings, context.target, batch_id=context.batch_id, registry=context.registry
+        )
         self._writer = writer
         self._progress = progress
         self._refused = {(record.topic, record.partition, record.offset): record for record in refused}

@@ -106,9 +106,18 @@ def kafka_broker(services: TestServices) -> KafkaBroker:
     return broker
 
 
+@pytest.fixture(scope="session")
+def registry_url(services: TestServices) -> str:
+    """The address of a running schema registry for all tests: give subjects names of their own.
+
+    Tests that stop or kill it use ``own_services``.
+    """
+    return services.start_registry().url
+
+
 @pytest.fixture
 def own_services() -> Iterator[TestServices]:
-    """A pair of one test's own, not started: ``own_services.postgres`` and ``own_services.kafka``."""
+    """Servers of one test's own, not started: ``own_services.postgres``, ``.kafka`` and ``.registry``."""
     from tests.services import services_of_one_test
 
     found = services_of_one_test()

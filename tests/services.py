@@ -1,12 +1,14 @@
-"""The PostgreSQL server and the Kafka broker that the tests share, and fresh databases and topics in them.
+"""The servers that the tests share, PostgreSQL, Kafka and a schema registry, and fresh databases and topics in them.
 
-By default a pytest run starts its own pair in ``.sandbox/test-<pid>`` on first use and deletes it at the end. With
-``KAFKA_INGEST_TEST_SERVICES`` naming an env file with a line ``KAFKA_INGEST_TEST_STATE=<folder>`` it uses the pair that
-runs in that folder and leaves it running; ``python -m tests.services <folder>`` starts such a pair, prints that line.
+By default a pytest run starts its own servers in ``.sandbox/test-<pid>`` on first use and deletes it at the end. With
+``KAFKA_INGEST_TEST_SERVICES`` naming an env file with a line ``KAFKA_INGEST_TEST_STATE=<folder>`` it uses those that
+run in that folder and leaves them running; ``python -m tests.services <folder>`` starts PostgreSQL and Kafka there and
+prints that line. The first test that asks for the registry starts it, there as well.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib
 import os
@@ -28,9 +30,10 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg2 import sql
 
 from sandbox.kafka import KafkaBroker
-from sandbox.paths import CHECKOUT
+from sandbox.paths import CHECKOUT, private_folder
 from sandbox.postgres import PostgresServer
 from sandbox.processes import stop_all_below
+from sandbox.registry import SchemaRegistry
 from tests.deadlines import until
 
 KAFKA_SECONDS = 30.0
@@ -53,7 +56,7 @@ class TestServices:
     """Where the services of this run live.
 
     Attributes:
-        folder: State folder; the servers are its ``postgres`` and ``kafka``.
+        folder: State folder; the servers are its ``postgres``, ``kafka`` and ``registry``.
         shared: They belong to somebody else, who also stops them.
     """
 
@@ -70,8 +73,20 @@ class TestServices:
     def kafka(self) -> KafkaBroker:
         return KafkaBroker(self.folder / "kafka", for_tests=True)
 
+    @property
+    def registry(self) -> SchemaRegistry:
+        return SchemaRegistry(self.folder / "registry")
+
+    def start_registry(self) -> SchemaRegistry:
+        """Start the registry, unless one of the runs that share the folder did."""
+        registry = self.registry
+        with (private_folder(self.folder) / "registry.lock").open("w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            registry.start()
+        return registry
+
     def remove(self) -> None:
-        """Stops both, and what else was started in the folder, and deletes what they wrote."""
+        """Stops all of them, and what else was started in the folder, and deletes what they wrote."""
         stop_all_below(self.folder)
         self.postgres.destroy()
         self.kafka.destroy()

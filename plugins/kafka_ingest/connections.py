@@ -23,6 +23,16 @@ keepalives_idle keepalives_interval krbsrvname load_balance_hosts max_protocol_v
 passfile require_auth requirepeer ssl_max_protocol_version ssl_min_protocol_version sslcert sslcertmode sslcompression
 sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs tcp_user_timeout
 """
+#: What a schema registry's connection may hold beside the URL and the user; named as librdkafka names its own.
+_REGISTRY_EXTRA = (
+    "bearer.auth.token",
+    "bearer.auth.logical.cluster",
+    "bearer.auth.identity.pool.id",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.key.pem",
+    "ssl.key.password",
+)
 #: Spark's own name of the property, as master and workers have it.
 SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
 #: Written as ``{"password": ...}`` in an extra, each of these would silently override the connection's field.
@@ -143,6 +153,36 @@ def kafka_settings_of(values: ConnectionValues) -> Mapping[str, object]:
     return dict(values.extra)
 
 
+def registry_config_of(values: ConnectionValues) -> dict[str, str]:
+    """Return the configuration of a schema registry, for ``kafka/registry.py``, of a connection of type ``http``.
+
+    Host, port and schema (``http`` or ``https``) are the URL, or the host is the whole of it; login and password are
+    for basic authentication. The extra may hold a token and, as text, what TLS needs.
+
+    Raises:
+        ConfigError: Another type, no URL, or an extra that cannot be used; all faults at once.
+    """
+    _require_type(values, "http")
+    scheme, url = values.schema or "http", values.host or ""
+    if url and "://" not in url:
+        url = f"{scheme}://{url}"
+    if values.port and url.count(":") < 2:
+        protocol, _, rest = url.partition("://")
+        host, slash, path = rest.partition("/")
+        url = f"{protocol}://{host}:{values.port}{slash}{path}"
+    protocol = url.partition("://")[0]
+    faults = [] if protocol in ("http", "https") else [f"its URL begins with {protocol or 'nothing'}"]
+    faults += ["its URL holds a user, whose fields are login and password"] if "@" in url else []
+    faults += [fault for key, value in values.extra.items() if (fault := _registry_extra_fault(key, value))]
+    if faults:
+        extra = ", ".join(_REGISTRY_EXTRA)
+        _refuse(
+            values.conn_id, "; ".join(faults), f"a host or an http(s):// URL, login, password, and as extra {extra}"
+        )
+    own = {"connection": values.conn_id, "url": url, "username": values.login, "password": values.password}
+    return {key: value for key, value in {**own, **values.extra}.items() if value}
+
+
 def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
     """Return libpq's keyword parameters for a connection of type ``postgres``; the extra may hold further ones.
 
@@ -196,6 +236,12 @@ def spark_secret_of(values: ConnectionValues) -> str:
     if not isinstance(secret, str):
         _refuse(values.conn_id, f"{SPARK_SECRET} in the extra is not a text", "the cluster's secret in quotes")
     return secret
+
+
+def _registry_extra_fault(key: str, value: object) -> str:
+    if key not in _REGISTRY_EXTRA:
+        return f"{key} is not a setting of a schema registry that can be used here"
+    return "" if isinstance(value, str) else f"{key} must be a text"
 
 
 def _extra_fault(key: str, value: object) -> str:

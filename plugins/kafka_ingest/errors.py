@@ -118,6 +118,10 @@ class BrokerUnavailable(RetryLater):
     """Kafka does not answer, or makes no progress within the time-out."""
 
 
+class RegistryUnavailable(RetryLater):
+    """The schema registry does not answer, or has too much to do."""
+
+
 class DatabaseUnavailable(RetryLater):
     """PostgreSQL cannot be reached, is going down, or ended the connection."""
 
@@ -180,6 +184,10 @@ class BatchOutstanding(StopAndCall):
 
 class RollBackRefused(StopAndCall):
     """The ledger or the topic's settings do not allow a roll-back."""
+
+
+class SchemaMissing(StopAndCall):
+    """The schema registry does not know the schema that a record names: mostly it is the registry of other topics."""
 
 
 class TopicMissing(StopAndCall):

@@ -175,6 +175,9 @@ class ValueFormat(StrEnum):
     JSON = "json"
     RAW = "raw"
     TEXT = "text"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json_schema"
 
 
 class Conversion(StrEnum):
@@ -192,11 +195,18 @@ class Conversion(StrEnum):
 
 
 class KeyFormat(StrEnum):
-    """How a record's key becomes a column."""
+    """How a record's key becomes a column, or the document of columns ``from: key``."""
 
     RAW = "raw"
     TEXT = "text"
     JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json_schema"
+
+
+#: Formats whose bytes name the schema, in a schema registry, that they were written with.
+REGISTRY_FORMATS: frozenset[str] = frozenset({ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA})
 
 
 class ColumnSource(StrEnum):
@@ -252,19 +262,27 @@ class ColumnSettings:
 
 @dataclass(frozen=True, slots=True)
 class ValueSettings:
-    """Format of the value and its columns: several for ``json_columns``, exactly one for the others."""
+    """Format of the value and its columns: several by path, or exactly one for a format that is taken whole.
+
+    With ``subject``, schemas of the registry must be registered under it.
+    """
 
     format: ValueFormat
     columns: tuple[ColumnSettings, ...]
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """Format of the key and its column. ``raw`` is bytea, ``text`` is text, ``json`` is jsonb."""
+    """Format of the key and its column. ``raw`` is bytea, ``text`` is text, ``json`` is jsonb.
+
+    The key of a registry's format has no column of its own: columns of the value section read it by path.
+    """
 
     format: KeyFormat
-    column: str
+    column: str | None
     required: bool = False
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +376,7 @@ class BatchSettings:
     metadata: MetadataColumns
     target: TargetSettings
     dead_letters: DeadLetterLimits
+    registry_connection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

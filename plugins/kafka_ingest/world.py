@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of
+from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of, registry_config_of
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
+from kafka_ingest.kafka.registry import SchemaRegistry
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import KeptSession
 from kafka_ingest.postgres.ledger import PostgresLedger
@@ -18,7 +19,7 @@ from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.checks import CheckResult, answered
 from kafka_ingest.preflight.database import PostgresPreflight, database_results
-from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_results
+from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_results, registry_results
 from kafka_ingest.preflight.spark import SparkPreflight, spark_results
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
@@ -30,7 +31,7 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
 from kafka_ingest.times import SystemClock
 
-#: Looks a connection up by its id and type (``kafka``, ``postgres`` or ``spark``); raises ``ConfigError``.
+#: Looks a connection up by its id and type (``kafka``, ``postgres``, ``spark`` or ``http``); raises ``ConfigError``.
 LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
 
 #: A person waits for preflight: shorter than a load's 30 s, long enough for a broker that is busy.
@@ -86,7 +87,7 @@ class World:
         return LagPorts(self.ledger(), self.log(), SystemClock())
 
     def preflight(self, *, submit_job: bool = False) -> tuple[CheckResult, ...]:
-        """Check Kafka, the database and Spark, in this order; idempotent, and write nothing.
+        """Check Kafka, the schema registry, the database and Spark, in this order; idempotent, and write nothing.
 
         A check that gets no answer, or no connection, is a result like any other: it never keeps the others from being
         made.
@@ -96,6 +97,7 @@ class World:
         """
         return (
             *answered("kafka", self._check_kafka),
+            *answered("schema registry", self._check_registry),
             *answered("postgresql", lambda: database_results(self.pipeline.batch, self.database_probe())),
             *answered("spark", lambda: spark_results(self.pipeline, self.spark_probe(), submit_job=submit_job)),
         )
@@ -103,6 +105,10 @@ class World:
     def _check_kafka(self) -> Iterator[CheckResult]:
         with self.kafka_probe() as probe:
             yield from kafka_results(self.pipeline, probe)
+
+    def _check_registry(self) -> Iterator[CheckResult]:
+        if self.pipeline.batch.registry_connection:
+            yield from registry_results(self.pipeline.batch, self.registry())
 
     def kafka_probe(self) -> AbstractContextManager[KafkaPreflight]:
         """Open what preflight asks Kafka with."""
@@ -115,6 +121,10 @@ class World:
     def spark_probe(self) -> SparkPreflight:
         """Return what preflight asks Spark with."""
         return SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark"))
+
+    def registry(self) -> SchemaRegistry:
+        """Return the pipeline's schema registry; only for a pipeline that has one."""
+        return SchemaRegistry(self.registry_config())
 
     def ledger(self) -> PostgresLedger:
         """Return the ledger, in the pipeline's target database."""
@@ -153,7 +163,13 @@ class World:
 
     def job_environment(self) -> JobEnvironment:
         """Return what the job gets from its submitter, secrets included."""
-        return JobEnvironment(self.kafka_config(), self.postgres_params(), self.pipeline.job, self.pipeline.plan.hold)
+        job, hold = self.pipeline.job, self.pipeline.plan.hold
+        return JobEnvironment(self.kafka_config(), self.postgres_params(), job, hold, self.registry_config())
+
+    def registry_config(self) -> dict[str, str]:
+        """Return the configuration of the schema registry, secrets included; empty for a pipeline without one."""
+        conn_id = self.pipeline.batch.registry_connection
+        return registry_config_of(self._connection(conn_id, "http")) if conn_id else {}
 
     def kafka_config(self) -> Mapping[str, str]:
         """Return the complete librdkafka configuration of the pipeline, secrets included."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +20,11 @@ MAX_NESTING = 512
 SHORTEST_TOO_DEEP_BYTES = 2 * (MAX_NESTING + 1)
 
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+
+#: Writes a value of a binary format as JSON: bytes as base64, decimals with every digit.
+encode_document = msgspec.json.Encoder(decimal_format="number").encode
+
+
 # Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
 # began again at each quote inside it would take hours for 1 MB.
 _STRING_OR_BRACKET = re.compile(JSON_STRING[:-1] + rb'(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
@@ -93,9 +99,36 @@ def _hint(data: bytes) -> str:
     if data[:1] == b"\x00" and len(data) >= 5:
         number = int.from_bytes(data[1:5], "big")
         return (
-            f"; it begins like a value framed by a schema registry (schema id {number}), which this format does not"
-            " read: the format raw keeps such bytes untouched"
+            f"; it begins like a value framed by a schema registry (schema id {number}), which the formats avro,"
+            " protobuf and json_schema read"
         )
     if data[:3] == b"\xef\xbb\xbf":
         return "; JSON begins without a byte order mark"
     return ""
+
+
+# Elements of a JSON array.
+
+_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
+_PIECE_BYTES = 4_096
+
+
+def array_pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
+    """Yield the elements of a JSON array, some at a time."""
+    if len(raw) <= _PIECE_BYTES:
+        yield _ELEMENTS.decode(raw)
+        return
+    depth, begin, end = 0, 1, len(raw) - 1
+    for token in _TOKEN.finditer(raw, begin, end):
+        first = raw[token.start()]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
+            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
+            begin = token.end()
+    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kafka_ingest.settings import json_path_text
 from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import checked_document, too_deep_rows
-from spark_jobs.decode.texts import rule_for
+from spark_jobs.decode.texts import default_of, rule_for
 from spark_jobs.decode.values import (
     WHITE_SPACE,
     Cell,
@@ -26,6 +26,7 @@ from spark_jobs.decode.values import (
     described,
     invalid_utf8_rows,
     positions,
+    with_default,
     with_rows_replaced,
     wrong_type,
 )
@@ -98,11 +99,6 @@ class Places:
 def _first_present(texts: Iterable[_Text | None]) -> _Text | None:
     """Return the first value that is there: null is a value, and missing is none."""
     return next((text for text in texts if text is not None), None)
-
-
-def default_of(plan: ColumnPlan) -> Cell | None:
-    """Return what a missing value of a column becomes; ``None`` for NULL."""
-    return None if plan.default is None else rule_for(plan.type).exact(plan.default.encode())
 
 
 class ExactReader:
@@ -328,12 +324,15 @@ class JsonColumns:
         plans: The columns, in their order.
         quick: Whether columns are read the quick way first; without it every record is read in the exact way, with
             the same outcome.
+        of_binary: Whether a binary format's records were made these documents, which name NaN and the infinities.
         place: Where documents come from, for faults of a whole document; empty for the value.
     """
 
-    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True, place: str = "") -> None:
+    def __init__(
+        self, plans: Sequence[ColumnPlan], *, quick: bool = True, of_binary: bool = False, place: str = ""
+    ) -> None:
         self._plans = plans
-        self._rules = [converted(rule_for(plan.type), plan) for plan in plans]
+        self._rules = [converted(rule_for(plan.type, of_binary=of_binary), plan) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules, place)
         self._quick = _quick_reader(plans, self._rules) if quick else None
@@ -388,13 +387,6 @@ class JsonColumns:
                 sheet.doubtful.update(positions(pc.is_null(array)))
             arrays.append(array)
         return arrays, sorted(sheet.doubtful)
-
-
-def with_default(array: pa.Array, missing: list[int], default: Cell | None) -> pa.Array:
-    """Return a column with the default, unless it is NULL, where values are missing; ``missing`` rises."""
-    if default is None:
-        return array
-    return with_rows_replaced(array, missing, pa.array([default] * len(missing), array.type))
 
 
 def _quick_reader(plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> QuickReader | None:

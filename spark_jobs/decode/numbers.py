@@ -19,6 +19,9 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType
 from spark_jobs.decode.fields import Fields, Matrix, big_endian, fixed_bytes, number_fields, with_nulls_of
 from spark_jobs.decode.values import (
+    INFINITY_NUMBER,
+    NAN_NUMBER,
+    NEGATIVE_INFINITY_NUMBER,
     QuickColumn,
     ValueRule,
     described,
@@ -314,6 +317,20 @@ class FloatRule:
         return None
 
 
+class BinaryFloatRule(FloatRule):
+    """real and double precision of a binary format's documents, which also have NaN and the infinities."""
+
+    _SPECIAL: Mapping[bytes, float] = {
+        NAN_NUMBER: math.nan,
+        INFINITY_NUMBER: math.inf,
+        NEGATIVE_INFINITY_NUMBER: -math.inf,
+    }
+
+    def exact(self, raw: bytes) -> float:
+        """Return the float."""
+        return self._SPECIAL[raw] if raw in self._SPECIAL else super().exact(raw)
+
+
 def _single(value: float) -> float:
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
@@ -336,4 +353,10 @@ NUMBERS: Mapping[str, Callable[[ColumnType], ValueRule]] = {
     "real": lambda _: FloatRule("real", bits=32),
     "double precision": lambda _: FloatRule("double precision", bits=64),
     "numeric": lambda of: NumericRule(of.sql, precision=of.precision, scale=of.scale),
+}
+
+#: The rules of a binary format's documents that differ from those of JSON.
+BINARY_NUMBERS: Mapping[str, Callable[[ColumnType], ValueRule]] = {
+    "real": lambda _: BinaryFloatRule("real", bits=32),
+    "double precision": lambda _: BinaryFloatRule("double precision", bits=64),
 }

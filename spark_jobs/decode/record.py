@@ -2,116 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import (
+    REGISTRY_FORMATS,
     BatchSettings,
     ColumnSource,
-    Conversion,
-    KeyFormat,
     MetadataColumns,
-    Occurrence,
     Tombstones,
     ValueFormat,
 )
-from spark_jobs.decode.conversions import converted
-from spark_jobs.decode.documents import checked_document, too_deep_rows
-from spark_jobs.decode.json import JsonColumns, default_of, with_default
-from spark_jobs.decode.texts import JsonbRule, TextRule, rule_for
+from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, Schemas, schemas_of
+from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import (
     RECORD_TIME,
-    Characters,
     ColumnPlan,
     DecodedBatch,
     DecodedPart,
     DecodeError,
+    PartDecoder,
     Rejected,
     column_plans,
-    excerpt,
-    invalid_utf8_rows,
     key_plan,
     metadata_plan,
     positions,
-    positions_containing,
-    unsupported_text,
-    with_rows_replaced,
 )
+from spark_jobs.decode.whole import HeaderColumns, Headers, whole_part
 from spark_jobs.records import TIME_TYPE_NAMES
-
-# The headers of a record as one jsonb column.
-
-_NO_HEADERS = b"[]"
-
-#: Headers that are Python objects at the same time; each takes 300 bytes.
-_BLOCK = 1_000
-
-
-def _unreadable_headers(batch: pa.RecordBatch, plan: ColumnPlan) -> dict[int, DecodeError]:
-    """Name a column that takes headers, for each record whose headers the client library could not read."""
-    detail = "expected header names in UTF-8, found names that are not"
-    decode_error = DecodeError(DeadLetterReason.UNREADABLE_HEADERS, detail).at(plan.place)
-    return dict.fromkeys(positions(pc.invert(batch.column("headers_readable"))), decode_error)
-
-
-class Headers:
-    """Headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, with repeated names.
-
-    A record without headers becomes ``[]``, never NULL. Headers that the client library could not read make the record
-    a dead letter; a pipeline without a headers column does not read them.
-    """
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-
-    def decode(self, batch: pa.RecordBatch) -> DecodedPart:
-        """Return the column for a batch of ``RECORD_SCHEMA``."""
-        decode_errors = _unreadable_headers(batch, self._plan)
-        headers = batch.column("headers")
-        cells = [_NO_HEADERS] * len(headers)
-        for row, pairs in _pairs_by_row(headers):
-            cells[row] = _json(pairs)
-        for row, name in _names_with_nul(headers):
-            decode_errors.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
-        return DecodedPart((pa.array(cells, pa.string()),), decode_errors)
-
-
-def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
-    # msgspec writes bytes as base64 (RFC 4648, with padding).
-    text = bytearray()
-    while block := [{"key": name, "value": value} for name, value in islice(pairs, _BLOCK)]:
-        text += b"," + msgspec.json.encode(block)[1:-1]
-    return b"[" + text[1:] + b"]"
-
-
-def _pairs_by_row(headers: pa.Array) -> Iterator[tuple[int, Iterator[tuple[str, bytes | None]]]]:
-    names_and_values = _pairs(headers.flatten())
-    counts = pc.list_value_length(headers).drop_null().to_pylist()
-    for row, count in zip(positions(headers.is_valid()), counts, strict=True):
-        yield row, islice(names_and_values, count)
-
-
-def _pairs(pairs: pa.Array) -> Iterator[tuple[str, bytes | None]]:
-    names, values = pairs.field("name"), pairs.field("value")
-    for block in range(0, len(pairs), _BLOCK):
-        some = slice(block, block + _BLOCK)
-        yield from zip(names[some].to_pylist(), values[some].to_pylist(), strict=True)
-
-
-def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
-    names = headers.flatten().field("name")
-    has_nul = pa.array(positions_containing(names, "\x00", sign=b"\x00"), pa.int64())
-    if len(has_nul):
-        yield from zip(
-            pc.list_parent_indices(headers).take(has_nul).to_pylist(), names.take(has_nul).to_pylist(), strict=True
-        )
-
 
 # The columns that tell where a row came from.
 
@@ -172,167 +95,9 @@ def _stored_times(times: pa.Array) -> pa.Array:
     return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
 
 
-# Formats in which a whole value or key is one column: bytes, text, or a JSON document.
-
-_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-
-
-class WholeBytes:
-    """``raw``: the bytes untouched, also the empty ones."""
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the bytes."""
-        return DecodedPart((values,))
-
-
-class WholeText:
-    """``text``: strict UTF-8, never with replacement characters.
-
-    A column of another type, which a header may have, gets what a JSON string of these characters is.
-    """
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-        self._rule = converted(rule_for(plan.type), plan)
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the text, or the values that it names."""
-        decode_errors = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
-        texts = _without_rows(values, decode_errors).cast(pa.string())
-        if isinstance(self._rule, TextRule):
-            array, doubtful = texts, self._rule.doubtful(texts)
-        else:
-            array, doubtful = pa.nulls(len(texts), self._rule.arrow_type), positions(texts.is_valid())
-        rows, cells = [], []
-        for row in doubtful:
-            try:
-                cells.append(self._rule.exact(Characters(values[row].as_py())))
-                rows.append(row)
-            except DecodeError as decode_error:
-                decode_errors[row] = decode_error.at(self._plan.place)
-        return DecodedPart((with_rows_replaced(array, rows, pa.array(cells, array.type)),), decode_errors)
-
-    def _not_utf8(self, value: bytes) -> DecodeError:
-        detail = f"expected UTF-8, found {excerpt(value)}"
-        return DecodeError(DeadLetterReason.NOT_UTF8, detail).at(self._plan.place)
-
-
-class WholeJson:
-    """``json``: one JSON document as jsonb. The bytes ``null`` are JSON null, not SQL NULL; no bytes are no JSON."""
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-        self._rule = JsonbRule()
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the document's text."""
-        invalid = invalid_utf8_rows(values)
-        texts = _without_rows(values, invalid).cast(pa.string())
-        doubtful = {*invalid, *self._rule.doubtful(texts), *_unreadable_rows(values)}
-        decode_errors: dict[int, DecodeError] = {}
-        rows, cells = [], []
-        for row in sorted(doubtful):
-            try:
-                cells.append(self._rule.exact(checked_document(values[row].as_py())))
-                rows.append(row)
-            except DecodeError as decode_error:
-                decode_errors[row] = decode_error.at(self._plan.place)
-        return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), decode_errors)
-
-
-#: Decodes the bytes of one place, value or key: a null gives NULL in every column and no decode error.
-PartDecoder = JsonColumns | WholeBytes | WholeText | WholeJson
-
-
-def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
-    """Return the decoder of a format that fills one column; ``json_columns`` is not one of them."""
-    if value_format in (ValueFormat.RAW, KeyFormat.RAW):
-        return WholeBytes()
-    if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
-        return WholeText(plan)
-    return WholeJson(plan)
-
-
-def _without_rows(values: pa.Array, rows: Iterable[int]) -> pa.Array:
-    indices = sorted(rows)
-    return with_rows_replaced(values, indices, pa.nulls(len(indices), values.type))
-
-
-def _unreadable_rows(values: pa.Array) -> list[int]:
-    rows = too_deep_rows(values)
-    for row, document in enumerate(values.to_pylist()):
-        if document is None:
-            continue
-        try:
-            _SYNTAX.decode(document)
-        except (msgspec.DecodeError, RecursionError):
-            rows.append(row)
-    return rows
-
-
-# Typed columns that single headers fill.
-
-#: Types and conversions that are read from a header's characters, as from a JSON string; all others from its JSON text.
-_OF_CHARACTERS = frozenset(
-    {
-        *("text", "character varying", "uuid", "date", "time without time zone"),
-        *("timestamp without time zone", "timestamp with time zone"),
-        *(Conversion.NUMBER_TEXT, Conversion.JSON_TEXT, Conversion.HEX, Conversion.BASE64),
-    }
-)
-
-
-class HeaderColumns:
-    """Columns from headers: bytea takes their bytes, texts and times their characters, other types their JSON text.
-
-    A header that a record does not have is missing; one with a null value is NULL, and so is JSON's null. Headers that
-    the client library could not read make the record a dead letter.
-    """
-
-    def __init__(self, settings: BatchSettings, plans: Sequence[ColumnPlan]) -> None:
-        columns = [column for column in settings.value.columns if column.source is ColumnSource.HEADER]
-        self._columns = [(column, plan, _header_decoder(plan)) for column, plan in zip(columns, plans, strict=True)]
-
-    def decode(self, batch: pa.RecordBatch) -> DecodedPart:
-        """Return the columns for a batch of ``RECORD_SCHEMA``."""
-        headers = batch.column("headers")
-        pairs, rows = headers.flatten(), pc.list_parent_indices(headers)
-        arrays: list[pa.Array] = []
-        decode_errors = _unreadable_headers(batch, self._columns[0][1])
-        for column, plan, decoder in self._columns:
-            of_name = positions(pc.equal(pairs.field("name"), column.header))
-            if column.occurrence is Occurrence.FIRST:
-                of_name.reverse()  # of several the dict keeps the last
-            kept = dict(zip(rows.take(pa.array(of_name, pa.int64())).to_pylist(), of_name, strict=True))
-            found = pa.array(map(kept.get, range(len(batch))), pa.int64(), size=len(batch))
-            part = _header_part(plan, decoder, pairs.field("value").take(found), positions(found.is_null()))
-            arrays += part.arrays
-            decode_errors = {**part.decode_errors, **decode_errors}
-        return DecodedPart(tuple(arrays), decode_errors)
-
-
-def _header_decoder(plan: ColumnPlan) -> PartDecoder:
-    if plan.type.is_array:
-        return JsonColumns([plan], place=plan.place)
-    if plan.type.name == "bytea" and plan.conversion is None:
-        return WholeBytes()
-    if (plan.conversion or plan.type.name) in _OF_CHARACTERS:
-        return WholeText(plan)
-    return JsonColumns([plan], place=plan.place)
-
-
-def _header_part(plan: ColumnPlan, decoder: PartDecoder, values: pa.Array, missing: list[int]) -> DecodedPart:
-    part = decoder.decode(values.cast(pa.large_binary()))
-    array = with_default(part.arrays[0], missing, default_of(plan))
-    decode_errors = dict(part.decode_errors)
-    if plan.refuses_null:
-        absent = set(missing)
-        for row in positions(pc.and_(values.is_null(), array.is_null())):
-            decode_errors[row] = plan.null_error("nothing there" if row in absent else "null")
-    return DecodedPart((array,), decode_errors)
-
-
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
+
+_NO_REGISTRY: Mapping[str, str] = {}
 
 
 class RecordDecoder:
@@ -346,18 +111,21 @@ class RecordDecoder:
         settings: The batch's frozen settings.
         shape: The target's columns, which may be stricter about NULL than the settings.
         batch_id: The batch, for the rows' metadata.
+        registry: Configuration of the schema registry; empty for a pipeline without one.
     """
 
-    def __init__(self, settings: BatchSettings, shape: TargetShape, *, batch_id: str) -> None:
+    def __init__(
+        self, settings: BatchSettings, shape: TargetShape, *, batch_id: str, registry: Mapping[str, str] = _NO_REGISTRY
+    ) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
         self._sources = [column.source for column in settings.value.columns]
         self._value_plans = column_plans(settings, shape, ColumnSource.VALUE)
-        self._value = _value_part(settings, self._value_plans)
+        self._value = _value_part(settings, self._value_plans, registry)
         self._key_plans = column_plans(settings, shape, ColumnSource.KEY)
-        self._key_columns = JsonColumns(self._key_plans, place="the key") if self._key_plans else None
+        self._key_columns = _key_part(settings, self._key_plans, registry) if self._key_plans else None
         header_plans = column_plans(settings, shape, ColumnSource.HEADER)
-        self._header_columns = HeaderColumns(settings, header_plans) if header_plans else None
+        self._header_columns = HeaderColumns(settings, header_plans, _json_header) if header_plans else None
         self._key_plan = key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
         self._headers: Headers | None = None
@@ -388,10 +156,11 @@ class RecordDecoder:
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
     def _column_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[ColumnSource, DecodedPart]]:
-        yield ColumnSource.VALUE, self._value.decode(batch.column("value"))
+        keys, headers = batch.column("key"), batch.column("headers")
+        yield ColumnSource.VALUE, _decoded(self._value, batch.column("value"), headers)
         if self._key_columns:
-            keys = batch.column("key")
-            yield ColumnSource.KEY, _with_missing(self._key_columns.decode(keys), keys, self._key_plans)
+            part = _decoded(self._key_columns, keys, headers)
+            yield ColumnSource.KEY, _with_missing(part, keys, self._key_plans)
         if self._header_columns:
             yield ColumnSource.HEADER, self._header_columns.decode(batch)
 
@@ -420,6 +189,10 @@ class RecordDecoder:
         return dict.fromkeys(rows, decode_error)
 
 
+def _json_header(plan: ColumnPlan) -> JsonColumns:
+    return JsonColumns([plan], place=plan.place)
+
+
 def _with_missing(part: DecodedPart, keys: pa.Array, plans: Sequence[ColumnPlan]) -> DecodedPart:
     """Add the null keys whose records a column refuses."""
     plan = next((plan for plan in plans if plan.refuses_null), None)
@@ -429,7 +202,30 @@ def _with_missing(part: DecodedPart, keys: pa.Array, plans: Sequence[ColumnPlan]
     return DecodedPart(part.arrays, {**part.decode_errors, **missing})
 
 
-def _value_part(settings: BatchSettings, plans: Sequence[ColumnPlan]) -> PartDecoder:
-    if settings.value.format is ValueFormat.JSON_COLUMNS:
+def _decoded(part: PartDecoder | FramedColumns, values: pa.Array, headers: pa.Array) -> DecodedPart:
+    return part.decode(values, headers) if isinstance(part, FramedColumns) else part.decode(values)
+
+
+def _value_part(
+    settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
+) -> PartDecoder | FramedColumns:
+    value = settings.value
+    if value.format in REGISTRY_FORMATS:
+        return _framed(plans, value.format, schemas_of(registry, value.format, value.subject), VALUE_SCHEMA_HEADER)
+    if value.format is ValueFormat.JSON_COLUMNS:
         return JsonColumns(plans)
-    return whole_part(settings.value.format, plans[0])
+    return whole_part(value.format, plans[0])
+
+
+def _key_part(
+    settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
+) -> JsonColumns | FramedColumns:
+    key = settings.key
+    if key and key.format in REGISTRY_FORMATS:
+        return _framed(plans, key.format, schemas_of(registry, key.format, key.subject), KEY_SCHEMA_HEADER)
+    return JsonColumns(plans, place=plans[0].source)
+
+
+def _framed(plans: Sequence[ColumnPlan], of: str, schemas: Schemas, header: str) -> FramedColumns:
+    documents = JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA, place=plans[0].source)
+    return FramedColumns(plans, documents.decode, schemas, header)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import binascii
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -87,6 +86,13 @@ class DecodedPart:
     decode_errors: Mapping[int, DecodeError] = field(default_factory=dict)
 
 
+class PartDecoder(Protocol):
+    """A decoder of the bytes of one place: a null gives NULL in every column and no decode error."""
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Decode a large_binary array."""
+
+
 def invalid_utf8_rows(values: pa.Array) -> list[int]:
     """Return the rows of a large_binary array whose bytes are not UTF-8; null is fine.
 
@@ -115,6 +121,13 @@ def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array)
     for place, row in enumerate(rows, start=len(array)):
         order[row] = place
     return pa.concat_arrays([array, replacements]).take(pa.array(order, pa.int64()))
+
+
+def with_default(array: pa.Array, missing: list[int], default: Cell | None) -> pa.Array:
+    """Return a column with the default, unless it is NULL, where values are missing; ``missing`` rises."""
+    if default is None:
+        return array
+    return with_rows_replaced(array, missing, pa.array([default] * len(missing), array.type))
 
 
 # What decoding gives: the columns of the records that fit, and what became of every other record.
@@ -189,6 +202,8 @@ JSON_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 _KINDS = {b"{": "an object", b"[": "an array", b'"': "the string", b"t": "the boolean", b"f": "the boolean", b"n": ""}
 _STRING = msgspec.json.Decoder(str)
+#: What NaN and the infinities of binary formats are in their documents: numbers that no finite value is spelled as.
+NAN_NUMBER, INFINITY_NUMBER, NEGATIVE_INFINITY_NUMBER = b"7e99999999", b"8e99999999", b"-8e99999999"
 #: A byte that no UTF-8 text contains.
 _NO_UTF8 = b"\xff"
 
@@ -416,7 +431,7 @@ def column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSour
 def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
     """Plan the column that the key fills, if there is one."""
     key = settings.key
-    if key is None:
+    if key is None or key.column is None:
         return None
     types = {column.name: column.type for column in written_columns(settings)}
     is_not_null = key.column in _not_null_names(shape)
@@ -430,31 +445,3 @@ def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) ->
 
 def _not_null_names(shape: TargetShape) -> frozenset[str]:
     return frozenset(column.name for column in shape.columns if column.is_not_null)
-
-
-# ----------
-# Elements of a JSON array.
-
-_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-
-#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
-_PIECE_BYTES = 4_096
-
-
-def array_pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
-    """Yield the elements of a JSON array, some at a time."""
-    if len(raw) <= _PIECE_BYTES:
-        yield _ELEMENTS.decode(raw)
-        return
-    depth, begin, end = 0, 1, len(raw) - 1
-    for token in _TOKEN.finditer(raw, begin, end):
-        first = raw[token.start()]
-        if first in b"[{":
-            depth += 1
-        elif first in b"]}":
-            depth -= 1
-        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
-            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
-            begin = token.end()
-    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")

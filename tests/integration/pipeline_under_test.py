@@ -55,11 +55,12 @@ class PipelineUnderTest:
         return f"shop.{self.name}"
 
     def write(self, topic: str, **sections: Any) -> None:
-        """Writes the file; sections replace those of :data:`RAW`, ``None`` leaves one out."""
+        """Writes the file; sections replace those of :data:`RAW`, ``None`` leaves one out, ``kafka`` adds to it."""
+        kafka = {"topics": [topic], **sections.pop("kafka", {})}
         document = {
             "pipeline": self.name,
             "schedule": "@daily",
-            "kafka": {"topics": [topic]},
+            "kafka": kafka,
             "target": {"table": self.table, "create_table": True},
             **RAW,
             **sections,

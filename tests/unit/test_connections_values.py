@@ -13,6 +13,7 @@ from kafka_ingest.connections import (
     connection_from_uri,
     kafka_settings_of,
     postgres_params_of,
+    registry_config_of,
     spark_master_of,
 )
 from kafka_ingest.errors import ConfigError
@@ -129,3 +130,46 @@ def test_a_master_that_would_show_the_environment_is_refused(host: str | None) -
     with pytest.raises(ConfigError) as caught:
         spark_master_of(ConnectionValues("s", "spark", host=host))
     assert caught.value.found == f"its master is {host or 'empty'}"
+
+
+@pytest.mark.parametrize(
+    ("values", "url"),
+    [
+        ({"host": "https://registry:8081"}, "https://registry:8081"),
+        ({"host": "https://registry/apis/ccompat/v7"}, "https://registry/apis/ccompat/v7"),
+        ({"host": "registry"}, "http://registry"),
+        ({"host": "registry", "port": 8081, "schema": "https"}, "https://registry:8081"),
+        ({"host": "http://registry/path", "port": 8081}, "http://registry:8081/path"),
+    ],
+)
+def test_a_registrys_url_is_its_host_or_made_of_the_fields(values: dict[str, object], url: str) -> None:
+    found = registry_config_of(ConnectionValues("reg", "http", **values))  # type: ignore[arg-type]
+    assert found == {"connection": "reg", "url": url}
+
+
+def test_a_registrys_user_and_extra_are_kept_apart_so_that_each_is_hidden() -> None:
+    extra = {"bearer.auth.token": "t", "ssl.ca.pem": "-----BEGIN CERTIFICATE-----"}
+    values = ConnectionValues("reg", "http", host="registry", login="me", password=PASSWORD, extra=extra)
+    assert registry_config_of(values) == {
+        "connection": "reg",
+        "url": "http://registry",
+        "username": "me",
+        "password": PASSWORD,
+        **extra,
+    }
+
+
+def test_every_fault_of_a_registrys_connection_is_listed_and_no_value_of_it() -> None:
+    extra = {"timeout": 3, "ssl.ca.pem": 7}
+    values = ConnectionValues("reg", "http", host=f"ftp://me:{PASSWORD}@registry", extra=extra)
+    with pytest.raises(ConfigError) as raised:
+        registry_config_of(values)
+    assert raised.value.found == (
+        "its URL begins with ftp; its URL holds a user, whose fields are login and password; timeout is not a setting "
+        "of a schema registry that can be used here; ssl.ca.pem must be a text"
+    )
+
+
+def test_a_registrys_connection_has_the_type_http() -> None:
+    with pytest.raises(ConfigError, match="Connection pg cannot be used"):
+        registry_config_of(postgres())

@@ -290,6 +290,7 @@ value:
 _OTHERWISE = {
     "pipeline",
     "kafka.connection",
+    "kafka.registry",
     "kafka.topics",
     "kafka.pattern",
     "first_run",

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kafka_ingest.connections import ConnectionValues
-from kafka_ingest.errors import BrokerUnavailable, ConfigError, DatabaseUnavailable, IngestError, LedgerOutdated
+from kafka_ingest.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    DatabaseUnavailable,
+    IngestError,
+    LedgerOutdated,
+    SchemaMissing,
+)
+from kafka_ingest.kafka.registry import RegisteredSchema
 from kafka_ingest.preflight.checks import CheckResult, Verdict, failed, is_ready
 from kafka_ingest.preflight.database import (
     Finding,
@@ -30,6 +38,7 @@ from kafka_ingest.preflight.kafka import (
     TopicFacts,
     cluster_result,
     longest_interval_seconds,
+    registry_results,
     spelled,
     topic_results,
 )
@@ -43,16 +52,19 @@ from kafka_ingest.preflight.spark import (
 from kafka_ingest.protocol.log import PartitionState, TopicState
 from kafka_ingest.settings import (
     BatchSettings,
+    ColumnSettings,
     JobSettings,
     PipelineSettings,
     ScheduleSettings,
     TargetSettings,
     TopicIdentity,
     TopicSelection,
+    ValueFormat,
+    ValueSettings,
 )
 from kafka_ingest.spark.installation import InterpreterFacts, this_interpreter
 from kafka_ingest.world import World as PipelineWorld
-from tests.builders import partition_state, pipeline_settings
+from tests.builders import batch_settings, partition_state, pipeline_settings
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 HOUR, DAY = 3600, 86_400
@@ -352,6 +364,48 @@ def test_leftovers_that_housekeeping_has_not_reached_for_days_are_a_warning_with
     assert warned.found.startswith("12 staging tables are left over")
     assert "kafka_ingest_housekeeping" in warned.fix
     assert "python -m kafka_ingest housekeeping --connection warehouse" in warned.fix
+
+
+# The schema registry.
+
+
+class Subjects:
+    """A registry that takes Avro and JSON Schema, and has one subject."""
+
+    def kinds(self) -> list[str]:
+        return ["JSON", "AVRO"]
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        if subject != "orders-value":
+            raise SchemaMissing("unknown")
+        return RegisteredSchema("AVRO", "{}", {})
+
+
+@pytest.mark.parametrize(
+    ("value_format", "subject", "expected"),
+    [
+        (ValueFormat.AVRO, None, [("schema registry", PASS)]),
+        (ValueFormat.PROTOBUF, None, [("schema registry", FAIL)]),
+        (ValueFormat.AVRO, "orders-value", [("schema registry", PASS), ("subject orders-value", PASS)]),
+        (ValueFormat.JSON_SCHEMA, "orders-value", [("schema registry", PASS), ("subject orders-value", FAIL)]),
+        (ValueFormat.AVRO, "order-value", [("schema registry", PASS), ("subject order-value", WARN)]),
+    ],
+)
+def test_a_registry_must_take_the_format_and_should_know_the_subject(
+    value_format: ValueFormat, subject: str | None, expected: list[tuple[str, Verdict]]
+) -> None:
+    value = ValueSettings(value_format, (ColumnSettings("a", "text"),), subject)
+    results = registry_results(replace(batch_settings(), value=value), Subjects())  # type: ignore[arg-type]
+    assert [(result.check, result.result) for result in results] == expected
+
+
+def test_the_registry_is_asked_only_by_a_pipeline_that_has_one() -> None:
+    settings = pipeline_settings("orders")
+    with_registry = replace(settings, batch=replace(settings.batch, registry_connection="reg"))
+    checks = {result.check for result in ProbedWorld(settings, World()).preflight()}
+    assert "schema registry" not in checks
+    with pytest.raises(AssertionError, match="http connection reg was looked up"):
+        ProbedWorld(with_registry, World()).preflight()
 
 
 # Spark.

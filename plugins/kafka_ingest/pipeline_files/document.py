@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-# ----------
 # YAML with the line of every value, duplicate keys refused, and no surprises in plain scalars.
 #
 # PyYAML follows YAML 1.1, where ``no``, ``on`` and ``off`` are booleans, ``010`` is 8, ``12:30`` is 750 and ``1e3`` is
@@ -311,7 +310,6 @@ class _Builder:
         return None
 
 
-# ----------
 # Faults of a pipeline file in plain words: what was expected, what was found, and never a secret.
 
 # Spark's own rule for what it hides (spark.redaction.regex, Spark 4.2) and the same in other spellings.

@@ -232,6 +232,7 @@ def _batch(file: PipelineFile) -> core.BatchSettings:
         target_connection=file.target.connection,
         value=_value(file.value),
         headers_column=file.headers.column if file.headers else None,
+        registry_connection=file.kafka.registry,
         tombstones=core.Tombstones(file.tombstones or "row"),
         metadata=_settings_of(core.MetadataColumns, file.metadata_columns),
         target=_settings_of(core.TargetSettings, file.target, schema=schema, table=table),
@@ -245,7 +246,8 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
     if value.columns is None:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
-    return core.ValueSettings(core.ValueFormat.JSON_COLUMNS, tuple(map(_column, value.columns)))
+    kind = core.ValueFormat.JSON_COLUMNS if value.format == "json" else core.ValueFormat(value.format)
+    return core.ValueSettings(kind, tuple(map(_column, value.columns)), value.subject)
 
 
 def _column(column: sections.ColumnSection) -> core.ColumnSettings:

@@ -12,7 +12,14 @@ from typing import Any
 from kafka_ingest.column_types import CONVERSIONS, check_value, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
 from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, json_text
-from kafka_ingest.settings import Conversion, PipelineSettings, TopicSelection, json_path_text, parse_json_path
+from kafka_ingest.settings import (
+    REGISTRY_FORMATS,
+    Conversion,
+    PipelineSettings,
+    TopicSelection,
+    json_path_text,
+    parse_json_path,
+)
 from kafka_ingest.topic_patterns import quick_match
 
 # ----------
@@ -108,6 +115,43 @@ def _shape_of_value(data: _Data) -> Iterator[Fault]:
             yield Fault(("value", "column"), "the name of the column", "nothing")
     if has_columns and "required" in value:
         yield Fault(("value", "required"), "required in the entries of columns", "required for all of them")
+
+
+def _columns_of_registry_format(data: _Data) -> Iterator[Fault]:
+    value = _section(data, "value")
+    if value.get("format") not in REGISTRY_FORMATS:
+        return
+    if value.get("column") is not None:
+        yield Fault(("value", "column"), "columns alone; one with path: $ takes the whole value", "column")
+    if value.get("columns") is None:
+        yield Fault(("value", "columns"), f"the columns of the format {value['format']}", "nothing")
+
+
+def _shape_of_key(data: _Data) -> Iterator[Fault]:
+    key = _section(data, "key")
+    if key.get("format") in ("raw", "text", "json") and key.get("column") is None:
+        yield Fault(("key", "column"), "the name of the column", "nothing")
+    if key.get("format") not in REGISTRY_FORMATS:
+        return
+    for given in ("column", "required"):
+        if key.get(given):
+            yield Fault(("key", given), "columns of the value section with from: key, which read such a key", given)
+    if not any(column.get("from") == "key" for _, column in _columns(data)):
+        expected = "a column of the value section with from: key, without which the key is not read"
+        yield Fault(("key", "format"), expected, "none")
+
+
+def _registry_of_formats(data: _Data) -> Iterator[Fault]:
+    framed = [part for part in ("value", "key") if _section(data, part).get("format") in REGISTRY_FORMATS]
+    registry = _section(data, "kafka").get("registry")
+    if framed and registry is None:
+        named = _section(data, framed[0])["format"]
+        yield Fault(("kafka", "registry"), f"the connection of the schema registry for the format {named}", "nothing")
+    if registry is not None and not framed:
+        yield Fault(("kafka", "registry"), "only with a format that has a registry's schemas", str(registry))
+    for part in ("value", "key"):
+        if part not in framed and _section(data, part).get("subject") is not None:
+            yield Fault((part, "subject"), "only with a format that has a registry's schemas", "subject")
 
 
 def _distinct_column_names(data: _Data) -> Iterator[Fault]:
@@ -258,6 +302,9 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _offsets_of_selected_topics,
     _lag_policy_is_whole,
     _shape_of_value,
+    _columns_of_registry_format,
+    _shape_of_key,
+    _registry_of_formats,
     _distinct_column_names,
     _paths_that_fit_together,
     _a_column_of_the_value,

@@ -259,6 +259,7 @@ Memory = Annotated[
     Words("memory"),
 ]
 Tag = Annotated[str, Field(min_length=1, max_length=100), Words("text")]
+Subject = Annotated[str, Field(min_length=1, max_length=1_000), Words("subject")]
 # 68 years; a timedelta, an Airflow column and a PostgreSQL interval hold it.
 _MOST_SECONDS = 2**31 - 1
 _MOST = 2**63 - 1  # what PostgreSQL's bigint and Airflow's serialization hold
@@ -292,6 +293,12 @@ class KafkaSection(Section):
         default="kafka_default",
         description="Airflow connection of type `kafka`, with librdkafka settings in its extra. "
         "Planner and job use the same, so they see the same cluster in the same way.",
+    )
+    registry: ConnectionId | None = Field(
+        default=None,
+        description="Airflow connection of type `http` of the schema registry that the formats `avro`, `protobuf` and "
+        "`json_schema` ask for schemas: any registry with Confluent's API. See [deploying](deploying.md).",
+        examples=["schema_registry_default"],
     )
     topics: list[TopicName] | None = Field(
         default=None, min_length=1, description="Names of the topics. Either this or `pattern`.", examples=[["orders"]]
@@ -381,16 +388,17 @@ ConversionWord = Literal[
 
 
 class ColumnSection(Section):
-    """A typed column that is filled from one place of a JSON value, of a key that is JSON, or from a header."""
+    """A typed column from one place of a value or key, which is JSON or of a registry's format, or from a header."""
 
     name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
     from_: Literal["value", "key", "header"] = Field(
         default="value",
         alias="from",
-        description="Which part of the record holds it. `value` and `key`: a JSON document; a null key gives NULL, a "
-        "tombstone's key its value. `header`: the header that `header` names; bytea takes its bytes, texts and times "
-        "take its characters, and other types read it as JSON.",
+        description="Which part of the record holds it. `value` or `key`: a document; the key is read as JSON where "
+        "`key.format` names no registry's format, a null key gives NULL, a tombstone's key its value. `header`: the "
+        "header that `header` names; bytea takes its bytes, texts and times take its characters, and other types read "
+        "it as JSON.",
     )
     path: JsonPaths | None = Field(
         default=None,
@@ -430,16 +438,23 @@ class ColumnSection(Section):
 class ValueSection(Section):
     """How the value of a record becomes columns."""
 
-    format: Literal["json", "raw", "text"] = Field(
+    format: Literal["json", "avro", "protobuf", "json_schema", "raw", "text"] = Field(
         description="`json` with `columns`: typed columns by JSON path. `json` with `column`: the whole value as "
-        "jsonb (a JSON null as the jsonb value null). `raw`: the bytes as bytea, whatever they are. `text`: strict "
-        "UTF-8 as text."
+        "jsonb (a JSON null as the jsonb value null). `avro`, `protobuf`, `json_schema`: typed columns by path, of "
+        "values that name their schema in `kafka.registry`. `raw`: the bytes as bytea, whatever they are. `text`: "
+        "strict UTF-8 as text."
     )
     columns: list[ColumnSection] | None = Field(
         default=None,
         min_length=1,
         max_length=1_500,
-        description="The typed columns of `json`, in the order of a created table.",
+        description="The typed columns of `json` and of a registry's formats, in the order of a created table.",
+    )
+    subject: Subject | None = Field(
+        default=None,
+        description="Subject of the registry under which the schema of every value must be registered; a value with "
+        "another schema is a dead letter. `null`: any schema of the registry.",
+        examples=["orders-value"],
     )
     column: ColumnName | None = Field(default=None, description="The one column of `raw`, `text` or whole `json`.")
     required: bool = Field(
@@ -451,11 +466,18 @@ class ValueSection(Section):
 class KeySection(Section):
     """How the key of a record becomes a column. Left out: keys are not stored with the rows."""
 
-    format: Literal["raw", "text", "json"] = Field(
-        description="`raw`: the bytes as bytea. `text`: strict UTF-8 as text. `json`: as jsonb."
+    format: Literal["raw", "text", "json", "avro", "protobuf", "json_schema"] = Field(
+        description="`raw`: the bytes as bytea. `text`: strict UTF-8 as text. `json`: as jsonb. `avro`, `protobuf`, "
+        "`json_schema`: keys that name their schema in `kafka.registry`; columns of the value with `from: key` read "
+        "them by path."
     )
-    column: ColumnName = Field(description="Name of the column.")
-    required: bool = Field(default=False, description="Whether a record without a key is a dead letter.")
+    column: ColumnName | None = Field(
+        default=None, description="Name of the column of `raw`, `text` or `json`, which need one."
+    )
+    required: bool = Field(
+        default=False, description="Whether a record without a key is a dead letter. Only with `column`."
+    )
+    subject: Subject | None = Field(default=None, description="Like `subject` of the value.", examples=["orders-key"])
 
 
 class HeadersSection(Section):

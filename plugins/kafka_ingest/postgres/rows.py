@@ -71,7 +71,12 @@ def _to_json(value: BatchSettings | FirstRun) -> str:
 
 
 #: Fields that were added later: left out where they are empty, so that settings from before keep their hash.
-_ADDED = frozenset({"conversion", "other_paths", "from_key", "header", "occurrence", "default"})
+_ADDED = frozenset(
+    {
+        *("conversion", "other_paths", "from_key", "header", "occurrence", "default"),
+        *("subject", "registry_connection"),
+    }
+)
 
 
 def _without_added(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Preflight of Kafka: topics, rights, retention against the schedule."""
+"""Preflight of Kafka: topics, rights, retention against the schedule; and of its schema registry."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from kafka_ingest.errors import SchemaMissing
 from kafka_ingest.kafka.client import library_version
 from kafka_ingest.kafka.log import ConfigAnswer, KafkaAdmin, KafkaLog
+from kafka_ingest.kafka.registry import SCHEMA_KINDS, SchemaRegistry
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.protocol.log import TopicState
 from kafka_ingest.protocol.log_faults import grant_read
-from kafka_ingest.settings import PipelineSettings, ScheduleSettings, TopicIdentity
+from kafka_ingest.settings import BatchSettings, PipelineSettings, ScheduleSettings, TopicIdentity
 
 #: One interval until the next run, one for a run that fails, one for a person to act.
 RETENTION_INTERVALS = 3
@@ -354,3 +356,35 @@ def _runs(cron: str) -> list[datetime]:
     while moments[-1] < _UNTIL and len(moments) < _MOST_RUNS:
         moments.append(runs.get_next())
     return moments
+
+
+# ----------
+# The schema registry: whether it answers, takes the pipeline's formats, and knows the subjects that are named.
+
+
+def registry_results(settings: BatchSettings, registry: SchemaRegistry) -> Iterator[CheckResult]:
+    """Ask and judge: the registry, and then the subjects that the pipeline names."""
+    kinds = registry.kinds()
+    parts = [part for part in (settings.value, settings.key) if part and part.format in SCHEMA_KINDS]
+    wanted = [SCHEMA_KINDS[part.format] for part in parts]
+    if missing := sorted({*wanted} - {*kinds}):
+        fix = "use a registry that has them, or another format"
+        yield CheckResult("schema registry", Verdict.FAIL, f"no schemas of the kind {', '.join(missing)}", fix)
+    else:
+        yield CheckResult("schema registry", Verdict.PASS, f"answers; schemas of the kinds {', '.join(sorted(kinds))}")
+    for part, kind in zip(parts, wanted, strict=True):
+        if part.subject:
+            yield _subject_result(part.subject, kind, registry)
+
+
+def _subject_result(subject: str, kind: str, registry: SchemaRegistry) -> CheckResult:
+    check = f"subject {subject}"
+    try:
+        found = registry.latest(subject).kind
+    except SchemaMissing:
+        fix = "register the schema, or correct subject in the pipeline file: until then every record is a dead letter"
+        return CheckResult(check, Verdict.WARN, "no such subject in the schema registry", fix)
+    if found != kind:
+        fix = "correct the format in the pipeline file"
+        return CheckResult(check, Verdict.FAIL, f"its schemas are of the kind {found}, not {kind}", fix)
+    return CheckResult(check, Verdict.PASS, f"schemas of the kind {kind}")

@@ -292,6 +292,7 @@ class StageContext:
         kafka: librdkafka configuration, complete, with secrets.
         postgres: Keyword arguments for ``psycopg2.connect``, with secrets.
         no_progress_timeout_seconds: After this long without a sign of progress the broker counts as unavailable.
+        registry: Configuration of the schema registry, with secrets; empty for a pipeline without one.
     """
 
     batch_id: str
@@ -301,6 +302,7 @@ class StageContext:
     kafka: Mapping[str, str] = field(repr=False)
     postgres: Mapping[str, str] = field(repr=False)
     no_progress_timeout_seconds: int = 120
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 # ----------

@@ -58,7 +58,7 @@ def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
     """
     metadata = settings.metadata
     columns = [TargetColumn(c.name, c.type, c.required) for c in settings.value.columns]
-    if settings.key:
+    if settings.key and settings.key.column:
         columns.append(TargetColumn(settings.key.column, _KEY_TYPES[settings.key.format], settings.key.required))
     if settings.headers_column:
         columns.append(TargetColumn(settings.headers_column, "jsonb", False))

@@ -45,12 +45,14 @@ class JobEnvironment:
         postgres: libpq parameters, with secrets.
         job: How the job runs.
         hold: Time-outs of the hold.
+        registry: Configuration of the schema registry, with secrets; empty for a pipeline without one.
     """
 
     kafka: Mapping[str, str] = field(repr=False)
     postgres: Mapping[str, str] = field(repr=False)
     job: JobSettings
     hold: HoldSettings
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def hand_over(environment: JobEnvironment, outcome_file: Path) -> dict[str, str]:

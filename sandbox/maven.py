@@ -1,0 +1,116 @@
+"""Files of Maven Central, each fetched once, with the Ivy that PySpark ships: no Maven is needed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from sandbox.errors import SandboxError
+from sandbox.java import java
+from sandbox.paths import log_tail
+
+_NAMESPACE = "http://ant.apache.org/ivy/maven"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One artifact: with a classifier it is that archive alone, else a jar with all the jars that it needs."""
+
+    group: str
+    name: str
+    version: str
+    classifier: str = ""
+    extension: str = "jar"
+
+    def as_ivy(self) -> str:
+        """Return the element of an Ivy file that asks for it."""
+        head = f"<dependency org={quoteattr(self.group)} name={quoteattr(self.name)} rev={quoteattr(self.version)}"
+        if not self.classifier:
+            return f'{head} conf="default"/>'
+        kind = quoteattr(self.extension)
+        archive = f"<artifact name={quoteattr(self.name)} type={kind} ext={kind}"
+        return f'{head} transitive="false">{archive} m:classifier={quoteattr(self.classifier)}/></dependency>'
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Return the folder; the first time, ``make`` fills it.
+
+    Safe when several processes ask at once: one makes it, the others wait. One that was cut off leaves no folder.
+    """
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            try:
+                make(draft)
+                draft.replace(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def fetch(artifact: Artifact, folder: Path, *, ivy_cache: Path) -> None:
+    """Write the artifact's files into an existing folder, as ``name-version(-classifier).extension``.
+
+    ``KAFKA_INGEST_IVY_SETTINGS`` names an Ivy settings file for networks that have a mirror of Maven Central.
+
+    Raises:
+        SandboxError: The download failed; the end of Ivy's log is in the message.
+    """
+    wanted, log = folder.with_name("ivy.xml"), folder.with_name("ivy.log")
+    wanted.write_text(
+        f'<ivy-module version="2.0" xmlns:m="{_NAMESPACE}"><info organisation="sandbox" module="files"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{artifact.as_ivy()}</dependencies>'
+        "</ivy-module>",
+        encoding="utf-8",
+    )
+    settings = os.environ.get("KAFKA_INGEST_IVY_SETTINGS")
+    command = [java(), "-jar", str(_ivy()), *(["-settings", settings] if settings else []), "-ivy", str(wanted)]
+    command += ["-cache", str(ivy_cache), "-confs", "default"]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
+    with log.open("ab") as sink:
+        answer = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, check=False)
+    if answer.returncode != 0:
+        raise SandboxError(
+            f"{artifact.name} {artifact.version} could not be fetched from Maven Central",
+            found=log_tail(log),
+            next_step="check the network, or name a mirror in an Ivy settings file: KAFKA_INGEST_IVY_SETTINGS=<file>",
+        )
+
+
+def check_files(folder: Path, expected: Mapping[str, str], *, listed_in: Path) -> None:
+    """Compare the files of a folder with their SHA-256 sums, by name; ``listed_in`` is where the sums stand.
+
+    Raises:
+        SandboxError: A file is missing, is too many or has another sum.
+    """
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    differing = sorted({name for name, _ in expected.items() ^ found.items()})
+    if differing:
+        raise SandboxError(
+            "what was fetched is not what this project was tested with",
+            found=", ".join(differing),
+            next_step=f"delete the cache folder and try again; compare with {listed_in}",
+        )
+
+
+def _ivy() -> Path:
+    spec = find_spec("pyspark")
+    jars = Path(spec.submodule_search_locations[0]) / "jars" if spec and spec.submodule_search_locations else None
+    found = sorted(jars.glob("ivy-*.jar")) if jars else []
+    if not found:
+        raise SandboxError("PySpark with its jars is missing in this environment", next_step="make setup")
+    return found[-1]

@@ -1,0 +1,107 @@
+"""The schema registry of sandbox and tests: what this project asks of Confluent's API, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from sandbox.registry import SchemaRegistry
+from tests.services import services_of_one_test
+
+ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
+WITH_DEFAULT = {"name": "zip", "type": "string", "default": ""}
+WITHOUT_DEFAULT = {"name": "zip", "type": "string"}
+
+
+@pytest.fixture
+def client(registry_url: str) -> Iterator[Any]:
+    with SchemaRegistryClient({"url": registry_url}) as client:
+        yield client
+
+
+@pytest.fixture
+def subject() -> str:
+    return f"test-{uuid.uuid4().hex}"
+
+
+def avro(document: object, *references: Any) -> Any:
+    return Schema(json.dumps(document), "AVRO", list(references))
+
+
+def address(subject: str, *more: object) -> Any:
+    """Return a schema that no other subject has: one schema has one id, whatever its subjects."""
+    fields = [*ADDRESS["fields"], *more]
+    return avro({**ADDRESS, "namespace": subject.replace("-", "_"), "fields": fields})
+
+
+def test_a_schema_is_found_by_its_id_with_its_references(client: Any, subject: str) -> None:
+    client.register_schema(f"{subject}-address", address(subject))
+    name = f"{subject.replace('-', '_')}.Address"
+    order = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": name}]}
+    reference = SchemaReference(name, f"{subject}-address", 1)
+    schema_id = client.register_schema(subject, avro(order, reference))
+    found = client.get_schema(schema_id)
+    assert json.loads(found.schema_str) == order
+    assert [(one.name, one.subject, one.version) for one in found.references] == [(name, f"{subject}-address", 1)]
+
+
+def test_a_registered_subject_is_listed_and_its_id_names_it(client: Any, subject: str) -> None:
+    schema_id = client.register_schema(subject, address(subject))
+    assert subject in client.get_subjects()
+    assert client.get_subjects_by_schema_id(schema_id) == [subject]
+    assert [(found.subject, found.version) for found in client.get_schema_versions(schema_id)] == [(subject, 1)]
+
+
+def test_an_unknown_id_is_not_found(client: Any) -> None:
+    with pytest.raises(SchemaRegistryError) as raised:
+        client.get_schema(2_000_000_000)
+    assert (raised.value.http_status_code, raised.value.error_code) == (404, 40403)
+
+
+def test_an_incompatible_schema_is_refused_once_compatibility_is_asked_for(client: Any, subject: str) -> None:
+    first = client.register_schema(subject, address(subject))
+    client.set_compatibility(subject, "BACKWARD")
+    # A reader of the new schema has no value for a field that old records do not hold, unless it has a default.
+    assert not client.test_compatibility(subject, address(subject, WITHOUT_DEFAULT))
+    with pytest.raises(SchemaRegistryError) as raised:
+        client.register_schema(subject, address(subject, WITHOUT_DEFAULT))
+    assert raised.value.http_status_code == 409
+    assert client.register_schema(subject, address(subject, WITH_DEFAULT)) != first
+    assert client.get_versions(subject) == [1, 2]
+
+
+@pytest.fixture(scope="module")
+def own_registry() -> Iterator[SchemaRegistry]:
+    """A registry of these tests' own that four runs wanted to start at the same time."""
+    services = services_of_one_test()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: services.start_registry(), range(4)))
+        yield services.registry
+    finally:
+        services.remove()
+
+
+def test_runs_that_ask_at_once_start_one_registry(own_registry: SchemaRegistry) -> None:
+    assert own_registry.is_running()
+    assert own_registry.log.read_text(encoding="utf-8").count("Listening on:") == 1
+
+
+def test_schemas_and_the_address_survive_a_kill(own_registry: SchemaRegistry, subject: str) -> None:
+    url, schema = own_registry.url, address(subject)
+    with SchemaRegistryClient({"url": url}) as client:
+        schema_id = client.register_schema(subject, schema)
+    own_registry.kill()
+    assert not own_registry.is_running()
+    own_registry.start()
+    with SchemaRegistryClient({"url": url}) as client:
+        assert client.get_subjects() == [subject]
+        # The registry writes Avro's members in another order.
+        assert json.loads(client.get_schema(schema_id).schema_str) == json.loads(schema.schema_str)

@@ -1,0 +1,237 @@
+"""Values that name their schema: which one, by whose word, and what becomes of those that name none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.errors import DeadLetterReason, SchemaMissing
+from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
+from spark_jobs.decode import framed
+from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, JsonDocuments, Schema, Schemas
+from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
+from spark_jobs.records import RECORD_SCHEMA
+
+GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
+JSON = RegisteredSchema("JSON", "{}", {})
+
+
+class FakeRegistry:
+    """Knows schemas by number or GUID, and counts how often it is asked."""
+
+    def __init__(self, schemas: Mapping[int | str, RegisteredSchema], subjects: Mapping[int | str, str] | None = None):
+        self._schemas = schemas
+        self._subjects = subjects or {}
+        self.asked: list[int | str] = []
+
+    def schema(self, schema_id: int | str) -> RegisteredSchema:
+        self.asked.append(schema_id)
+        if schema_id not in self._schemas:
+            raise SchemaMissing("unknown")
+        return self._schemas[schema_id]
+
+    def is_registered(self, schema_id: int | str, subject: str) -> bool:
+        return self._subjects.get(schema_id) == subject
+
+
+def number_frame(schema_id: int) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big")
+
+
+def plan(name: str, type_name: str, *, required: bool = False) -> ColumnPlan:
+    return ColumnPlan(name, parse_column_type(type_name), (name,), required=required)
+
+
+A = plan("a", "bigint")
+
+
+def schemas_in(registry: FakeRegistry, *, kind: str = "JSON", subject: str | None = None) -> Schemas:
+    return Schemas(registry, kind, subject)  # type: ignore[arg-type]
+
+
+def decode(
+    values: Sequence[bytes | None],
+    schemas: Schemas | None = None,
+    *,
+    plans: Sequence[ColumnPlan] = (A,),
+    headers: Sequence[list[tuple[str, bytes | None]] | None] | None = None,
+) -> DecodedPart:
+    schemas = schemas or schemas_in(FakeRegistry({1: JSON, 2: JSON, str(GUID): JSON}))
+    documents = JsonColumns(plans, of_binary=True)
+    columns = FramedColumns(plans, documents.decode, schemas, VALUE_SCHEMA_HEADER)
+    lists = headers or [None] * len(values)
+    pairs = [None if of is None else [{"name": name, "value": value} for name, value in of] for of in lists]
+    return columns.decode(pa.array(values, pa.large_binary()), pa.array(pairs, RECORD_SCHEMA.field("headers").type))
+
+
+def column(part: DecodedPart, place: int = 0) -> list[object]:
+    return [None if row in part.decode_errors else value for row, value in enumerate(part.arrays[place].to_pylist())]
+
+
+def test_a_value_is_what_follows_the_schemas_number() -> None:
+    part = decode([number_frame(1) + b'{"a": 7}', None, number_frame(2) + b'{"a": 8}'])
+    assert (column(part), part.decode_errors) == ([7, None, 8], {})
+
+
+def test_a_guid_names_a_schema_as_well_as_a_number() -> None:
+    assert column(decode([b"\x01" + GUID.bytes + b'{"a": 7}'])) == [7]
+
+
+def test_a_header_names_the_schema_of_the_whole_value() -> None:
+    guid, number = b"\x01" + GUID.bytes, number_frame(2)
+    values = [b'{"a": 7}', number_frame(1) + b'{"a": 8}', b'{"a": 9}']
+    headers: list[list[tuple[str, bytes | None]] | None] = [
+        [("other", b"x"), (VALUE_SCHEMA_HEADER, guid), (VALUE_SCHEMA_HEADER, number_frame(9))],
+        [("other", None)],
+        [(VALUE_SCHEMA_HEADER, number)],
+    ]
+    assert column(decode(values, headers=headers)) == [7, 8, 9]
+
+
+def test_a_header_of_that_name_without_a_value_names_nothing() -> None:
+    assert column(decode([number_frame(1) + b'{"a": 7}'], headers=[[(VALUE_SCHEMA_HEADER, None)]])) == [7]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x00", b"\x00\x00\x00\x01", b"\x02\x00\x00\x00\x01{}", b"\x01" + GUID.bytes[:15], b'{"a": 7}']
+)
+def test_bytes_that_name_no_schema_are_a_dead_letter_and_their_neighbours_rows(value: bytes) -> None:
+    good = number_frame(1) + b'{"a": 7}'
+    part = decode([good, value, good])
+    assert column(part) == [7, None, 7]
+    assert part.decode_errors[1].reason is DeadLetterReason.MALFORMED
+    assert "expected a value that begins with its schema" in part.decode_errors[1].detail
+
+
+def test_plain_json_is_recognised_in_the_detail() -> None:
+    assert "looks like JSON without a frame" in decode([b'{"a": 7}']).decode_errors[0].detail
+
+
+def test_each_schema_is_asked_for_once_and_batches_share_them() -> None:
+    registry = FakeRegistry({1: JSON, 2: JSON})
+    schemas = schemas_in(registry)
+    for _ in range(3):
+        decode([number_frame(1) + b"{}", number_frame(2) + b"{}", number_frame(1) + b"{}"], schemas)
+    assert registry.asked == [1, 2]
+
+
+def test_an_unknown_number_stops_the_batch_and_makes_no_dead_letter() -> None:
+    with pytest.raises(SchemaMissing):
+        decode([number_frame(1) + b"{}", number_frame(3) + b"{}"])
+
+
+def test_an_unknown_number_is_asked_for_again() -> None:
+    registry = FakeRegistry({})
+    schemas = schemas_in(registry)
+    for _ in range(2):
+        with pytest.raises(SchemaMissing):
+            decode([number_frame(3) + b"{}"], schemas)
+    assert registry.asked == [3, 3]
+
+
+def test_a_schema_of_another_subject_makes_dead_letters() -> None:
+    registry = FakeRegistry({1: JSON, 2: JSON}, {1: "orders-value", 2: "orders-key"})
+    part = decode(
+        [number_frame(1) + b'{"a": 7}', number_frame(2) + b'{"a": 8}'], schemas_in(registry, subject="orders-value")
+    )
+    assert column(part) == [7, None]
+    assert part.decode_errors[1].detail == (
+        "the value: expected a schema of the subject orders-value, found schema 2, which is none of it"
+    )
+
+
+def test_a_schema_of_another_kind_makes_dead_letters() -> None:
+    registry = FakeRegistry({1: RegisteredSchema("AVRO", '"string"', {})})
+    part = decode([number_frame(1) + b"{}"], schemas_in(registry))
+    assert (
+        part.decode_errors[0].detail == "the value: expected a schema of the kind JSON, found schema 1 of the kind AVRO"
+    )
+
+
+def test_a_schema_that_cannot_be_read_makes_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Schema:
+        raise UnusableSchema("no such type")
+
+    monkeypatch.setattr(framed, "_opened", refuse)
+    [error] = decode([number_frame(1) + b"{}"]).decode_errors.values()
+    assert error.detail == "the value: expected a schema that can be read, found schema 1: no such type"
+
+
+class Columns:
+    """Reads the first byte of a payload as a whole column; doubts those above 100, refuses those above 200."""
+
+    def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
+        return [
+            b'{"a": %d}' % (payload[0] * 10)
+            if payload[0] <= 200
+            else DecodeError(DeadLetterReason.MALFORMED, "expected less, found more")
+            for payload in payloads.to_pylist()
+        ]
+
+    def quick_columns(self, payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn] | None:
+        firsts = [payload[0] for payload in payloads.to_pylist()]
+        cells = [first or None for first in firsts]
+        doubtful = [place for place, first in enumerate(firsts) if first > 100]
+        return [QuickColumn(pa.array(cells, pa.int64()), doubtful)]
+
+
+def of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framed, "_opened", lambda _, found: Columns() if found.text else JsonDocuments("", {}))
+
+
+REGISTRY: Mapping[int | str, RegisteredSchema] = {
+    1: RegisteredSchema("JSON", "columns", {}),
+    2: RegisteredSchema("JSON", "", {}),
+}
+
+
+def test_whole_columns_documents_and_dead_letters_of_a_batch_keep_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_columns(monkeypatch)
+    payloads = [b"\x01\x07", b"\x02" + b'{"a": 20}', b"\x01\x79", b"\x01\xc9", b"\x02x", b"\x01\x08", b"\x01\x00"]
+    values = [b"\x00\x00\x00\x00" + payload for payload in payloads]
+    part = decode([values[0], None, *values[1:]], schemas_in(FakeRegistry(REGISTRY)))
+    assert column(part) == [7, None, 20, 1210, None, None, 8, None]
+    assert sorted(part.decode_errors) == [4, 5]
+
+
+def test_whole_columns_alone_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_columns(monkeypatch)
+    part = decode([number_frame(1) + bytes([cell]) for cell in (3, 0, 5)], schemas_in(FakeRegistry(REGISTRY)))
+    assert (column(part), part.decode_errors) == ([3, None, 5], {})
+
+
+@pytest.mark.parametrize("changes", [{"required": True}, {"default": "7"}], ids=["required", "with a default"])
+def test_null_in_a_whole_column_that_means_more_than_null_is_read_again_as_a_document(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    of_columns(monkeypatch)
+    schemas = schemas_in(FakeRegistry(REGISTRY))
+    part = decode([number_frame(1) + b"\x03", number_frame(1) + b"\x00"], schemas, plans=[replace(A, **changes)])
+    assert column(part) == [3, 0]
+
+
+def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Special(JsonDocuments):
+        def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
+            return [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in range(len(payloads))]
+
+    monkeypatch.setattr(framed, "_opened", lambda *_: Special("", {}))
+    [[value]] = [column(decode([number_frame(1)], plans=[plan("a", type_name)])) for type_name in ("double precision",)]
+    assert isinstance(value, float)
+    assert math.isnan(value)
+    for type_name in ("bigint", "numeric", "jsonb"):
+        [error] = decode([number_frame(1)], plans=[plan("a", type_name)]).decode_errors.values()
+        assert (error.reason, "NaN" in error.detail) == (DeadLetterReason.OUT_OF_RANGE, True), error.detail
+
+
+def test_in_json_itself_the_number_that_stands_for_nan_is_out_of_range() -> None:
+    part = JsonColumns([plan("a", "double precision")]).decode(pa.array([b'{"a": %s}' % NAN_NUMBER], pa.large_binary()))
+    assert [error.reason for error in part.decode_errors.values()] == [DeadLetterReason.OUT_OF_RANGE]

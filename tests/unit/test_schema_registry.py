@@ -1,0 +1,151 @@
+"""What a schema registry answers, and who is to blame where it gives no schema."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
+from kafka_ingest.kafka import registry as module
+from kafka_ingest.kafka.registry import RegisteredSchema, SchemaRegistry
+from tests.registry_answers import Registry, registry_answers
+
+ORDER = '{"type": "record", "name": "Order", "fields": []}'
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """A registry whose client does not wait between its tries."""
+    monkeypatch.setattr(module, "_LONGEST_WAIT_MS", 1)
+    with registry_answers() as registry:
+        yield registry
+
+
+def client(answers: Registry, **more: str) -> SchemaRegistry:
+    return SchemaRegistry({"connection": "registry", "url": answers.url, **more})
+
+
+def test_a_schema_is_asked_for_by_its_number(answers: Registry) -> None:
+    answers.tell("/schemas/ids/7", {"schema": ORDER})
+    answers.tell("/schemas/ids/8", {"schema": "{}", "schemaType": "JSON"})
+    registry = client(answers)
+    assert registry.schema(7) == RegisteredSchema("AVRO", ORDER, {})
+    assert registry.schema(8) == RegisteredSchema("JSON", "{}", {})
+
+
+def test_a_schema_is_asked_for_by_its_guid(answers: Registry) -> None:
+    answers.tell("/schemas/guids/89791762-2336-4186-9674-299b90a802e2", {"schema": ORDER})
+    assert client(answers).schema("89791762-2336-4186-9674-299b90a802e2").text == ORDER
+
+
+def test_references_come_with_all_that_they_refer_to_each_after_what_it_needs(answers: Registry) -> None:
+    def version(subject: str, references: list[tuple[str, str]]) -> dict[str, object]:
+        named = [{"name": name, "subject": of, "version": 1} for name, of in references]
+        return {"subject": subject, "version": 1, "id": 1, "schema": f"text of {subject}", "references": named}
+
+    answers.tell("/schemas/ids/7", {**version("order", [("Item", "item"), ("Money", "money")])})
+    answers.tell("/subjects/item/versions/1", version("item", [("Money", "money"), ("Unit", "unit")]))
+    answers.tell("/subjects/money/versions/1", version("money", []))
+    answers.tell("/subjects/unit/versions/1", version("unit", []))
+    found = client(answers).schema(7).references
+    assert list(found.items()) == [
+        ("Money", "text of money"),
+        ("Unit", "text of unit"),
+        ("Item", "text of item"),
+    ]
+
+
+def test_references_in_a_circle_end(answers: Registry) -> None:
+    circle = {"subject": "a", "version": 1, "id": 1, "references": [{"name": "A", "subject": "a", "version": 1}]}
+    answers.tell("/schemas/ids/7", {"schema": "x", **circle})
+    answers.tell("/subjects/a/versions/1", {"schema": "y", **circle})
+    assert client(answers).schema(7).references == {"A": "y"}
+
+
+def test_a_subject_has_its_newest_schema_and_its_schemas_are_known(answers: Registry) -> None:
+    answers.tell("/subjects/orders-value/versions/latest", {"subject": "s", "version": 2, "id": 7, "schema": ORDER})
+    answers.tell("/schemas/ids/7/subjects", ["orders-value"])
+    registry = client(answers)
+    assert registry.latest("orders-value").text == ORDER
+    assert registry.is_registered(7, "orders-value")
+    assert not registry.is_registered(7, "orders-key")
+
+
+def test_a_user_is_sent_and_a_token_is(answers: Registry) -> None:
+    answers.tell("*", ["AVRO"])
+    client(answers, username="load", password="geheim:1").kinds()
+    assert answers.asked[-1][1]["authorization"] == "Basic " + base64.b64encode(b"load:geheim:1").decode()
+    client(answers, **{"bearer.auth.token": "abc"}).kinds()
+    assert answers.asked[-1][1]["authorization"] == "Bearer abc"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (404, {"error_code": 40403, "message": "Schema not found"}, SchemaMissing),
+        (404, {"error_code": 40401, "message": "Subject not found"}, SchemaMissing),
+        (404, b"<html>no such page</html>", ConfigError),
+        (404, {"detail": "not found"}, ConfigError),
+        (401, {"error_code": 401, "message": "Unauthorized"}, ConfigError),
+        (403, b"forbidden", ConfigError),
+        (405, b"", ConfigError),
+        (429, {"error_code": 429, "message": "slow down"}, RegistryUnavailable),
+        (408, b"", RegistryUnavailable),
+        (500, {"error_code": 50001, "message": "store"}, RegistryUnavailable),
+        (503, b"<html>", RegistryUnavailable),
+        (200, b"<html>a login page</html>", ConfigError),
+        (200, b"\xff\xfe", ConfigError),
+    ],
+)
+def test_an_answer_without_a_schema_says_who_is_to_blame(
+    answers: Registry, status: int, body: object, expected: type[IngestError]
+) -> None:
+    answers.tell("/schemas/ids/7", body, status=status)
+    with pytest.raises(expected) as raised:
+        client(answers).schema(7)
+    assert type(raised.value) is expected
+    assert raised.value.next_command
+
+
+def test_a_missing_reference_is_a_missing_schema(answers: Registry) -> None:
+    lost = [{"name": "Money", "subject": "money", "version": 3}]
+    answers.tell("/schemas/ids/7", {"schema": ORDER, "references": lost})
+    with pytest.raises(SchemaMissing):
+        client(answers).schema(7)
+
+
+def test_a_registry_that_is_slow_or_gone_is_unavailable(answers: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.2)
+    answers.tell("/schemas/ids/7", {}, pause=True)
+    with pytest.raises(RegistryUnavailable):
+        client(answers).schema(7)
+    with pytest.raises(RegistryUnavailable):
+        SchemaRegistry({"connection": "registry", "url": "http://127.0.0.1:1"}).schema(7)
+
+
+def test_what_is_unknown_or_refused_is_not_asked_for_again_and_what_may_pass_is(answers: Registry) -> None:
+    for status, tries in ((404, 1), (401, 1), (429, 4), (503, 4)):
+        answers.asked.clear()
+        answers.tell("/schemas/ids/7", {"error_code": 1, "message": ""}, status=status)
+        with pytest.raises(IngestError):
+            client(answers).schema(7)
+        assert len(answers.asked) == tries, status
+
+
+def test_no_message_holds_a_secret(answers: Registry) -> None:
+    answers.tell("/schemas/ids/7", {"error_code": 401, "message": "no user geheim-1, token abc-secret"}, status=401)
+    registry = client(answers, username="u", password="geheim-1", **{"bearer.auth.token": "abc-secret"})
+    with pytest.raises(ConfigError) as raised:
+        registry.schema(7)
+    assert "geheim" not in str(raised.value)
+    assert "abc-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "more", [{"ssl.ca.pem": "no certificate"}, {"ssl.key.pem": "a key without its certificate"}, {"url": "ftp://x"}]
+)
+def test_a_configuration_that_the_client_cannot_use_is_a_config_error(answers: Registry, more: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="Connection registry cannot be used"):
+        client(answers, **more)
