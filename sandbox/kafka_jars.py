@@ -28,7 +28,7 @@ def kafka_jars(cache: Path) -> Path:
     def make(draft: Path) -> None:
         print(f"fetching the Kafka {KAFKA_VERSION} broker from Maven Central (44 MB, once) ...", flush=True)
         for root in _ROOTS:
-            fetch(root, draft, ivy_cache=cache / "ivy")
+            fetch([root], draft, ivy_cache=cache / "ivy")
         lines = _CHECKSUMS.read_text(encoding="utf-8").splitlines()
         sums = {name: digest for digest, name in (line.split() for line in lines if not line.startswith("#"))}
         check_files(draft, sums, listed_in=_CHECKSUMS)

@@ -7,7 +7,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +49,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w", encoding="utf-8") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             draft = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -62,30 +63,28 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def fetch(artifact: Artifact, folder: Path, *, ivy_cache: Path) -> None:
-    """Write the artifact's files into an existing folder, as ``name-version(-classifier).extension``.
+def fetch(artifacts: Sequence[Artifact], folder: Path, *, ivy_cache: Path) -> None:
+    """Write the artifacts' files into an existing folder, as ``name-version(-classifier).extension``.
+
+    Jars that several of them need are fetched once, in the newest version that one of them names.
 
     ``KAFKA_INGEST_IVY_SETTINGS`` names an Ivy settings file for networks that have a mirror of Maven Central.
 
     Raises:
         SandboxError: The download failed; the end of Ivy's log is in the message.
     """
-    wanted, log = folder.with_name("ivy.xml"), folder.with_name("ivy.log")
-    wanted.write_text(
-        f'<ivy-module version="2.0" xmlns:m="{_NAMESPACE}"><info organisation="sandbox" module="files"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{artifact.as_ivy()}</dependencies>'
-        "</ivy-module>",
-        encoding="utf-8",
-    )
-    settings = os.environ.get("KAFKA_INGEST_IVY_SETTINGS")
-    command = [java(), "-jar", str(_ivy()), *(["-settings", settings] if settings else []), "-ivy", str(wanted)]
-    command += ["-cache", str(ivy_cache), "-confs", "default"]
-    command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
-    with log.open("ab") as sink:
-        answer = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, check=False)
+    settings, log = os.environ.get("KAFKA_INGEST_IVY_SETTINGS"), folder.with_name("ivy.log")
+    command = [java(), "-jar", str(_ivy()), *(["-settings", settings] if settings else []), "-cache", str(ivy_cache)]
+    command += ["-confs", "default", "-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]", "-ivy"]
+    with tempfile.NamedTemporaryFile("w", suffix=".xml", encoding="utf-8") as wanted, log.open("ab") as sink:
+        wanted.write(_ivy_file(artifacts))
+        wanted.flush()
+        answer = subprocess.run(
+            [*command, wanted.name], stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, check=False
+        )
     if answer.returncode != 0:
         raise SandboxError(
-            f"{artifact.name} {artifact.version} could not be fetched from Maven Central",
+            f"{', '.join(f'{one.name} {one.version}' for one in artifacts)} could not be fetched from Maven Central",
             found=log_tail(log),
             next_step="check the network, or name a mirror in an Ivy settings file: KAFKA_INGEST_IVY_SETTINGS=<file>",
         )
@@ -105,6 +104,14 @@ def check_files(folder: Path, expected: Mapping[str, str], *, listed_in: Path) -
             found=", ".join(differing),
             next_step=f"delete the cache folder and try again; compare with {listed_in}",
         )
+
+
+def _ivy_file(artifacts: Sequence[Artifact]) -> str:
+    return (
+        f'<ivy-module version="2.0" xmlns:m="{_NAMESPACE}"><info organisation="sandbox" module="files"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(artifact.as_ivy() for artifact in artifacts)}</dependencies></ivy-module>"
+    )
 
 
 def _ivy() -> Path:

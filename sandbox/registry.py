@@ -125,14 +125,14 @@ def registry_program(cache: Path) -> Path:
 
     def make(draft: Path) -> None:
         print(f"fetching the schema registry Apicurio {_ARCHIVE.version} from Maven Central (159 MB, once) ...")
-        download = draft / "download"
-        download.mkdir()
-        # An Ivy cache of its own, gone with the archive: nothing else needs what is in it.
-        fetch(_ARCHIVE, download, ivy_cache=draft / "ivy")
+        # Ivy's cache goes with the archive: nothing else needs what is in it.
+        temporary = draft / "temporary"
+        download = temporary / "files"
+        download.mkdir(parents=True)
+        fetch([_ARCHIVE], download, ivy_cache=temporary / "ivy")
         name = f"{_ARCHIVE.name}-{_ARCHIVE.version}-{_ARCHIVE.classifier}.{_ARCHIVE.extension}"
         check_files(download, {name: _CHECKSUM}, listed_in=Path(__file__))
         shutil.unpack_archive(download / name, draft, filter="data")
-        for left_over in (download, draft / "ivy"):
-            shutil.rmtree(left_over)
+        shutil.rmtree(temporary)
 
     return made_once(cache / "registry" / _ARCHIVE.version, make)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from sandbox.registry import SchemaRegistry
-from tests.services import services_of_one_test
+from tests.services import TestServices
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
 WITH_DEFAULT = {"name": "zip", "type": "string", "default": ""}
@@ -77,30 +75,15 @@ def test_an_incompatible_schema_is_refused_once_compatibility_is_asked_for(clien
     assert client.get_versions(subject) == [1, 2]
 
 
-@pytest.fixture(scope="module")
-def own_registry() -> Iterator[SchemaRegistry]:
-    """A registry of these tests' own that four runs wanted to start at the same time."""
-    services = services_of_one_test()
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda _: services.start_registry(), range(4)))
-        yield services.registry
-    finally:
-        services.remove()
-
-
-def test_runs_that_ask_at_once_start_one_registry(own_registry: SchemaRegistry) -> None:
-    assert own_registry.is_running()
-    assert own_registry.log.read_text(encoding="utf-8").count("Listening on:") == 1
-
-
-def test_schemas_and_the_address_survive_a_kill(own_registry: SchemaRegistry, subject: str) -> None:
-    url, schema = own_registry.url, address(subject)
+def test_schemas_and_the_address_survive_a_kill(own_services: TestServices, subject: str) -> None:
+    registry, schema = own_services.registry, address(subject)
+    registry.start()
+    url = registry.url
     with SchemaRegistryClient({"url": url}) as client:
         schema_id = client.register_schema(subject, schema)
-    own_registry.kill()
-    assert not own_registry.is_running()
-    own_registry.start()
+    registry.kill()
+    assert not registry.is_running()
+    registry.start()
     with SchemaRegistryClient({"url": url}) as client:
         assert client.get_subjects() == [subject]
         # The registry writes Avro's members in another order.

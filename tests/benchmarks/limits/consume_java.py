@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.java import java
+from sandbox.maven import Artifact
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers import versions
 from tests.benchmarks.peers.contender import ContenderError, run
-from tests.benchmarks.peers.installs import Artifact, fetched
+from tests.benchmarks.peers.installs import fetched
 
 _TOOL = "org.apache.kafka.tools.ConsumerPerformance"
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.java import java
+from sandbox.maven import Artifact
 from sandbox.paths import private_folder, write_secret
 from sandbox.ports import PortBook
 from sandbox.processes import ManagedProcess
@@ -29,7 +30,7 @@ from tests.benchmarks.peers import versions
 from tests.benchmarks.peers.arrivals import wait_for_rows
 from tests.benchmarks.peers.contender import ContenderError, option, run
 from tests.benchmarks.peers.flat_topic import topic_of_sink, write_flat_topic
-from tests.benchmarks.peers.installs import Artifact, fetched, unpacked
+from tests.benchmarks.peers.installs import fetched, unpacked
 from tests.benchmarks.workloads import WORKLOADS
 
 #: Of the script connect-standalone.sh that Kafka ships.

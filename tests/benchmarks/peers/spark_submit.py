@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyspark
 
+from sandbox.maven import Artifact
 from sandbox.paths import CHECKOUT, tool
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers import versions
 from tests.benchmarks.peers.contender import ContenderError
-from tests.benchmarks.peers.installs import Artifact, fetched
+from tests.benchmarks.peers.installs import fetched
 
 _FOLDER = Path(__file__).parent
 
