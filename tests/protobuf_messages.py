@@ -1,38 +1,45 @@
-"""Protobuf messages of a .proto text, as a producer's generated code has them."""
+"""Message classes of a .proto text as Protobuf's own compiler and library make them, and payloads as producers do."""
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_tools import protoc
 
+from spark_jobs.decode.protobuf import ProtobufSchema
+from spark_jobs.decode.values import DecodeError
 
-def message_classes(name: str, text: str, **imports: str) -> dict[str, Any]:
-    """Compile a .proto text and return its message classes by their full names.
 
-    Args:
-        name: Name of the file, by which other files import it.
-        text: Its text.
-        imports: Texts of files that it imports, by name.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        for path, content in {**imports, name: text}.items():
-            Path(folder, path).write_text(content, encoding="utf-8")
-        built_in = Path(protoc.__file__).parent / "_proto"
-        out = Path(folder, "out")
-        options = [f"-I{folder}", f"-I{built_in}", f"--descriptor_set_out={out}", "--include_imports"]
-        assert protoc.main(["protoc", *options, str(Path(folder, name))]) == 0
-        files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
+def message_class(text: str, name: str, references: Mapping[str, str] | None = None) -> Any:
+    """Compile a schema with protoc and return the class of one of its messages."""
+    with TemporaryDirectory() as folder:
+        for path, content in {**(references or {}), "main.proto": text}.items():
+            Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, path).write_text(content)
+        out = Path(folder, "set")
+        flags = [f"-I{folder}", f"-I{files('grpc_tools') / '_proto'}", f"--descriptor_set_out={out}"]
+        assert protoc.main(["protoc", *flags, "--include_imports", "main.proto"]) == 0
+        descriptors = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
     pool = descriptor_pool.DescriptorPool()
-    for file in files:
-        pool.Add(file)
-    found: dict[str, Any] = {}
-    waiting = list(pool.FindFileByName(name).message_types_by_name.values())
-    while waiting:
-        message = waiting.pop()
-        waiting += message.nested_types
-        found[message.full_name] = message_factory.GetMessageClass(message)
+    for file in descriptors.file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def document(schema: ProtobufSchema, payload: bytes) -> bytes:
+    """Return the document of one payload, which must have one."""
+    (found,) = schema.documents([payload])
+    assert isinstance(found, bytes), found
+    return found
+
+
+def fault(schema: ProtobufSchema, payload: bytes) -> DecodeError:
+    """Return why one payload has no document."""
+    (found,) = schema.documents([payload])
+    assert isinstance(found, DecodeError), found
     return found

@@ -1,7 +1,11 @@
-"""A proxy before the schema registry that forwards, or answers as a test tells it, over HTTP or TLS."""
+"""A proxy before the schema registry that forwards, or answers as a test tells it, over HTTP or TLS.
+
+With an answer for every request it needs no registry behind it.
+"""
 
 from __future__ import annotations
 
+import json
 import ssl
 import sys
 import threading
@@ -35,11 +39,17 @@ class Answer:
     content_type: str = _JSON
 
 
+def told(document: object, status: int = 200) -> Answer:
+    """Return a document as JSON."""
+    return Answer(status, json.dumps(document).encode())
+
+
 def refusal(status: int) -> Answer:
     """Return the answer of a registry that refuses, as Confluent's words it."""
     return Answer(status, b'{"error_code": %d, "message": "refused"}' % status)
 
 
+UNKNOWN_SCHEMA = told({"error_code": 40403, "message": "Schema not found"}, 404)
 CLOSED = Answer(0)
 SILENT = Answer(-1)
 CUT_JSON = Answer(200, b'{"schema": "\\"str')
@@ -60,13 +70,15 @@ class RegistryFaults:
     """The proxy: it forwards until ``answer`` is set, and again when it is set to None.
 
     Attributes:
-        answer: What every request from now on gets; None forwards it.
+        answers: What requests of a path get, without its query.
+        answer: What every other request from now on gets; None forwards it.
         requests: All requests so far, in their order.
         url: The address for clients, with the registry's own path.
     """
 
     def __init__(self, server: _Server, url: str) -> None:
         self._server = server
+        self.answers = server.answers
         self.url = url
 
     @property
@@ -126,6 +138,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.registry = urlsplit(registry_url)
         self.answer: Answer | None = None
+        self.answers: dict[str, Answer] = {}
         self.requests: list[Request] = []
         self.stopped = threading.Event()
 
@@ -141,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         self.server.requests.append(Request(self.command, self.path, self.headers["Authorization"]))
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        answer = self.server.answer or self._forwarded(body)
+        answer = self.server.answers.get(self.path.partition("?")[0], self.server.answer) or self._forwarded(body)
         self.close_connection = True
         if answer == SILENT:
             self.server.stopped.wait()

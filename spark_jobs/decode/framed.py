@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -46,28 +45,17 @@ _END = 2**31 - 1
 KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER = "__key_schema_id", "__value_schema_id"
 
 
-class Schema(Protocol):
-    """A schema that reads its records. A payload is what follows the schema's number or GUID."""
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How the records of a schema are read. A payload is what follows the schema's number or GUID.
 
-    def documents(self, payloads: pa.Array) -> pa.Array | Sequence[bytes | DecodeError]:
-        """Return each record as a JSON document, or why it is none of the schema's; an array if all are documents."""
+    Attributes:
+        documents: Returns each record as a JSON document, or why it is none; ``None`` where payloads are documents.
+        quick_columns: Returns whole columns, or ``None`` where records must be read as documents.
+    """
 
-    def quick_columns(self, payloads: pa.Array, plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn] | None:
-        """Return whole columns; ``None`` where records must be read as documents."""
-
-
-class JsonDocuments:
-    """``json_schema``: the payload is the document. Columns are strict themselves, so nothing else is validated."""
-
-    def __init__(self, _text: str, _references: Mapping[str, str]) -> None:
-        pass
-
-    def documents(self, payloads: pa.Array) -> pa.Array:
-        """Return the payloads."""
-        return payloads
-
-    def quick_columns(self, _payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> None:
-        """Return nothing: the documents' own quick way is the quickest."""
+    documents: Callable[[Sequence[bytes]], Sequence[bytes | DecodeError]] | None = None
+    quick_columns: Callable[[Sequence[bytes], Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
 
 
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
@@ -75,12 +63,13 @@ def _opened(kind: str, found: RegisteredSchema) -> Schema:
     if kind == "PROTOBUF":
         from spark_jobs.decode.protobuf import ProtobufSchema
 
-        return ProtobufSchema(found.text, found.references)
+        return Schema(ProtobufSchema(found.text, found.references).documents)
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
 
-        return AvroSchema(found.text, tuple(found.references.values()))
-    return JsonDocuments(found.text, found.references)
+        avro = AvroSchema(found.text, tuple(found.references.values()))
+        return Schema(avro.documents, avro.quick_columns)
+    return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
 
 
 class Schemas:
@@ -256,9 +245,9 @@ def _placed(pieces: Sequence[_Piece], others: pa.Array) -> pa.Array:
 
 def _documents(schema: Schema, named: Named) -> tuple[_Piece, Mapping[int, DecodeError]]:
     """Return the documents of the records that have one, and why the others have none, by row."""
-    found = schema.documents(named.payloads)
-    if isinstance(found, pa.Array):
-        return (named.rows, found), {}
+    if schema.documents is None:
+        return (named.rows, named.payloads), {}
+    found = schema.documents(named.payloads.to_pylist())
     errors = {row: of for row, of in zip(named.rows, found, strict=True) if isinstance(of, DecodeError)}
     documents = [None if isinstance(of, DecodeError) else of for of in found]
     return (named.rows, pa.array(documents, pa.large_binary())), errors
@@ -313,7 +302,7 @@ class FramedColumns:
 
     def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
-        found = schema.quick_columns(named.payloads, self._plans)
+        found = schema.quick_columns and schema.quick_columns(named.payloads.to_pylist(), self._plans)
         if found is None:
             return named
         doubtful = {place for column in found for place in column.doubtful}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,17 +15,18 @@ from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
     SchemaRegistryClient,
-    header_schema_id_serializer,
 )
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from kafka_ingest.errors import STOP_AND_CALL
+from kafka_ingest.errors import RETRY_LATER, STOP_AND_CALL
 from tests.integration.pipeline_under_test import FedPipeline
-from tests.protobuf_messages import message_classes
+from tests.protobuf_messages import message_class
+from tests.registry_faults import LOGIN_PAGE, refusal, registry_faults
 
+PEM_FILES = {"ssl.ca.pem": "ca.crt", "ssl.certificate.pem": "client.crt", "ssl.key.pem": "client.key"}
 REGISTRY = {"registry": "schema_registry_default"}
 
 ORDER = {
@@ -178,7 +180,7 @@ def test_protobuf_of_the_confluent_serializer_is_stored_exactly(
         {"name": "ratio", "type": "double precision"},
     ]
     topic = pipeline.open(kafka=REGISTRY, value={"format": "protobuf", "columns": columns})
-    order = message_classes("order.proto", PROTO)["Outer.Order"]
+    order = message_class(PROTO, "Outer.Order")
     serializer = ProtobufSerializer(order, registry, {"use.deprecated.format": False})
     full = order(id=2**53 + 1, customer="", tags=["a", "ß"], hash=b"\x00\xff", ratio=float("-inf"))
     full.ordered_at.FromDatetime(AT)
@@ -213,11 +215,8 @@ def test_keys_have_schemas_of_their_own_and_headers_may_name_them(
     keys = AvroSerializer(registry, json.dumps(key))
     values = AvroSerializer(registry, json.dumps(ORDER))
     pipeline.send(written(values, topic, VALUE), key=written(keys, topic, {"region": "no"}, MessageField.KEY))
-    in_header = AvroSerializer(registry, json.dumps(ORDER), conf={"schema.id.serializer": header_schema_id_serializer})
-    headers: list[tuple[str, bytes]] = []
-    value = in_header({**VALUE, "id": 5}, SerializationContext(topic, MessageField.VALUE, headers))
-    assert [name for name, _ in headers] == ["__value_schema_id"]
-    pipeline.send(value, headers=headers)
+    framed = written(values, topic, {**VALUE, "id": 5})  # this registry has no GUIDs, which newer serializers put there
+    pipeline.send(framed[5:], headers=[("__value_schema_id", framed[:5])])
     assert pipeline.load()["counts"]["rows"] == 2
     assert pipeline.rows("region, whole_key, id") == [("no", {"region": "no"}, 2**53 + 1), (None, None, 5)]
 
@@ -251,6 +250,51 @@ def test_an_unknown_schema_and_a_registry_that_is_gone_stop_the_load_and_lose_no
     assert (code, "SchemaMissing" in notes) == (STOP_AND_CALL, True)
     assert pipeline.dead_letters("*") == []
     assert len(pipeline.rows("id")) == 1
+
+
+def use(monkeypatch: pytest.MonkeyPatch, url: str, **more: object) -> None:
+    """Let the pipeline's connection lead to a URL."""
+    connection = {"conn_type": "http", "host": url, **more}
+    monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
+
+
+def test_a_registry_that_is_down_busy_or_strange_costs_no_record_and_the_next_run_loads_them(
+    pipeline: FedPipeline, registry: SchemaRegistryClient, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = pipeline.open(kafka=REGISTRY, value={"format": "avro", "columns": COLUMNS})
+    pipeline.send(written(AvroSerializer(registry, json.dumps(ORDER)), topic, VALUE))
+    with registry_faults(registry_url) as faults:
+        use(monkeypatch, faults.url)
+        for answer, expected, code in (
+            (refusal(429), "RegistryUnavailable", RETRY_LATER),
+            (refusal(401), "ConfigError", STOP_AND_CALL),
+            (LOGIN_PAGE, "ConfigError", STOP_AND_CALL),
+        ):
+            faults.answer = answer
+            found, _, notes = pipeline.command("run", pipeline.name, "--runner", "in-process")
+            assert (found, expected in notes) == (code, True), notes
+            assert pipeline.dead_letters("*") == pipeline.rows("id") == []
+        faults.answer = None
+        assert pipeline.load()["counts"]["rows"] == 1
+
+
+def test_tls_needs_the_ca_and_where_it_is_asked_for_the_clients_certificate(
+    pipeline: FedPipeline,
+    registry: SchemaRegistryClient,
+    registry_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = pipeline.open(kafka=REGISTRY, value={"format": "avro", "columns": COLUMNS})
+    pipeline.send(written(AvroSerializer(registry, json.dumps(ORDER)), topic, VALUE))
+    with registry_faults(registry_url, certificates=tmp_path, asks_for_certificate=True) as faults:
+        use(monkeypatch, faults.url)
+        code, _, notes = pipeline.command("run", pipeline.name, "--runner", "in-process")
+        assert (code, "cannot be trusted" in notes) == (STOP_AND_CALL, True), notes
+        texts = {name: (tmp_path / file).read_text() for name, file in PEM_FILES.items()}
+        use(monkeypatch, faults.url, extra=texts, login="me", password="geheim")
+        assert pipeline.load()["counts"]["rows"] == 1
+        assert {request.authorization for request in faults.requests} == {"Basic bWU6Z2VoZWlt"}
 
 
 def test_preflight_says_that_the_registry_answers_and_check_config_needs_none(

@@ -15,7 +15,7 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
 from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
 from spark_jobs.decode import framed
-from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, JsonDocuments, Schema, Schemas
+from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA
@@ -165,26 +165,21 @@ def test_a_schema_that_cannot_be_read_makes_dead_letters(monkeypatch: pytest.Mon
     assert error.detail == "the value: expected a schema that can be read, found schema 1: no such type"
 
 
-class Columns:
-    """Reads the first byte of a payload as a whole column; doubts those above 100, refuses those above 200."""
+def read_documents(payloads: Sequence[bytes]) -> Sequence[bytes | DecodeError]:
+    """Ten times the first byte of a payload; those above 200 are refused."""
+    refused = DecodeError(DeadLetterReason.MALFORMED, "expected less, found more")
+    return [b'{"a": %d}' % (payload[0] * 10) if payload[0] <= 200 else refused for payload in payloads]
 
-    def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
-        return [
-            b'{"a": %d}' % (payload[0] * 10)
-            if payload[0] <= 200
-            else DecodeError(DeadLetterReason.MALFORMED, "expected less, found more")
-            for payload in payloads.to_pylist()
-        ]
 
-    def quick_columns(self, payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn] | None:
-        firsts = [payload[0] for payload in payloads.to_pylist()]
-        cells = [first or None for first in firsts]
-        doubtful = [place for place, first in enumerate(firsts) if first > 100]
-        return [QuickColumn(pa.array(cells, pa.int64()), doubtful)]
+def read_columns(payloads: Sequence[bytes], _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn]:
+    """The first byte of a payload as a whole column; those above 100 are in doubt."""
+    cells = [payload[0] or None for payload in payloads]
+    return [QuickColumn(pa.array(cells, pa.int64()), [at for at, payload in enumerate(payloads) if payload[0] > 100])]
 
 
 def of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framed, "_opened", lambda _, found: Columns() if found.text else JsonDocuments("", {}))
+    columns = Schema(read_documents, read_columns)
+    monkeypatch.setattr(framed, "_opened", lambda _, found: columns if found.text else Schema())
 
 
 REGISTRY: Mapping[int | str, RegisteredSchema] = {
@@ -219,11 +214,8 @@ def test_null_in_a_whole_column_that_means_more_than_null_is_read_again_as_a_doc
 
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Special(JsonDocuments):
-        def documents(self, payloads: pa.Array) -> Sequence[bytes | DecodeError]:
-            return [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in range(len(payloads))]
-
-    monkeypatch.setattr(framed, "_opened", lambda *_: Special("", {}))
+    special = Schema(lambda payloads: [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in payloads])
+    monkeypatch.setattr(framed, "_opened", lambda *_: special)
     [[value]] = [column(decode([number_frame(1)], plans=[plan("a", type_name)])) for type_name in ("double precision",)]
     assert isinstance(value, float)
     assert math.isnan(value)

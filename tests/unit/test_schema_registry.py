@@ -10,46 +10,47 @@ import pytest
 from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
 from kafka_ingest.kafka import registry as module
 from kafka_ingest.kafka.registry import RegisteredSchema, SchemaRegistry
-from tests.registry_answers import Registry, registry_answers
+from tests.registry_faults import SILENT, UNKNOWN_SCHEMA, Answer, RegistryFaults, registry_faults, told
 
 ORDER = '{"type": "record", "name": "Order", "fields": []}'
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """A registry whose client does not wait between its tries."""
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryFaults]:
+    """A registry that knows what a test tells it; its client does not wait between its tries."""
     monkeypatch.setattr(module, "_LONGEST_WAIT_MS", 1)
-    with registry_answers() as registry:
+    with registry_faults("") as registry:
+        registry.answer = UNKNOWN_SCHEMA
         yield registry
 
 
-def client(answers: Registry, **more: str) -> SchemaRegistry:
-    return SchemaRegistry({"connection": "registry", "url": answers.url, **more})
+def client(api: RegistryFaults, **more: str) -> SchemaRegistry:
+    return SchemaRegistry({"connection": "registry", "url": api.url, **more})
 
 
-def test_a_schema_is_asked_for_by_its_number(answers: Registry) -> None:
-    answers.tell("/schemas/ids/7", {"schema": ORDER})
-    answers.tell("/schemas/ids/8", {"schema": "{}", "schemaType": "JSON"})
-    registry = client(answers)
+def test_a_schema_is_asked_for_by_its_number(api: RegistryFaults) -> None:
+    api.answers["/schemas/ids/7"] = told({"schema": ORDER})
+    api.answers["/schemas/ids/8"] = told({"schema": "{}", "schemaType": "JSON"})
+    registry = client(api)
     assert registry.schema(7) == RegisteredSchema("AVRO", ORDER, {})
     assert registry.schema(8) == RegisteredSchema("JSON", "{}", {})
 
 
-def test_a_schema_is_asked_for_by_its_guid(answers: Registry) -> None:
-    answers.tell("/schemas/guids/89791762-2336-4186-9674-299b90a802e2", {"schema": ORDER})
-    assert client(answers).schema("89791762-2336-4186-9674-299b90a802e2").text == ORDER
+def test_a_schema_is_asked_for_by_its_guid(api: RegistryFaults) -> None:
+    api.answers["/schemas/guids/89791762-2336-4186-9674-299b90a802e2"] = told({"schema": ORDER})
+    assert client(api).schema("89791762-2336-4186-9674-299b90a802e2").text == ORDER
 
 
-def test_references_come_with_all_that_they_refer_to_each_after_what_it_needs(answers: Registry) -> None:
+def test_references_come_with_all_that_they_refer_to_each_after_what_it_needs(api: RegistryFaults) -> None:
     def version(subject: str, references: list[tuple[str, str]]) -> dict[str, object]:
         named = [{"name": name, "subject": of, "version": 1} for name, of in references]
         return {"subject": subject, "version": 1, "id": 1, "schema": f"text of {subject}", "references": named}
 
-    answers.tell("/schemas/ids/7", {**version("order", [("Item", "item"), ("Money", "money")])})
-    answers.tell("/subjects/item/versions/1", version("item", [("Money", "money"), ("Unit", "unit")]))
-    answers.tell("/subjects/money/versions/1", version("money", []))
-    answers.tell("/subjects/unit/versions/1", version("unit", []))
-    found = client(answers).schema(7).references
+    api.answers["/schemas/ids/7"] = told({**version("order", [("Item", "item"), ("Money", "money")])})
+    api.answers["/subjects/item/versions/1"] = told(version("item", [("Money", "money"), ("Unit", "unit")]))
+    api.answers["/subjects/money/versions/1"] = told(version("money", []))
+    api.answers["/subjects/unit/versions/1"] = told(version("unit", []))
+    found = client(api).schema(7).references
     assert list(found.items()) == [
         ("Money", "text of money"),
         ("Unit", "text of unit"),
@@ -57,28 +58,30 @@ def test_references_come_with_all_that_they_refer_to_each_after_what_it_needs(an
     ]
 
 
-def test_references_in_a_circle_end(answers: Registry) -> None:
+def test_references_in_a_circle_end(api: RegistryFaults) -> None:
     circle = {"subject": "a", "version": 1, "id": 1, "references": [{"name": "A", "subject": "a", "version": 1}]}
-    answers.tell("/schemas/ids/7", {"schema": "x", **circle})
-    answers.tell("/subjects/a/versions/1", {"schema": "y", **circle})
-    assert client(answers).schema(7).references == {"A": "y"}
+    api.answers["/schemas/ids/7"] = told({"schema": "x", **circle})
+    api.answers["/subjects/a/versions/1"] = told({"schema": "y", **circle})
+    assert client(api).schema(7).references == {"A": "y"}
 
 
-def test_a_subject_has_its_newest_schema_and_its_schemas_are_known(answers: Registry) -> None:
-    answers.tell("/subjects/orders-value/versions/latest", {"subject": "s", "version": 2, "id": 7, "schema": ORDER})
-    answers.tell("/schemas/ids/7/subjects", ["orders-value"])
-    registry = client(answers)
+def test_a_subject_has_its_newest_schema_and_its_schemas_are_known(api: RegistryFaults) -> None:
+    api.answers["/subjects/orders-value/versions/latest"] = told(
+        {"subject": "s", "version": 2, "id": 7, "schema": ORDER}
+    )
+    api.answers["/schemas/ids/7/subjects"] = told(["orders-value"])
+    registry = client(api)
     assert registry.latest("orders-value").text == ORDER
     assert registry.is_registered(7, "orders-value")
     assert not registry.is_registered(7, "orders-key")
 
 
-def test_a_user_is_sent_and_a_token_is(answers: Registry) -> None:
-    answers.tell("*", ["AVRO"])
-    client(answers, username="load", password="geheim:1").kinds()
-    assert answers.asked[-1][1]["authorization"] == "Basic " + base64.b64encode(b"load:geheim:1").decode()
-    client(answers, **{"bearer.auth.token": "abc"}).kinds()
-    assert answers.asked[-1][1]["authorization"] == "Bearer abc"
+def test_a_user_is_sent_and_a_token_is(api: RegistryFaults) -> None:
+    api.answer = told(["AVRO"])
+    client(api, username="load", password="geheim:1").kinds()
+    assert api.requests[-1].authorization == "Basic " + base64.b64encode(b"load:geheim:1").decode()
+    client(api, **{"bearer.auth.token": "abc"}).kinds()
+    assert api.requests[-1].authorization == "Bearer abc"
 
 
 @pytest.mark.parametrize(
@@ -96,47 +99,48 @@ def test_a_user_is_sent_and_a_token_is(answers: Registry) -> None:
         (500, {"error_code": 50001, "message": "store"}, RegistryUnavailable),
         (503, b"<html>", RegistryUnavailable),
         (200, b"<html>a login page</html>", ConfigError),
+        (200, ["neither a schema", "nor an error"], ConfigError),
         (200, b"\xff\xfe", ConfigError),
     ],
 )
 def test_an_answer_without_a_schema_says_who_is_to_blame(
-    answers: Registry, status: int, body: object, expected: type[IngestError]
+    api: RegistryFaults, status: int, body: object, expected: type[IngestError]
 ) -> None:
-    answers.tell("/schemas/ids/7", body, status=status)
+    api.answers["/schemas/ids/7"] = Answer(status, body) if isinstance(body, bytes) else told(body, status)
     with pytest.raises(expected) as raised:
-        client(answers).schema(7)
+        client(api).schema(7)
     assert type(raised.value) is expected
     assert raised.value.next_command
 
 
-def test_a_missing_reference_is_a_missing_schema(answers: Registry) -> None:
+def test_a_missing_reference_is_a_missing_schema(api: RegistryFaults) -> None:
     lost = [{"name": "Money", "subject": "money", "version": 3}]
-    answers.tell("/schemas/ids/7", {"schema": ORDER, "references": lost})
+    api.answers["/schemas/ids/7"] = told({"schema": ORDER, "references": lost})
     with pytest.raises(SchemaMissing):
-        client(answers).schema(7)
+        client(api).schema(7)
 
 
-def test_a_registry_that_is_slow_or_gone_is_unavailable(answers: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_is_slow_or_gone_is_unavailable(api: RegistryFaults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.2)
-    answers.tell("/schemas/ids/7", {}, pause=True)
+    api.answers["/schemas/ids/7"] = SILENT
     with pytest.raises(RegistryUnavailable):
-        client(answers).schema(7)
+        client(api).schema(7)
     with pytest.raises(RegistryUnavailable):
         SchemaRegistry({"connection": "registry", "url": "http://127.0.0.1:1"}).schema(7)
 
 
-def test_what_is_unknown_or_refused_is_not_asked_for_again_and_what_may_pass_is(answers: Registry) -> None:
+def test_what_is_unknown_or_refused_is_not_asked_for_again_and_what_may_pass_is(api: RegistryFaults) -> None:
     for status, tries in ((404, 1), (401, 1), (429, 4), (503, 4)):
-        answers.asked.clear()
-        answers.tell("/schemas/ids/7", {"error_code": 1, "message": ""}, status=status)
+        api.requests.clear()
+        api.answers["/schemas/ids/7"] = told({"error_code": 1, "message": ""}, status)
         with pytest.raises(IngestError):
-            client(answers).schema(7)
-        assert len(answers.asked) == tries, status
+            client(api).schema(7)
+        assert len(api.requests) == tries, status
 
 
-def test_no_message_holds_a_secret(answers: Registry) -> None:
-    answers.tell("/schemas/ids/7", {"error_code": 401, "message": "no user geheim-1, token abc-secret"}, status=401)
-    registry = client(answers, username="u", password="geheim-1", **{"bearer.auth.token": "abc-secret"})
+def test_no_message_holds_a_secret(api: RegistryFaults) -> None:
+    api.answers["/schemas/ids/7"] = told({"error_code": 401, "message": "no user geheim-1, token abc-secret"}, 401)
+    registry = client(api, username="u", password="geheim-1", **{"bearer.auth.token": "abc-secret"})
     with pytest.raises(ConfigError) as raised:
         registry.schema(7)
     assert "geheim" not in str(raised.value)
@@ -146,6 +150,8 @@ def test_no_message_holds_a_secret(answers: Registry) -> None:
 @pytest.mark.parametrize(
     "more", [{"ssl.ca.pem": "no certificate"}, {"ssl.key.pem": "a key without its certificate"}, {"url": "ftp://x"}]
 )
-def test_a_configuration_that_the_client_cannot_use_is_a_config_error(answers: Registry, more: dict[str, str]) -> None:
+def test_a_configuration_that_the_client_cannot_use_is_a_config_error(
+    api: RegistryFaults, more: dict[str, str]
+) -> None:
     with pytest.raises(ConfigError, match="Connection registry cannot be used"):
-        client(answers, **more)
+        client(api, **more)

@@ -84,10 +84,10 @@ class SchemaRegistry:
             return self._with_references(self._client.get_schema_by_guid(schema_id))
 
     def is_registered(self, schema_id: int | str, subject: str) -> bool:
-        """Tell whether a schema is registered under a subject."""
+        """Tell whether a schema is, or was, registered under a subject: records outlive deleted versions."""
         with self._faults(f"subjects of schema {schema_id}"):
             if isinstance(schema_id, int):
-                return subject in self._client.get_subjects_by_schema_id(schema_id)
+                return subject in self._client.get_subjects_by_schema_id(schema_id, deleted=True)
             schema = self._client.get_schema_by_guid(schema_id)
         try:
             with self._faults(f"subject {subject}"):
@@ -138,8 +138,8 @@ class SchemaRegistry:
         if isinstance(error, SchemaRegistryError):
             return self._refusal(asked_for, error.http_status_code, error.error_code, str(error.error_message))
         words = scrubbed(f"{type(error).__name__}: {error}", secret_values(self._config))
-        if isinstance(error, ValueError):
-            return self._no_registry(asked_for, f"an answer that is not JSON ({words})")
+        if isinstance(error, ValueError | TypeError | AttributeError | KeyError):  # the client trusts what it gets
+            return self._no_registry(asked_for, f"another answer ({words})")
         if not isinstance(error, _transport_errors()):
             return None
         if _is_certificate_fault(error):
