@@ -194,6 +194,14 @@ class Conversion(StrEnum):
     BASE64 = "base64"
 
 
+class NewFields(StrEnum):
+    """What becomes of fields of the value that no column reads."""
+
+    IGNORE = "ignore"
+    WARN = "warn"
+    DEAD_LETTER = "dead_letter"
+
+
 class KeyFormat(StrEnum):
     """How a record's key becomes a column, or the document of columns ``from: key``."""
 
@@ -270,6 +278,7 @@ class ValueSettings:
     format: ValueFormat
     columns: tuple[ColumnSettings, ...]
     subject: str | None = None
+    new_fields: NewFields = NewFields.IGNORE
 
 
 @dataclass(frozen=True, slots=True)

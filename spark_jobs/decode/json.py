@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pyarrow.compute as pc
 from kafka_ingest.settings import json_path_text
 from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import checked_document, too_deep_rows
+from spark_jobs.decode.paths import PathNode, Places
 from spark_jobs.decode.texts import default_of, rule_for
 from spark_jobs.decode.values import (
     WHITE_SPACE,
@@ -31,69 +30,9 @@ from spark_jobs.decode.values import (
     wrong_type,
 )
 
-# The columns of a pipeline as a tree of JSON keys, and the exact reading of one record along it.
+# The exact reading of one record, along the tree of the columns' paths.
 
 _Text = TypeVar("_Text")
-
-
-@dataclass
-class PathNode:
-    """One key of the tree: the places whose value it holds, and the keys below it that places name."""
-
-    path: tuple[str, ...] = ()
-    places: list[int] = field(default_factory=list)
-    children: dict[str, PathNode] = field(default_factory=dict)
-
-    def members(self, raw: bytes) -> Mapping[str, msgspec.Raw]:
-        """Return the members that columns name, and skip all others: a dict of them takes 20 x the document."""
-        found = self._decoder.decode(raw)
-        if isinstance(found, dict):
-            return found
-        named = zip(self.children, msgspec.structs.astuple(found), strict=True)
-        return {key: value for key, value in named if value is not None}
-
-    @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
-        if all(key.isascii() for key in self.children):
-            members = TypedDict("Members", dict.fromkeys(self.children, msgspec.Raw), total=False)  # type: ignore[misc]
-            return msgspec.json.Decoder(members)
-        # In a TypedDict msgspec 0.22 misses keys with other characters, until something has asked the key for its
-        # UTF-8; a struct can name no quote, backslash or control character.
-        names = {f"key_{number}": key for number, key in enumerate(self.children)}
-        try:
-            fields = [(name, msgspec.Raw, None) for name in names]
-            return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=names))
-        except ValueError:
-            return msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class Places:
-    """Where the values of columns stand: one place for each path of each column, numbered in the columns' order.
-
-    Args:
-        plans: The columns.
-    """
-
-    def __init__(self, plans: Sequence[ColumnPlan]) -> None:
-        self._first = [0, *accumulate(len(plan.paths) for plan in plans)]
-        self._paths = [path for plan in plans for path in plan.paths]
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def of(self, column: int) -> range:
-        """Return the places of a column, in the order in which they count."""
-        return range(self._first[column], self._first[column + 1])
-
-    def tree(self) -> PathNode:
-        """Build the tree of all paths."""
-        root = PathNode()
-        for place, path in enumerate(self._paths):
-            node = root
-            for depth, key in enumerate(path, start=1):
-                node = node.children.setdefault(key, PathNode(path[:depth]))
-            node.places.append(place)
-        return root
 
 
 def _first_present(texts: Iterable[_Text | None]) -> _Text | None:

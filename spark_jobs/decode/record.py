@@ -9,17 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     BatchSettings,
     ColumnSource,
     MetadataColumns,
+    NewFields,
     Tombstones,
     ValueFormat,
 )
-from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, Schemas, schemas_of
+from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, schemas_of
 from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import (
     RECORD_TIME,
     ColumnPlan,
@@ -101,7 +104,7 @@ _NO_REGISTRY: Mapping[str, str] = {}
 
 
 class RecordDecoder:
-    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; keeps no state between batches.
+    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; batches share no state.
 
     Strict: a value that is present is stored exactly or its record is a dead letter; nothing is rounded, truncated or
     turned into NULL. Of a record's faults one is reported: value before key, headers and record time, and by column
@@ -121,7 +124,7 @@ class RecordDecoder:
         self._tombstones = settings.tombstones
         self._sources = [column.source for column in settings.value.columns]
         self._value_plans = column_plans(settings, shape, ColumnSource.VALUE)
-        self._value = _value_part(settings, self._value_plans, registry)
+        self._value, self._watched = _value_part(settings, self._value_plans, registry)
         self._key_plans = column_plans(settings, shape, ColumnSource.KEY)
         self._key_columns = _key_part(settings, self._key_plans, registry) if self._key_plans else None
         header_plans = column_plans(settings, shape, ColumnSource.HEADER)
@@ -132,6 +135,11 @@ class RecordDecoder:
         if settings.headers_column:
             self._headers = Headers(metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
         self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
+
+    @property
+    def new_fields(self) -> tuple[NewField, ...]:
+        """What all batches so far held and no column reads, where the pipeline wants a warning of it."""
+        return self._watched.new_fields if self._watched else ()
 
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedBatch:
         """Decode a batch of one topic's records.
@@ -208,13 +216,19 @@ def _decoded(part: PartDecoder | FramedColumns, values: pa.Array, headers: pa.Ar
 
 def _value_part(
     settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
-) -> PartDecoder | FramedColumns:
+) -> tuple[PartDecoder | FramedColumns, WatchedColumns | None]:
+    """Return the decoder of values, and what watches their fields, which a pipeline that ignores new ones needs not."""
     value = settings.value
-    if value.format in REGISTRY_FORMATS:
-        return _framed(plans, value.format, schemas_of(registry, value.format, value.subject), VALUE_SCHEMA_HEADER)
+    if value.format not in (ValueFormat.JSON_COLUMNS, *REGISTRY_FORMATS):
+        return whole_part(value.format, plans[0]), None
+    documents = _documents(plans, value.format)
+    watched = None if value.new_fields is NewFields.IGNORE else WatchedColumns(documents, plans, value.new_fields)
+    columns = watched or documents
     if value.format is ValueFormat.JSON_COLUMNS:
-        return JsonColumns(plans)
-    return whole_part(value.format, plans[0])
+        return columns, watched
+    schemas = schemas_of(registry, value.format, value.subject)
+    part = FramedColumns(plans, columns.decode, schemas, VALUE_SCHEMA_HEADER, whole_columns=watched is None)
+    return part, watched
 
 
 def _key_part(
@@ -222,10 +236,12 @@ def _key_part(
 ) -> JsonColumns | FramedColumns:
     key = settings.key
     if key and key.format in REGISTRY_FORMATS:
-        return _framed(plans, key.format, schemas_of(registry, key.format, key.subject), KEY_SCHEMA_HEADER)
+        schemas = schemas_of(registry, key.format, key.subject)
+        return FramedColumns(plans, _documents(plans, key.format).decode, schemas, KEY_SCHEMA_HEADER)
     return JsonColumns(plans, place=plans[0].source)
 
 
-def _framed(plans: Sequence[ColumnPlan], of: str, schemas: Schemas, header: str) -> FramedColumns:
-    documents = JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA, place=plans[0].source)
-    return FramedColumns(plans, documents.decode, schemas, header)
+def _documents(plans: Sequence[ColumnPlan], of: str) -> JsonColumns:
+    if of == ValueFormat.JSON_COLUMNS:
+        return JsonColumns(plans)
+    return JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA, place=plans[0].source)

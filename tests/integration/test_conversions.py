@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
+import pytest
+
 from tests.integration.pipeline_under_test import FedPipeline
 
 COLUMNS = [
@@ -55,3 +57,25 @@ def test_converted_values_are_stored_exactly_and_what_does_not_fit_is_a_dead_let
         (5, "malformed"),
         (8, "wrong_type"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows", "warnings"),
+    [
+        ("warn", [1, 2, 3], ["fields of the value that no column reads: $.place.zip, $['\\x00']"]),
+        ("dead_letter", [1], []),
+        ("ignore", [1, 2, 3], []),
+    ],
+)
+def test_fields_that_no_column_reads_are_ignored_named_or_dead_letters(
+    pipeline: FedPipeline, policy: str, rows: list[int], warnings: list[str]
+) -> None:
+    columns = [{"name": "id", "type": "bigint"}, {"name": "city", "type": "text", "path": "$.place.city"}]
+    value = {"format": "json", "columns": columns, "new_fields": policy}
+    pipeline.open(value=value, dead_letters={"max_ratio": 1.0})
+    pipeline.send('{"id": 1, "place": {"city": "Oslo"}}', '{"id": 2, "place": {"zip": 1}}', r'{"id": 3, "\u0000": 1}')
+    summary = pipeline.load()
+    assert (pipeline.rows("id"), summary["warnings"]) == ([(id_,) for id_ in rows], warnings)
+    refused = [(2, "$.place.zip"), (3, r"$['\x00']")] if policy == "dead_letter" else []
+    expected = "the value: expected no fields but those that columns read, found "
+    assert pipeline.dead_letters("reason, detail") == [("wrong_type", f"{expected}{name}") for _, name in refused]

@@ -23,6 +23,7 @@ from kafka_ingest.settings import (
     Conversion,
     KeyFormat,
     KeySettings,
+    NewFields,
     Occurrence,
     ValueFormat,
     ValueSettings,
@@ -117,6 +118,12 @@ def _header_column(type_name: str) -> Pipeline:
     return Pipeline(settings, lambda data: batch_of(record(headers=[{"name": "name", "value": data}])))
 
 
+def _watched(policy: NewFields) -> Pipeline:
+    settings = json_settings(ColumnSettings("b", "text", ("a", "b")))
+    settings = replace(settings, value=replace(settings.value, new_fields=policy))
+    return Pipeline(settings, lambda value: batch_of(record(b'{"a":' + value + b"}")))
+
+
 def _many_headers(size: int) -> pa.RecordBatch:
     return batch_of(record(headers=[{"name": f"name{n:06}", "value": b"%06d" % n} for n in range(size // 16)]))
 
@@ -142,6 +149,8 @@ OTHERS: dict[str, Callable[[], Pipeline]] = {
     "text from a header": lambda: _header_column("text"),
     "uuid from a header": lambda: _header_column("uuid"),
     "jsonb from a header": lambda: _header_column("jsonb"),
+    "new fields, of which a warning tells": lambda: _watched(NewFields.WARN),
+    "new fields, which are refused": lambda: _watched(NewFields.DEAD_LETTER),
     "a default": lambda: _columns(ColumnSettings("a", "jsonb", ("a",), default="{}")),
 }
 

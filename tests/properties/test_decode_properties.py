@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Occurrence, Tombstones
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, NewFields, Occurrence, Tombstones
+from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.numbers import DecimalText
+from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import decode, json_settings, read_columns, read_value, record
 from tests.values import TYPES, VALUES
@@ -104,6 +106,31 @@ nested_documents = st.recursive(
 @given(documents=st.lists(nested_documents, max_size=6))
 def test_both_ways_agree_on_nested_documents_with_repeated_keys(documents: list[str]) -> None:
     read_columns(NESTED, *(document.encode("utf-8", "surrogatepass") for document in documents))
+
+
+#: An object on the way to a column, one that a column takes whole, and a key in each that no column reads.
+WATCHED = (plan("a", "jsonb", "a"), plan("c", "jsonb", "b", "c"), plan("d", "jsonb", "a", "d"), plan("f", "jsonb", "f"))
+
+
+def members_that_nobody_reads(value: Any) -> list[tuple[str, ...]]:
+    """Say by hand what is new for these columns: of the root, and of the object ``b``."""
+    if not isinstance(value, dict) or not isinstance(value.get("b", {}), dict | None):
+        return []
+    inner = value.get("b") or {}
+    return [(key,) for key in value if key not in ("a", "b", "f")] + [("b", key) for key in inner if key != "c"]
+
+
+@given(documents=st.lists(nested_documents, max_size=6))
+def test_new_fields_are_the_members_of_objects_on_the_way_to_columns(documents: list[str]) -> None:
+    values = pa.array([document.encode("utf-8", "surrogatepass") for document in documents], pa.large_binary())
+    plain = JsonColumns(WATCHED).decode(values)
+    sound = [row for row in range(len(documents)) if row not in plain.decode_errors]
+    expected = {row: members_that_nobody_reads(json.loads(documents[row])) for row in sound}
+    warned = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.WARN)
+    assert warned.decode(values).decode_errors == plain.decode_errors
+    assert {field.path for field in warned.new_fields} == {path for paths in expected.values() for path in paths}
+    refusing = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.DEAD_LETTER).decode(values)
+    assert {row for row in refusing.decode_errors if row in sound} == {row for row, paths in expected.items() if paths}
 
 
 damaged_documents = st.one_of(

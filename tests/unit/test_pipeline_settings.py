@@ -27,6 +27,7 @@ from kafka_ingest.settings import (
     KeyFormat,
     KeySettings,
     MetadataColumns,
+    NewFields,
     Occurrence,
     OffsetLimit,
     PartitionFaultPolicy,
@@ -336,6 +337,19 @@ value:
         ColumnSettings("note", "text", ("note",), default='""'),
         ColumnSettings("other", "text", ("other",)),
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [("", NewFields.IGNORE), ("ignore", NewFields.IGNORE), ("null", NewFields.IGNORE), ("warn", NewFields.WARN),
+     ("dead_letter", NewFields.DEAD_LETTER)],
+)  # fmt: skip
+def test_what_becomes_of_new_fields_is_ignore_unless_the_file_says_so(
+    tmp_path: Path, written: str, policy: NewFields
+) -> None:
+    key = f", new_fields: {written}" if written else ""
+    value = f"value: {{format: json, columns: [{{name: id, type: bigint}}]{key}}}\n"
+    assert _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET).batch.value.new_fields is policy
 
 
 def test_no_key_of_the_file_is_dropped() -> None:

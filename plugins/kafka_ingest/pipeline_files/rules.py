@@ -113,6 +113,8 @@ def _shape_of_value(data: _Data) -> Iterator[Fault]:
             yield Fault(("value", "columns"), f"column alone with the format {value['format']}", "columns")
         if not has_column:
             yield Fault(("value", "column"), "the name of the column", "nothing")
+    if not has_columns and value.get("new_fields") is not None:
+        yield Fault(("value", "new_fields"), "only with columns, which read fields", str(value["new_fields"]))
     if has_columns and "required" in value:
         yield Fault(("value", "required"), "required in the entries of columns", "required for all of them")
 
