@@ -214,7 +214,7 @@ class KeyFormat(StrEnum):
 
 
 #: Formats whose bytes name the schema, in a schema registry, that they were written with.
-REGISTRY_FORMATS: frozenset[str] = frozenset({ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA})
+REGISTRY_FORMATS: tuple[str, ...] = (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA)
 
 
 class ColumnSource(StrEnum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import lru_cache
 from math import copysign, isfinite
 from operator import attrgetter
@@ -114,7 +114,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 #: numeric holds 147,455 digits, which are 61,232 bytes; the text of longer numbers would take quadratic time.
 _LONGEST_DECIMAL_BYTES = 61_232
 _SHORT_BITS = 2_000
-_ALL_DIGITS = Context(prec=MAX_INTEGER_DIGITS + MAX_SCALE + 10, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_ALL_DIGITS = Context(prec=MAX_INTEGER_DIGITS + MAX_SCALE + 10, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 #: Every other path would be another one when a reader turns the text back.
 _SNAKE_CASE, _UNDERSCORE = re.compile(r"(?:[a-z0-9.]|_[a-z])++"), re.compile("_([a-z])")
 #: Each is read from its bytes, so that more of them would take quadratic time, and nest deeper than the stack allows.
@@ -263,7 +263,8 @@ class MessageReader:
         return document
 
     def _not_utf8(self, name: str, error: UnicodeDecodeError) -> DecodeError:
-        found = f"{excerpt(error.object)} in the field {self._descriptor.full_name}.{name}"
+        byte = f"byte {error.object[error.start]:#04x} at position {error.start}"
+        found = f"{byte} in the field {self._descriptor.full_name}.{name}"
         return DecodeError(DeadLetterReason.NOT_UTF8, f"expected UTF-8, found {found}")
 
     def _first_values(self, message: Any) -> Any:

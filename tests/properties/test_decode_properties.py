@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -125,9 +126,14 @@ def test_new_fields_are_the_members_of_objects_on_the_way_to_columns(documents: 
     values = pa.array([document.encode("utf-8", "surrogatepass") for document in documents], pa.large_binary())
     plain = JsonColumns(WATCHED).decode(values)
     sound = [row for row in range(len(documents)) if row not in plain.decode_errors]
-    expected = {row: members_that_nobody_reads(json.loads(documents[row])) for row in sound}
+    # A lone surrogate, which names no text, is read as U+0000.
+    lone = re.compile("[\ud800-\udfff]")
+    expected = {
+        row: [(*way, lone.sub("\x00", key)) for *way, key in members_that_nobody_reads(json.loads(documents[row]))]
+        for row in sound
+    }
     warned = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.WARN)
-    assert warned.decode(values).decode_errors == plain.decode_errors
+    assert list(warned.decode(values).decode_errors) == list(plain.decode_errors)
     assert {field.path for field in warned.new_fields} == {path for paths in expected.values() for path in paths}
     refusing = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.DEAD_LETTER).decode(values)
     assert {row for row in refusing.decode_errors if row in sound} == {row for row, paths in expected.items() if paths}

@@ -14,11 +14,16 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
 from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
-from spark_jobs.decode import framed
+from kafka_ingest.protocol.staging import NewField
+from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
+from spark_jobs.decode import framed, record
 from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA
+from tests.builders import batch_settings
+from tests.decoding import BATCH_ID, batch_of, target_of
+from tests.decoding import record as a_record
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 JSON = RegisteredSchema("JSON", "{}", {})
@@ -211,6 +216,16 @@ def test_null_in_a_whole_column_that_means_more_than_null_is_read_again_as_a_doc
     schemas = schemas_in(FakeRegistry(REGISTRY))
     part = decode([number_frame(1) + b"\x03", number_frame(1) + b"\x00"], schemas, plans=[replace(A, **changes)])
     assert column(part) == [3, 0]
+
+
+def test_new_fields_are_watched_in_documents_whatever_whole_columns_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_columns(monkeypatch)
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry(REGISTRY)))
+    value = ValueSettings(ValueFormat.AVRO, (ColumnSettings("b", "bigint", ("b",)),), new_fields=NewFields.WARN)
+    settings = replace(batch_settings(), value=value)
+    decoder = record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+    decoder.decode(batch_of({**a_record(), "value": number_frame(1) + b"\x03"}), generation=0)
+    assert decoder.new_fields == (NewField(("a",), "jsonb"),)
 
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,12 +401,14 @@ def test_an_unset_wrapper_is_missing_and_repeated_ones_are_their_values() -> Non
 
 
 def test_a_type_of_ones_own_is_no_well_known_type_whatever_its_name() -> None:
-    schema = ProtobufSchema(
-        'syntax = "proto3"; package google.protobuf; message A { Timestamp a = 1; }'
-        " message Timestamp { string at = 1; }",
-        {},
-    )
-    assert read(schema, sized(1, b"\x0a\x03now")) == {"a": {"at": "now"}}
+    own = 'syntax = "proto3"; package google.protobuf; message Timestamp { string at = 1; }'
+    message = "message A { google.protobuf.Timestamp a = 1; }"
+    text = f'syntax = "proto3"; import "mine/timestamp.proto"; {message}'
+    assert read(ProtobufSchema(text, {"mine/timestamp.proto": own}), sized(1, b"\x0a\x03now")) == {"a": {"at": "now"}}
+    # The message of the schema itself is the second one.
+    assert json.loads(document(ProtobufSchema(f"{own} {message}", {}), b"\x02\x02\x0a\x05\x0a\x03now")) == {
+        "a": {"at": "now"}
+    }
 
 
 def any_of(name: str, content: bytes) -> bytes:
@@ -619,11 +621,11 @@ def test_a_detail_quotes_no_more_than_the_beginning_of_a_record() -> None:
 @pytest.mark.parametrize(
     ("message", "where"),
     [
-        (sized(1, b"a\xffb"), "A.text"),
-        (sized(2, b"ok") + sized(2, b"\xc0\x80"), "A.texts"),
-        (sized(3, b"\x0a\x01\xff"), "A.by_key"),
-        (sized(3, b"\x12\x01\xff"), "A.by_key"),
-        (sized(4, sized(1, b"\xed\xa0\x80")), "A.text"),  # a surrogate
+        (sized(1, b"a\xffb"), "0xff at position 1 in the field A.text"),
+        (sized(2, b"ok") + sized(2, b"\xc0\x80"), "0xc0 at position 0 in the field A.texts"),
+        (sized(3, b"\x0a\x01\xff"), "0xff at position 0 in the field A.by_key"),
+        (sized(3, b"\x12\x01\xff"), "0xff at position 0 in the field A.by_key"),
+        (sized(4, sized(1, b"\xed\xa0\x80")), "0xed at position 0 in the field A.text"),  # a surrogate
     ],
 )
 def test_text_that_is_not_utf_8_is_a_dead_letter_that_names_the_field(syntax: str, message: bytes, where: str) -> None:
@@ -634,7 +636,7 @@ def test_text_that_is_not_utf_8_is_a_dead_letter_that_names_the_field(syntax: st
     )
     error = fault(schema, b"\0" + message)
     assert error.reason == NOT_UTF8
-    assert error.detail.endswith(f" in the field {where}")
+    assert error.detail == f"expected UTF-8, found byte {where}"
 
 
 def test_nesting_deeper_than_protobufs_limit_is_malformed_and_less_is_read() -> None:

@@ -199,8 +199,8 @@ def _typed_paths(data: _Data) -> Iterator[tuple[Location, object, tuple[str, ...
 
 
 def _a_column_of_the_value(data: _Data) -> Iterator[Fault]:
-    sources = {column.get("from") for _, column in _columns(data)}
-    if sources and sources <= {"key", "header"}:
+    sources = [column.get("from") for _, column in _columns(data)]
+    if sources and all(source in ("key", "header") for source in sources):
         found = " and ".join(f"{source}s" for source in ("key", "header") if source in sources)
         yield Fault(
             ("value", "columns"), "a column from the value, without which nobody would look at it", f"{found} only"
