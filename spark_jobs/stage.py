@@ -32,6 +32,7 @@ from kafka_ingest.protocol.batch import RecordCounts, TaskSeconds
 from kafka_ingest.protocol.staging import (
     DeadLetterRun,
     DeadLetterSample,
+    NewField,
     Split,
     SplitResult,
     StageContext,
@@ -388,7 +389,7 @@ def stage_task(
             stager = _SplitStager(context, writer, progress, task.refused)
             results = tuple(stager.stage(source, split) for split in task.splits)
         stager.end()
-    return StageResult(task.task_index, attempt_id, results, stager.seconds)
+    return StageResult(task.task_index, attempt_id, results, stager.seconds, stager.new_fields)
 
 
 class _SplitStager:
@@ -415,6 +416,10 @@ class _SplitStager:
     @property
     def seconds(self) -> TaskSeconds:
         return self._stopwatch.seconds
+
+    @property
+    def new_fields(self) -> tuple[NewField, ...]:
+        return self._decoder.new_fields
 
     def stage(self, reader: RangeReader, split: Split) -> SplitResult:
         account = SplitAccount(split)

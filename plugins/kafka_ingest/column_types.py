@@ -1,4 +1,4 @@
-"""The PostgreSQL column types that a pipeline can fill, their one spelling, and what else values may be written as.
+"""The PostgreSQL column types that a pipeline can fill, their one spelling, and which values fit them.
 
 The spelling is that of PostgreSQL's ``format_type``, so a type of a pipeline file can be compared with the catalog as
 text (https://www.postgresql.org/docs/18/datatype.html).
@@ -6,10 +6,17 @@ text (https://www.postgresql.org/docs/18/datatype.html).
 
 from __future__ import annotations
 
+import binascii
+import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
+from itertools import chain
 
 from kafka_ingest.settings import Conversion
 
@@ -227,3 +234,173 @@ def quoted_element(element: bytes) -> bytes:
     Source: https://www.postgresql.org/docs/18/arrays.html, "Array Input and Output Syntax".
     """
     return b'"' + element.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+# Values of a pipeline file, which must fit their column exactly before a record is read.
+#
+# They are few and short, and no job is there yet: so the standard library alone checks them. What fits is what
+# ``spark_jobs/decode`` reads; ``tests/properties/test_default_properties.py`` holds one against the other.
+
+# https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
+_INTEGER_DIGITS, _SCALE = 131_072, 16_383
+
+_NUMBER_TEXT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
+
+_DATE = "(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+_CLOCK = r"(?P<clock>(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,6}0*)?)?)"
+_ZONE = "(?P<zone>[Zz]|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
+_TIMES = {
+    "date": re.compile(_DATE),
+    "time without time zone": re.compile(_CLOCK),
+    "timestamp without time zone": re.compile(f"{_DATE}[Tt ]{_CLOCK}"),
+    "timestamp with time zone": re.compile(f"{_DATE}[Tt ]{_CLOCK}{_ZONE}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A JSON number, as it is written."""
+
+    text: str
+
+    @property
+    def parts(self) -> tuple[str, int]:
+        """The digits, without zeros before the first, and the power of ten of the last."""
+        mantissa, _, exponent = self.text.lower().lstrip("+-").partition("e")
+        whole, _, fraction = mantissa.partition(".")
+        # A longer exponent is beyond every type: no file is large enough for digits that would make up for it.
+        size = int((exponent.lstrip("+-0") or "0")[:12])
+        return (whole + fraction).lstrip("0"), (-size if exponent.startswith("-") else size) - len(fraction)
+
+    def fits(self, *, integer_digits: int, scale: int) -> bool:
+        """Tell whether it has at most this many digits before and, but for zeros at the end, after the point."""
+        digits, exponent = self.parts
+        zeros = len(digits) - len(digits.rstrip("0"))
+        return not digits or (len(digits) + exponent <= integer_digits and -(exponent + zeros) <= scale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """A JSON object: its keys and values, repeated ones included."""
+
+    parts: tuple[object, ...]
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, object]]) -> _Object:
+        return cls(tuple(chain.from_iterable(pairs)))
+
+
+def check_value(column_type: ColumnType, text: str) -> None:
+    """Check that a JSON value in the usual spelling of a type fits a column of it exactly.
+
+    Raises:
+        ValueError: It does not; the message says what does.
+    """
+    value = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Object.of)
+    elements = value if column_type.is_array and isinstance(value, list) else [value]
+    is_list = isinstance(value, list) or not column_type.is_array
+    fits = _CHECKS[column_type.name]
+    if not is_list or not all((column_type.is_array and e is None) or fits(column_type, e) for e in elements):
+        raise ValueError(_what_fits(column_type))
+
+
+def _what_fits(column_type: ColumnType) -> str:
+    words = next(iter(_BY_SPELLING[column_type.name].docs.values())).replace("`", "")
+    if column_type.name == "character varying":
+        words = _TEXT
+    if column_type.length is not None:
+        words += f", with at most {column_type.length} characters"
+    if column_type.precision is not None and column_type.scale is not None:
+        words += f"; at most {column_type.precision - column_type.scale} digits before the point"
+        words += f" and {column_type.scale} after it"
+    return f"a default for {column_type.sql}: {'a list, each null or ' * column_type.is_array}{words}"
+
+
+def _is_integer(column_type: ColumnType, value: object) -> bool:
+    bits = {"smallint": 16, "integer": 32, "bigint": 64}[column_type.name]
+    if not isinstance(value, _Number) or not value.fits(integer_digits=19, scale=0):
+        return False
+    digits, exponent = value.parts
+    number = int(Decimal(f"{'-' * value.text.startswith('-')}{digits}e{exponent}")) if digits else 0
+    return -(1 << bits - 1) <= number < 1 << bits - 1
+
+
+def _is_numeric(column_type: ColumnType, value: object) -> bool:
+    number = _Number(value) if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value) else value
+    if column_type.precision is None or column_type.scale is None:
+        return isinstance(number, _Number) and number.fits(integer_digits=_INTEGER_DIGITS, scale=_SCALE)
+    before = column_type.precision - column_type.scale
+    return isinstance(number, _Number) and number.fits(integer_digits=before, scale=column_type.scale)
+
+
+def _is_float(column_type: ColumnType, value: object) -> bool:
+    """Tell whether a number names a float: its value, its shortest decimal, or one with all digits of the width."""
+    if not isinstance(value, _Number):
+        return False
+    is_single = column_type.name == "real"
+    cell = _single(float(value.text)) if is_single else float(value.text)
+    if cell == 0 or not math.isfinite(cell):
+        return not value.parts[0]
+    names = [repr(cell), format(cell, ".17g")]
+    if is_single:
+        shortest = next(name for n in range(1, 10) if _single(float(name := format(cell, f".{n}g"))) == cell)
+        names += [shortest, format(cell, ".9g")]
+    return Decimal(value.text) in (Decimal(cell), *map(Decimal, names))
+
+
+def _single(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.inf
+
+
+def _is_text(column_type: ColumnType, value: object) -> bool:
+    if not isinstance(value, str) or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+        return False
+    return column_type.length is None or len(value) <= column_type.length
+
+
+def _is_time(column_type: ColumnType, value: object) -> bool:
+    parts = _TIMES[column_type.name].fullmatch(value) if isinstance(value, str) else None
+    if parts is None:
+        return False
+    given = {"date": "2000-01-01", "clock": "00:00", "zone": "Z"} | parts.groupdict("")
+    to_seconds = given["clock"][: len("HH:MM:SS")]
+    try:
+        datetime.fromisoformat(f"{given['date']}T{to_seconds}{given['zone'].upper()}").astimezone(UTC)
+    except (ValueError, OverflowError):  # no such day, or outside the years 1 to 9999 in UTC
+        return False
+    return True
+
+
+def _is_base64(_: ColumnType, value: object) -> bool:
+    try:
+        data = binascii.a2b_base64(value, strict_mode=True) if isinstance(value, str) else None
+    except ValueError:
+        return False
+    return data is not None and binascii.b2a_base64(data, newline=False).decode() == value
+
+
+def _is_jsonb(column_type: ColumnType, value: object) -> bool:
+    if isinstance(value, _Number):
+        digits, exponent = value.parts
+        return (not digits or len(digits) + exponent <= _INTEGER_DIGITS) and -exponent <= _SCALE
+    if isinstance(value, list | _Object):
+        parts = value if isinstance(value, list) else value.parts
+        return all(part is None or _is_jsonb(column_type, part) for part in parts)
+    return isinstance(value, bool) or _is_text(column_type, value)
+
+
+_CHECKS: Mapping[str, Callable[[ColumnType, object], bool]] = {
+    "boolean": lambda _, value: isinstance(value, bool),
+    **dict.fromkeys(("smallint", "integer", "bigint"), _is_integer),
+    **dict.fromkeys(("real", "double precision"), _is_float),
+    "numeric": _is_numeric,
+    **dict.fromkeys(("text", "character varying"), _is_text),
+    **dict.fromkeys(_TIMES, _is_time),
+    "uuid": lambda _, value: isinstance(value, str) and _UUID.fullmatch(value) is not None,
+    "jsonb": _is_jsonb,
+    "bytea": _is_base64,
+}

@@ -126,7 +126,7 @@ def _quoted(key: str) -> str:
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
 #: new way; a batch planned under another version is planned anew. 2: columns may have a conversion,
-#: several paths and the key as source, which a job of version 1 would leave out.
+#: several paths, a default, and key or header as source, which a job of version 1 would leave out.
 PROTOCOL_VERSION = 2
 
 
@@ -194,6 +194,14 @@ class Conversion(StrEnum):
     BASE64 = "base64"
 
 
+class NewFields(StrEnum):
+    """What becomes of fields of the value that no column reads."""
+
+    IGNORE = "ignore"
+    WARN = "warn"
+    DEAD_LETTER = "dead_letter"
+
+
 class KeyFormat(StrEnum):
     """How a record's key becomes a column, or the document of columns ``from: key``."""
 
@@ -206,12 +214,27 @@ class KeyFormat(StrEnum):
 
 
 #: Formats whose bytes name the schema, in a schema registry, that they were written with.
-REGISTRY_FORMATS: frozenset[str] = frozenset({ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA})
+REGISTRY_FORMATS: tuple[str, ...] = (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA)
+
+
+class ColumnSource(StrEnum):
+    """Which part of a record fills a column."""
+
+    VALUE = "value"
+    KEY = "key"
+    HEADER = "header"
+
+
+class Occurrence(StrEnum):
+    """Which of several headers of one name counts."""
+
+    FIRST = "first"
+    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSettings:
-    """One column of the target that is filled from the value, or from the key.
+    """One column of the target that is filled from the value, from the key, or from a header.
 
     Attributes:
         name: Column name, unquoted.
@@ -221,6 +244,9 @@ class ColumnSettings:
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
         other_paths: Where else the value may stand, as ``path``: of all of them, the first that a record has counts.
         from_key: Whether the document is the record's key, and not its value.
+        header: Name of the header that fills the column; ``None`` for a column of value or key.
+        occurrence: Which of several headers of this name counts.
+        default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
     """
 
     name: str
@@ -230,6 +256,16 @@ class ColumnSettings:
     conversion: Conversion | None = None
     other_paths: tuple[tuple[str, ...], ...] = ()
     from_key: bool = False
+    header: str | None = None
+    occurrence: Occurrence | None = None
+    default: str | None = None
+
+    @property
+    def source(self) -> ColumnSource:
+        """The part of a record that fills the column."""
+        if self.header is not None:
+            return ColumnSource.HEADER
+        return ColumnSource.KEY if self.from_key else ColumnSource.VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +278,7 @@ class ValueSettings:
     format: ValueFormat
     columns: tuple[ColumnSettings, ...]
     subject: str | None = None
+    new_fields: NewFields = NewFields.IGNORE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
@@ -104,3 +105,42 @@ def _hint(data: bytes) -> str:
     if data[:3] == b"\xef\xbb\xbf":
         return "; JSON begins without a byte order mark"
     return ""
+
+
+# Elements of a JSON array, and members of an object.
+
+_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+#: A long one is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
+_PIECE_BYTES = 4_096
+
+
+def array_pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
+    """Yield the elements of a JSON array, some at a time."""
+    return map(_ELEMENTS.decode, _pieces(raw))
+
+
+def object_pieces(raw: bytes) -> Iterator[dict[str, msgspec.Raw]]:
+    """Yield the members of a JSON object, some at a time; a repeated key may come again."""
+    return map(_MEMBERS.decode, _pieces(raw))
+
+
+def _pieces(raw: bytes) -> Iterator[bytes]:
+    """Cut a long array into short ones, or an object into objects."""
+    if len(raw) <= _PIECE_BYTES:
+        yield raw
+        return
+    opening, closing = raw[:1], raw[-1:]
+    depth, begin, end = 0, 1, len(raw) - 1
+    for token in _TOKEN.finditer(raw, begin, end):
+        first = raw[token.start()]
+        if first in b"[{":
+            depth += 1
+        elif first in b"]}":
+            depth -= 1
+        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
+            yield opening + raw[begin : token.start()] + closing
+            begin = token.end()
+    yield opening + raw[begin:end] + closing

@@ -261,6 +261,7 @@ class FramedColumns:
         of_documents: Reads the columns of JSON documents.
         schemas: Where schemas come from.
         header: Name of the header that may name the schema.
+        whole_columns: Whether a schema may give whole columns, past the documents.
     """
 
     def __init__(
@@ -269,7 +270,10 @@ class FramedColumns:
         of_documents: Callable[[pa.Array], DecodedPart],
         schemas: Schemas,
         header: str,
+        *,
+        whole_columns: bool = True,
     ) -> None:
+        self._whole_columns = whole_columns
         self._plans = plans
         self._of_documents = of_documents
         self._schemas = schemas
@@ -302,12 +306,15 @@ class FramedColumns:
 
     def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
-        found = schema.quick_columns and schema.quick_columns(named.payloads.to_pylist(), self._plans)
+        if schema.quick_columns is None or not self._whole_columns:
+            return named
+        found = schema.quick_columns(named.payloads.to_pylist(), self._plans)
         if found is None:
             return named
         doubtful = {place for column in found for place in column.doubtful}
         for plan, column in zip(self._plans, found, strict=True):
-            if plan.refuses_null and column.array.null_count:
+            # A missing value has a default, and null has not: only documents tell them apart.
+            if (plan.refuses_null or plan.default is not None) and column.array.null_count:
                 doubtful.update(positions(pc.is_null(column.array)))
         if not doubtful:
             columns.append([(named.rows, column.array) for column in found])

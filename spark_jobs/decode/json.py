@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +13,8 @@ import pyarrow.compute as pc
 from kafka_ingest.settings import json_path_text
 from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import checked_document, too_deep_rows
-from spark_jobs.decode.texts import rule_for
+from spark_jobs.decode.paths import PathNode, Places
+from spark_jobs.decode.texts import default_of, rule_for
 from spark_jobs.decode.values import (
     WHITE_SPACE,
     Cell,
@@ -26,73 +25,14 @@ from spark_jobs.decode.values import (
     described,
     invalid_utf8_rows,
     positions,
+    with_default,
     with_rows_replaced,
     wrong_type,
 )
 
-# The columns of a pipeline as a tree of JSON keys, and the exact reading of one record along it.
+# The exact reading of one record, along the tree of the columns' paths.
 
 _Text = TypeVar("_Text")
-
-
-@dataclass
-class PathNode:
-    """One key of the tree: the places whose value it holds, and the keys below it that places name."""
-
-    path: tuple[str, ...] = ()
-    places: list[int] = field(default_factory=list)
-    children: dict[str, PathNode] = field(default_factory=dict)
-
-    def members(self, raw: bytes) -> Mapping[str, msgspec.Raw]:
-        """Return the members that columns name, and skip all others: a dict of them takes 20 x the document."""
-        found = self._decoder.decode(raw)
-        if isinstance(found, dict):
-            return found
-        named = zip(self.children, msgspec.structs.astuple(found), strict=True)
-        return {key: value for key, value in named if value is not None}
-
-    @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
-        if all(key.isascii() for key in self.children):
-            members = TypedDict("Members", dict.fromkeys(self.children, msgspec.Raw), total=False)  # type: ignore[misc]
-            return msgspec.json.Decoder(members)
-        # In a TypedDict msgspec 0.22 misses keys with other characters, until something has asked the key for its
-        # UTF-8; a struct can name no quote, backslash or control character.
-        names = {f"key_{number}": key for number, key in enumerate(self.children)}
-        try:
-            fields = [(name, msgspec.Raw, None) for name in names]
-            return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=names))
-        except ValueError:
-            return msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class Places:
-    """Where the values of columns stand: one place for each path of each column, numbered in the columns' order.
-
-    Args:
-        plans: The columns.
-    """
-
-    def __init__(self, plans: Sequence[ColumnPlan]) -> None:
-        self._first = [0, *accumulate(len(plan.paths) for plan in plans)]
-        self._paths = [path for plan in plans for path in plan.paths]
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def of(self, column: int) -> range:
-        """Return the places of a column, in the order in which they count."""
-        return range(self._first[column], self._first[column + 1])
-
-    def tree(self) -> PathNode:
-        """Build the tree of all paths."""
-        root = PathNode()
-        for place, path in enumerate(self._paths):
-            node = root
-            for depth, key in enumerate(path, start=1):
-                node = node.children.setdefault(key, PathNode(path[:depth]))
-            node.places.append(place)
-        return root
 
 
 def _first_present(texts: Iterable[_Text | None]) -> _Text | None:
@@ -101,10 +41,17 @@ def _first_present(texts: Iterable[_Text | None]) -> _Text | None:
 
 
 class ExactReader:
-    """The exact reading, one record at a time, every value by its rule. It decides; the quick one only saves time."""
+    """The exact reading, one record at a time, every value by its rule. It decides; the quick one only saves time.
 
-    def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule]) -> None:
-        self._columns = list(zip(plans, rules, strict=True))
+    Args:
+        plans: The columns.
+        rules: Their rules.
+        place: Where documents come from, for faults of a whole document; empty for the value.
+    """
+
+    def __init__(self, plans: Sequence[ColumnPlan], rules: Sequence[ValueRule], place: str = "") -> None:
+        self._columns = list(zip(plans, rules, map(default_of, plans), strict=True))
+        self._place = place
         self._places = Places(plans)
         self._tree = self._places.tree()
 
@@ -115,14 +62,20 @@ class ExactReader:
             DecodeError: The first fault: of the document, of an object on the way to a value, then by column order.
         """
         raws: list[bytes | None] = [None] * len(self._places)
-        document = checked_document(data)
+        document = self._document(data)
         if self._tree.children and document == b"null":
-            raise wrong_type("an object", "null").at("the value")
+            raise wrong_type("an object", "null").at(self._place or "the value")
         _collect(self._tree, document, raws)
         return [
-            _cell(plan, rule, _first_present(raws[place] for place in self._places.of(column)))
-            for column, (plan, rule) in enumerate(self._columns)
+            _cell(plan, rule, default, _first_present(raws[place] for place in self._places.of(column)))
+            for column, (plan, rule, default) in enumerate(self._columns)
         ]
+
+    def _document(self, data: bytes) -> bytes:
+        try:
+            return checked_document(data)
+        except DecodeError as decode_error:
+            raise decode_error.at(self._place) if self._place else decode_error from None
 
 
 def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
@@ -138,7 +91,9 @@ def _collect(node: PathNode, raw: bytes, raws: list[bytes | None]) -> None:
             _collect(child, bytes(members[key]), raws)
 
 
-def _cell(plan: ColumnPlan, rule: ValueRule, raw: bytes | None) -> Cell | None:
+def _cell(plan: ColumnPlan, rule: ValueRule, default: Cell | None, raw: bytes | None) -> Cell | None:
+    if raw is None and default is not None:
+        return default
     if raw is None or raw == b"null":
         if plan.refuses_null:
             raise plan.null_error("nothing there" if raw is None else "null")
@@ -156,10 +111,14 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Sheet:
-    """The results of the quick reading: the decoded values of every place or column, and the records in doubt."""
+    """The results of the quick reading: the decoded values of every place or column, and the records in doubt.
+
+    Of each column with a default it also tells in which records the value is missing.
+    """
 
     def __init__(self, places: int) -> None:
         self.columns: list[Sequence[Any]] = [()] * places
+        self.missing: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
 
     def decode_each(self, decoder: msgspec.json.Decoder[Any], texts: Sequence[Any]) -> list[Any]:
@@ -189,9 +148,10 @@ class QuickReader:
         self._types = [rule.quick_type for rule in rules]
         root = self._places.tree()
         self._has_root_column = bool(root.places)
-        # Of several places the values are taken as texts: only so are a missing one and null two things.
+        self._have_default = [plan.default is not None for plan in plans]
+        # Of several places, or with a default, values are taken as texts: only so do missing and null differ.
         of_places = [
-            kind if len(plan.paths) == 1 else msgspec.Raw
+            kind if len(plan.paths) == 1 and plan.default is None else msgspec.Raw
             for plan, kind in zip(plans, self._types, strict=True)
             for _ in plan.paths
         ]
@@ -209,9 +169,13 @@ class QuickReader:
 
     def _column(self, column: int, kind: Any, sheet: Sheet) -> Sequence[Any]:
         values = [sheet.columns[place] for place in self._places.of(column)]
-        if len(values) == 1:
+        has_default = self._have_default[column]
+        if len(values) == 1 and not has_default:
             return values[0]
-        texts = [_NULL if (text := _first_present(of)) is None else text for of in zip(*values, strict=True)]
+        found = list(map(_first_present, zip(*values, strict=True)))
+        if has_default:
+            sheet.missing[column] = [row for row, text in enumerate(found) if text is None]
+        texts = [_NULL if text is None else text for text in found]
         return sheet.decode_each(msgspec.json.Decoder(kind), texts)
 
 
@@ -300,13 +264,16 @@ class JsonColumns:
         quick: Whether columns are read the quick way first; without it every record is read in the exact way, with
             the same outcome.
         of_binary: Whether a binary format's records were made these documents, which name NaN and the infinities.
+        place: Where documents come from, for faults of a whole document; empty for the value.
     """
 
-    def __init__(self, plans: Sequence[ColumnPlan], *, quick: bool = True, of_binary: bool = False) -> None:
+    def __init__(
+        self, plans: Sequence[ColumnPlan], *, quick: bool = True, of_binary: bool = False, place: str = ""
+    ) -> None:
         self._plans = plans
         self._rules = [converted(rule_for(plan.type, of_binary=of_binary), plan) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
-        self._exact = ExactReader(plans, self._rules)
+        self._exact = ExactReader(plans, self._rules, place)
         self._quick = _quick_reader(plans, self._rules) if quick else None
 
     def decode(self, values: pa.Array) -> DecodedPart:
@@ -351,12 +318,13 @@ class JsonColumns:
         sheet = self._quick.read(readable)
         sheet.doubtful.update(unreadable)
         arrays = []
-        for plan, rule, cells in zip(self._plans, self._rules, sheet.columns, strict=True):
-            column = rule.quick(cells)
+        for number, (plan, rule) in enumerate(zip(self._plans, self._rules, strict=True)):
+            column = rule.quick(sheet.columns[number])
             sheet.doubtful.update(column.doubtful)
-            if plan.refuses_null and column.array.null_count:
-                sheet.doubtful.update(positions(pc.is_null(column.array)))
-            arrays.append(column.array)
+            array = with_default(column.array, sheet.missing.get(number, []), default_of(plan))
+            if plan.refuses_null and array.null_count:
+                sheet.doubtful.update(positions(pc.is_null(array)))
+            arrays.append(array)
         return arrays, sorted(sheet.doubtful)
 
 

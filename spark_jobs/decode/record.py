@@ -2,110 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     BatchSettings,
-    KeyFormat,
+    ColumnSource,
     MetadataColumns,
+    NewFields,
     Tombstones,
     ValueFormat,
 )
-from spark_jobs.decode.documents import checked_document, too_deep_rows
-from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, Schemas, schemas_of
+from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, schemas_of
 from spark_jobs.decode.json import JsonColumns
-from spark_jobs.decode.texts import JsonbRule, TextRule
+from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import (
     RECORD_TIME,
     ColumnPlan,
     DecodedBatch,
     DecodedPart,
     DecodeError,
+    PartDecoder,
     Rejected,
     column_plans,
-    excerpt,
-    invalid_utf8_rows,
     key_plan,
     metadata_plan,
     positions,
-    positions_containing,
-    unsupported_text,
-    with_rows_replaced,
 )
+from spark_jobs.decode.whole import HeaderColumns, Headers, whole_part
 from spark_jobs.records import TIME_TYPE_NAMES
-
-# The headers of a record as one jsonb column.
-
-_NO_HEADERS = b"[]"
-
-#: Headers that are Python objects at the same time; each takes 300 bytes.
-_BLOCK = 1_000
-
-
-class Headers:
-    """Headers as a JSON array of ``{"key": name, "value": base64 or null}``, in order, with repeated names.
-
-    A record without headers becomes ``[]``, never NULL. Headers that the client library could not read make the record
-    a dead letter; a pipeline without a headers column does not read them.
-    """
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-
-    def decode(self, batch: pa.RecordBatch) -> DecodedPart:
-        """Return the column for a batch of ``RECORD_SCHEMA``."""
-        decode_errors = {row: self._unreadable() for row in positions(pc.invert(batch.column("headers_readable")))}
-        headers = batch.column("headers")
-        cells = [_NO_HEADERS] * len(headers)
-        for row, pairs in _pairs_by_row(headers):
-            cells[row] = _json(pairs)
-        for row, name in _names_with_nul(headers):
-            decode_errors.setdefault(row, unsupported_text(f"the header name {excerpt(name)}").at(self._plan.place))
-        return DecodedPart((pa.array(cells, pa.string()),), decode_errors)
-
-    def _unreadable(self) -> DecodeError:
-        detail = "expected header names in UTF-8, found names that are not"
-        return DecodeError(DeadLetterReason.UNREADABLE_HEADERS, detail).at(self._plan.place)
-
-
-def _json(pairs: Iterator[tuple[str, bytes | None]]) -> bytes:
-    # msgspec writes bytes as base64 (RFC 4648, with padding).
-    text = bytearray()
-    while block := [{"key": name, "value": value} for name, value in islice(pairs, _BLOCK)]:
-        text += b"," + msgspec.json.encode(block)[1:-1]
-    return b"[" + text[1:] + b"]"
-
-
-def _pairs_by_row(headers: pa.Array) -> Iterator[tuple[int, Iterator[tuple[str, bytes | None]]]]:
-    names_and_values = _pairs(headers.flatten())
-    counts = pc.list_value_length(headers).drop_null().to_pylist()
-    for row, count in zip(positions(headers.is_valid()), counts, strict=True):
-        yield row, islice(names_and_values, count)
-
-
-def _pairs(pairs: pa.Array) -> Iterator[tuple[str, bytes | None]]:
-    names, values = pairs.field("name"), pairs.field("value")
-    for block in range(0, len(pairs), _BLOCK):
-        some = slice(block, block + _BLOCK)
-        yield from zip(names[some].to_pylist(), values[some].to_pylist(), strict=True)
-
-
-def _names_with_nul(headers: pa.Array) -> Iterator[tuple[int, str]]:
-    names = headers.flatten().field("name")
-    has_nul = pa.array(positions_containing(names, "\x00", sign=b"\x00"), pa.int64())
-    if len(has_nul):
-        yield from zip(
-            pc.list_parent_indices(headers).take(has_nul).to_pylist(), names.take(has_nul).to_pylist(), strict=True
-        )
-
 
 # The columns that tell where a row came from.
 
@@ -166,103 +98,13 @@ def _stored_times(times: pa.Array) -> pa.Array:
     return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
 
 
-# Formats in which a whole value or key is one column: bytes, text, or a JSON document.
-
-_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-
-
-class WholeBytes:
-    """``raw``: the bytes untouched, also the empty ones."""
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the bytes."""
-        return DecodedPart((values,))
-
-
-class WholeText:
-    """``text``: strict UTF-8, never with replacement characters."""
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-        self._rule = TextRule(plan.type.length)
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the text."""
-        decode_errors = {row: self._not_utf8(values[row].as_py()) for row in invalid_utf8_rows(values)}
-        texts = _without_rows(values, decode_errors).cast(pa.string())
-        for row in self._rule.doubtful(texts):
-            try:
-                text = texts[row].as_py()
-                self._rule.check(text, text)
-            except DecodeError as decode_error:
-                decode_errors[row] = decode_error.at(self._plan.place)
-        return DecodedPart((texts,), decode_errors)
-
-    def _not_utf8(self, value: bytes) -> DecodeError:
-        detail = f"expected UTF-8, found {excerpt(value)}"
-        return DecodeError(DeadLetterReason.NOT_UTF8, detail).at(self._plan.place)
-
-
-class WholeJson:
-    """``json``: one JSON document as jsonb. The bytes ``null`` are JSON null, not SQL NULL; no bytes are no JSON."""
-
-    def __init__(self, plan: ColumnPlan) -> None:
-        self._plan = plan
-        self._rule = JsonbRule()
-
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Return the document's text."""
-        invalid = invalid_utf8_rows(values)
-        texts = _without_rows(values, invalid).cast(pa.string())
-        doubtful = {*invalid, *self._rule.doubtful(texts), *_unreadable_rows(values)}
-        decode_errors: dict[int, DecodeError] = {}
-        rows, cells = [], []
-        for row in sorted(doubtful):
-            try:
-                cells.append(self._rule.exact(checked_document(values[row].as_py())))
-                rows.append(row)
-            except DecodeError as decode_error:
-                decode_errors[row] = decode_error.at(self._plan.place)
-        return DecodedPart((with_rows_replaced(texts, rows, pa.array(cells, pa.string())),), decode_errors)
-
-
-#: Decodes the bytes of one place, value or key: a null gives NULL in every column and no decode error.
-PartDecoder = JsonColumns | WholeBytes | WholeText | WholeJson
-
-
-def whole_part(value_format: ValueFormat | KeyFormat, plan: ColumnPlan) -> PartDecoder:
-    """Return the decoder of a format that fills one column; ``json_columns`` is not one of them."""
-    if value_format in (ValueFormat.RAW, KeyFormat.RAW):
-        return WholeBytes()
-    if value_format in (ValueFormat.TEXT, KeyFormat.TEXT):
-        return WholeText(plan)
-    return WholeJson(plan)
-
-
-def _without_rows(values: pa.Array, rows: Iterable[int]) -> pa.Array:
-    indices = sorted(rows)
-    return with_rows_replaced(values, indices, pa.nulls(len(indices), values.type))
-
-
-def _unreadable_rows(values: pa.Array) -> list[int]:
-    rows = too_deep_rows(values)
-    for row, document in enumerate(values.to_pylist()):
-        if document is None:
-            continue
-        try:
-            _SYNTAX.decode(document)
-        except (msgspec.DecodeError, RecursionError):
-            rows.append(row)
-    return rows
-
+# Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
 _NO_REGISTRY: Mapping[str, str] = {}
 
-# Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
-
 
 class RecordDecoder:
-    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; keeps no state between batches.
+    """The decoder of one pipeline's ``RECORD_SCHEMA`` batches. Built once a task; batches share no state.
 
     Strict: a value that is present is stored exactly or its record is a dead letter; nothing is rounded, truncated or
     turned into NULL. Of a record's faults one is reported: value before key, headers and record time, and by column
@@ -280,17 +122,24 @@ class RecordDecoder:
     ) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
-        self._value_plans = column_plans(settings, shape, of_key=False)
-        self._value = _value_part(settings, self._value_plans, registry)
-        self._key_plans = column_plans(settings, shape, of_key=True)
+        self._sources = [column.source for column in settings.value.columns]
+        self._value_plans = column_plans(settings, shape, ColumnSource.VALUE)
+        self._value, self._watched = _value_part(settings, self._value_plans, registry)
+        self._key_plans = column_plans(settings, shape, ColumnSource.KEY)
         self._key_columns = _key_part(settings, self._key_plans, registry) if self._key_plans else None
-        self._are_of_key = [column.from_key for column in settings.value.columns]
+        header_plans = column_plans(settings, shape, ColumnSource.HEADER)
+        self._header_columns = HeaderColumns(settings, header_plans, _json_header) if header_plans else None
         self._key_plan = key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
         self._headers: Headers | None = None
         if settings.headers_column:
             self._headers = Headers(metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
         self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
+
+    @property
+    def new_fields(self) -> tuple[NewField, ...]:
+        """What all batches so far held and no column reads, where the pipeline wants a warning of it."""
+        return self._watched.new_fields if self._watched else ()
 
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedBatch:
         """Decode a batch of one topic's records.
@@ -301,32 +150,32 @@ class RecordDecoder:
         """
         null_values = positions(batch.column("value").is_null())
         counted = null_values if self._tombstones is Tombstones.COUNT else []
-        parts = [*self._column_parts(batch), *self._other_parts(batch, generation)]
+        by_source, others = dict(self._column_parts(batch)), self._other_parts(batch, generation)
         decode_errors = self._tombstone_decode_errors(null_values)
-        for part in parts:
+        for part in (*by_source.values(), *others):
             decode_errors = {**part.decode_errors, **decode_errors}
         for row in counted:
             decode_errors.pop(row, None)
         left_out = {*decode_errors, *counted}
         kept = range(len(batch)) if not left_out else [row for row in range(len(batch)) if row not in left_out]
-        columns = pa.RecordBatch.from_arrays(self._in_order(parts), self._names)
+        arrays = [*self._in_order(by_source), *chain.from_iterable(part.arrays for part in others)]
+        columns = pa.RecordBatch.from_arrays(arrays, self._names)
         dead = [Rejected(row, decode_errors[row].reason, decode_errors[row].detail) for row in sorted(decode_errors)]
         return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
 
-    def _column_parts(self, batch: pa.RecordBatch) -> Iterator[DecodedPart]:
-        headers = batch.column("headers")
-        yield _decoded(self._value, batch.column("value"), headers)
+    def _column_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[ColumnSource, DecodedPart]]:
+        keys, headers = batch.column("key"), batch.column("headers")
+        yield ColumnSource.VALUE, _decoded(self._value, batch.column("value"), headers)
         if self._key_columns:
-            key = _decoded(self._key_columns, batch.column("key"), headers)
-            yield _with_missing(key, batch.column("key"), self._key_plans)
+            part = _decoded(self._key_columns, keys, headers)
+            yield ColumnSource.KEY, _with_missing(part, keys, self._key_plans)
+        if self._header_columns:
+            yield ColumnSource.HEADER, self._header_columns.decode(batch)
 
-    def _in_order(self, parts: Sequence[DecodedPart]) -> list[pa.Array]:
-        """Return the arrays of all parts; columns of value and key stand as the pipeline lists them."""
-        if not self._key_columns:
-            return [array for part in parts for array in part.arrays]
-        value, key, *others = (iter(part.arrays) for part in parts)
-        columns = [next(key if is_of_key else value) for is_of_key in self._are_of_key]
-        return [*columns, *chain.from_iterable(others)]
+    def _in_order(self, by_source: Mapping[ColumnSource, DecodedPart]) -> list[pa.Array]:
+        """Return the columns as the pipeline lists them, whatever fills them."""
+        arrays = {source: iter(part.arrays) for source, part in by_source.items()}
+        return [next(arrays[source]) for source in self._sources]
 
     def _other_parts(self, batch: pa.RecordBatch, generation: int) -> list[DecodedPart]:
         parts = []
@@ -348,6 +197,10 @@ class RecordDecoder:
         return dict.fromkeys(rows, decode_error)
 
 
+def _json_header(plan: ColumnPlan) -> JsonColumns:
+    return JsonColumns([plan], place=plan.place)
+
+
 def _with_missing(part: DecodedPart, keys: pa.Array, plans: Sequence[ColumnPlan]) -> DecodedPart:
     """Add the null keys whose records a column refuses."""
     plan = next((plan for plan in plans if plan.refuses_null), None)
@@ -363,13 +216,19 @@ def _decoded(part: PartDecoder | FramedColumns, values: pa.Array, headers: pa.Ar
 
 def _value_part(
     settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
-) -> PartDecoder | FramedColumns:
+) -> tuple[PartDecoder | FramedColumns, WatchedColumns | None]:
+    """Return the decoder of values, and what watches their fields, which a pipeline that ignores new ones needs not."""
     value = settings.value
-    if value.format in REGISTRY_FORMATS:
-        return _framed(plans, value.format, schemas_of(registry, value.format, value.subject), VALUE_SCHEMA_HEADER)
+    if value.format not in (ValueFormat.JSON_COLUMNS, *REGISTRY_FORMATS):
+        return whole_part(value.format, plans[0]), None
+    documents = _documents(plans, value.format)
+    watched = None if value.new_fields is NewFields.IGNORE else WatchedColumns(documents, plans, value.new_fields)
+    columns = watched or documents
     if value.format is ValueFormat.JSON_COLUMNS:
-        return JsonColumns(plans)
-    return whole_part(value.format, plans[0])
+        return columns, watched
+    schemas = schemas_of(registry, value.format, value.subject)
+    part = FramedColumns(plans, columns.decode, schemas, VALUE_SCHEMA_HEADER, whole_columns=watched is None)
+    return part, watched
 
 
 def _key_part(
@@ -377,10 +236,12 @@ def _key_part(
 ) -> JsonColumns | FramedColumns:
     key = settings.key
     if key and key.format in REGISTRY_FORMATS:
-        return _framed(plans, key.format, schemas_of(registry, key.format, key.subject), KEY_SCHEMA_HEADER)
-    return JsonColumns(plans)
+        schemas = schemas_of(registry, key.format, key.subject)
+        return FramedColumns(plans, _documents(plans, key.format).decode, schemas, KEY_SCHEMA_HEADER)
+    return JsonColumns(plans, place=plans[0].source)
 
 
-def _framed(plans: Sequence[ColumnPlan], of: str, schemas: Schemas, header: str) -> FramedColumns:
-    documents = JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA)
-    return FramedColumns(plans, documents.decode, schemas, header)
+def _documents(plans: Sequence[ColumnPlan], of: str) -> JsonColumns:
+    if of == ValueFormat.JSON_COLUMNS:
+        return JsonColumns(plans)
+    return JsonColumns(plans, of_binary=of != ValueFormat.JSON_SCHEMA, place=plans[0].source)

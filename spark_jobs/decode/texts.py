@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, quoted_element
 from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode import fields as binary
+from spark_jobs.decode.documents import array_pieces
 from spark_jobs.decode.numbers import BINARY_NUMBERS, MAX_INTEGER_DIGITS, MAX_SCALE, NUMBERS, DecimalText
 from spark_jobs.decode.values import (
     JSON_STRING,
+    Cell,
+    ColumnPlan,
     DecodeError,
     QuickColumn,
     ValueRule,
-    array_pieces,
     described,
     excerpt,
     hex_bytes,
@@ -430,3 +432,8 @@ def rule_for(column_type: ColumnType, *, of_binary: bool = False) -> ValueRule:
     rules = {**_RULES, **BINARY_NUMBERS} if of_binary else _RULES
     rule = rules[column_type.name](column_type.element)
     return ArrayRule(rule, is_bare=column_type.name in NUMBERS) if column_type.is_array else rule
+
+
+def default_of(plan: ColumnPlan) -> Cell | None:
+    """Return what a missing value of a column becomes; ``None`` for NULL."""
+    return None if plan.default is None else rule_for(plan.type).exact(plan.default.encode())

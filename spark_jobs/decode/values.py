@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import binascii
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType, parse_column_type
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, Conversion, json_path_text
+from kafka_ingest.settings import BatchSettings, ColumnSource, Conversion, json_path_text
 from spark_jobs.decode.fields import Fields
 
 # Why a value does not fit: a reason of the closed list and words for a person.
@@ -87,6 +86,13 @@ class DecodedPart:
     decode_errors: Mapping[int, DecodeError] = field(default_factory=dict)
 
 
+class PartDecoder(Protocol):
+    """A decoder of the bytes of one place: a null gives NULL in every column and no decode error."""
+
+    def decode(self, values: pa.Array) -> DecodedPart:
+        """Decode a large_binary array."""
+
+
 def invalid_utf8_rows(values: pa.Array) -> list[int]:
     """Return the rows of a large_binary array whose bytes are not UTF-8; null is fine.
 
@@ -115,6 +121,13 @@ def with_rows_replaced(array: pa.Array, rows: list[int], replacements: pa.Array)
     for place, row in enumerate(rows, start=len(array)):
         order[row] = place
     return pa.concat_arrays([array, replacements]).take(pa.array(order, pa.int64()))
+
+
+def with_default(array: pa.Array, missing: list[int], default: Cell | None) -> pa.Array:
+    """Return a column with the default, unless it is NULL, where values are missing; ``missing`` rises."""
+    if default is None:
+        return array
+    return with_rows_replaced(array, missing, pa.array([default] * len(missing), array.type))
 
 
 # What decoding gives: the columns of the records that fit, and what became of every other record.
@@ -195,8 +208,16 @@ NAN_NUMBER, INFINITY_NUMBER, NEGATIVE_INFINITY_NUMBER = b"7e99999999", b"8e99999
 _NO_UTF8 = b"\xff"
 
 
+class Characters(bytes):
+    """A text in UTF-8 that is no JSON: for a rule that reads JSON strings, what a string of these characters is."""
+
+    __slots__ = ()
+
+
 def described(raw: bytes) -> str:
     """Name the kind of a JSON value and quote its beginning, for the ``found`` of a detail."""
+    if isinstance(raw, Characters):
+        return f"the text {excerpt(raw)}"
     return f"{_KINDS.get(raw[:1], 'the number')} {excerpt(raw)}".lstrip()
 
 
@@ -217,6 +238,8 @@ def string_value(raw: bytes, expected: str) -> str:
     Raises:
         DecodeError: The value is no string.
     """
+    if isinstance(raw, Characters):
+        return raw.decode()
     if raw[:1] != b'"':
         raise wrong_type(expected, described(raw))
     return _STRING.decode(raw)
@@ -347,6 +370,7 @@ class ColumnPlan:
         not_null: Whether the target refuses NULL.
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
         other_paths: Where else the value may stand: of all paths, the first that a record has counts.
+        default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
     """
 
     name: str
@@ -357,6 +381,7 @@ class ColumnPlan:
     not_null: bool = False
     conversion: Conversion | None = None
     other_paths: tuple[tuple[str, ...], ...] = ()
+    default: str | None = None
     place: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -383,22 +408,23 @@ class ColumnPlan:
         return DecodeError(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
 
 
-def column_plans(settings: BatchSettings, shape: TargetShape, *, of_key: bool) -> tuple[ColumnPlan, ...]:
-    """Plan the columns that the value fills, or those that the key fills by path, in their order."""
+def column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSource) -> tuple[ColumnPlan, ...]:
+    """Plan the columns of one source, in their order."""
     not_null = _not_null_names(shape)
     return tuple(
         ColumnPlan(
             c.name,
             parse_column_type(c.type),
             c.path,
-            "the key" if of_key else "the value",
+            f"the {source}" if c.header is None else f'header "{excerpt(c.header)}"',
             required=c.required,
             not_null=c.name in not_null,
             conversion=c.conversion,
             other_paths=c.other_paths,
+            default=c.default,
         )
         for c in settings.value.columns
-        if c.from_key is of_key
+        if c.source is source
     )
 
 
@@ -419,31 +445,3 @@ def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) ->
 
 def _not_null_names(shape: TargetShape) -> frozenset[str]:
     return frozenset(column.name for column in shape.columns if column.is_not_null)
-
-
-# ----------
-# Elements of a JSON array.
-
-_TOKEN = re.compile(JSON_STRING + rb"|[\[{]|[\]}]|,", re.DOTALL)
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-
-#: A long array is read in pieces of about this size: as Python objects, small elements take 80 x their bytes.
-_PIECE_BYTES = 4_096
-
-
-def array_pieces(raw: bytes) -> Iterator[list[msgspec.Raw]]:
-    """Yield the elements of a JSON array, some at a time."""
-    if len(raw) <= _PIECE_BYTES:
-        yield _ELEMENTS.decode(raw)
-        return
-    depth, begin, end = 0, 1, len(raw) - 1
-    for token in _TOKEN.finditer(raw, begin, end):
-        first = raw[token.start()]
-        if first in b"[{":
-            depth += 1
-        elif first in b"]}":
-            depth -= 1
-        elif first in b"," and not depth and token.start() - begin >= _PIECE_BYTES:
-            yield _ELEMENTS.decode(b"[" + raw[begin : token.start()] + b"]")
-            begin = token.end()
-    yield _ELEMENTS.decode(b"[" + raw[begin:end] + b"]")

@@ -19,12 +19,14 @@ from kafka_ingest.errors import (
     TargetMismatch,
 )
 from kafka_ingest.protocol.batch import BatchOutcome, BatchStanding, BatchState, PartitionOutcome, RecordCounts
-from tests.builders import NOON, offset_range
+from tests.builders import NOON, offset_range, position
 from tests.contracts.ledger_values import (
     all_rows,
+    choosing,
     claimed,
     first_plan,
     load,
+    new_plan,
     next_plan,
     outcome_of,
     position_after,
@@ -54,6 +56,15 @@ def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: L
     assert (committed.record_time_min, committed.record_time_max) == (NOON, NOON)
     assert world.ledger.hold(batch.batch_id) is None
     assert world.ledger.violations("orders") == []
+
+
+def test_warnings_of_the_load_follow_those_of_the_plan(world: LedgerWorld) -> None:
+    plan = new_plan(offset_range(0, 0, 3), begins=(position(0, 0),))
+    plan = choosing(plan, unread_topics=("orders[0]: short",))
+    batch = claimed(world, world.ledger.record_plan(plan, view(world)))
+    world.stage(batch, all_rows(batch))
+    publish(world, batch, replace(outcome_of(batch), warnings=("new: $.a, $['\\x00']",)))
+    assert stored(world, batch).warnings == ("orders[0]: short", "new: $.a, $['\\x00']")
 
 
 def test_only_rows_of_the_winning_attempt_are_published(world: LedgerWorld) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from kafka_ingest.protocol.batch import Batch, RecordCounts, Request
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.staging import Split, SplitResult, StageProgress, StageResult, StageTask
+from kafka_ingest.protocol.staging import NewField, Split, SplitResult, StageProgress, StageResult, StageTask
 from kafka_ingest.settings import BatchSettings
 from tests.builders import NOON
 from tests.fakes.database import FakeDatabase, FakePort, StoredRecord, at_once
@@ -79,6 +79,7 @@ class FakeRunner:
         is_cancelled: Whether ``cancel`` was called.
         is_released: Whether ``release`` was called.
         losers: Attempts whose rows stay in staging without having won, as after a task retry.
+        new_fields: What every task reports.
     """
 
     def __init__(self, database: FakeDatabase, log: FakeLog) -> None:
@@ -88,6 +89,7 @@ class FakeRunner:
         self.is_cancelled = False
         self.is_released = False
         self.losers = 0
+        self.new_fields: tuple[NewField, ...] = ()
         self._attempt_id = 100
 
     def parallelism(self) -> int:
@@ -110,7 +112,7 @@ class FakeRunner:
     def _stage(self, batch: Batch, task: StageTask) -> StageResult:
         self._attempt_id += 1
         results = tuple(self._stage_split(batch, task, split) for split in task.splits)
-        return StageResult(task.task_index, self._attempt_id, results)
+        return StageResult(task.task_index, self._attempt_id, results, new_fields=self.new_fields)
 
     def _stage_split(self, batch: Batch, task: StageTask, split: Split) -> SplitResult:
         partition = self.log.partition(split.topic_partition)

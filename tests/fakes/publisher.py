@@ -147,6 +147,7 @@ class FakePublication(FakeSession):
             record_time_max=max((p.record_time_max for p in parts if p.record_time_max), default=None),
             committed_at=db.now,
             valid_through=db.valid_through(stored.pipeline),
+            warnings=(*stored.warnings, *outcome.warnings),
         )
         db.published[stored.batch_id] = parts
         db.holds.pop(stored.batch_id, None)

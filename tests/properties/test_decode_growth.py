@@ -23,6 +23,8 @@ from kafka_ingest.settings import (
     Conversion,
     KeyFormat,
     KeySettings,
+    NewFields,
+    Occurrence,
     ValueFormat,
     ValueSettings,
 )
@@ -110,8 +112,24 @@ def _header(place: str) -> Pipeline:
     return Pipeline(settings, record_of)
 
 
+def _header_column(type_name: str) -> Pipeline:
+    column = ColumnSettings("h", type_name, header="name", occurrence=Occurrence.LAST)
+    settings = json_settings(ColumnSettings("a", "text", ("a",)), column)
+    return Pipeline(settings, lambda data: batch_of(record(headers=[{"name": "name", "value": data}])))
+
+
+def _watched(policy: NewFields) -> Pipeline:
+    settings = json_settings(ColumnSettings("b", "text", ("a", "b")))
+    settings = replace(settings, value=replace(settings.value, new_fields=policy))
+    return Pipeline(settings, lambda value: batch_of(record(b'{"a":' + value + b"}")))
+
+
 def _many_headers(size: int) -> pa.RecordBatch:
     return batch_of(record(headers=[{"name": f"name{n:06}", "value": b"%06d" % n} for n in range(size // 16)]))
+
+
+def _many_of_one_name(size: int) -> pa.RecordBatch:
+    return batch_of(record(headers=[{"name": "name", "value": b"%012d" % n} for n in range(size // 16)]))
 
 
 OTHERS: dict[str, Callable[[], Pipeline]] = {
@@ -128,6 +146,12 @@ OTHERS: dict[str, Callable[[], Pipeline]] = {
     "raw key": lambda: _key(KeyFormat.RAW),
     "header name": lambda: _header("name"),
     "header value": lambda: _header("value"),
+    "text from a header": lambda: _header_column("text"),
+    "uuid from a header": lambda: _header_column("uuid"),
+    "jsonb from a header": lambda: _header_column("jsonb"),
+    "new fields, of which a warning tells": lambda: _watched(NewFields.WARN),
+    "new fields, which are refused": lambda: _watched(NewFields.DEAD_LETTER),
+    "a default": lambda: _columns(ColumnSettings("a", "jsonb", ("a",), default="{}")),
 }
 
 
@@ -198,7 +222,8 @@ def test_memory_is_a_few_times_the_record(name: str) -> None:
 
 
 def test_many_headers_take_a_few_times_their_bytes() -> None:
-    for pipeline in (_header("value"), _columns(ColumnSettings("a", "boolean", ("a",)))):
-        records = _many_headers(4 * MEMORY_BYTES)
-        assert _growth(pipeline, _many_headers) < MOST_GROWTH
-        assert _peak_bytes(pipeline, records) < MOST_TIMES_THE_RECORD * records.nbytes + CONSTANT_BYTES
+    for pipeline in (_header("value"), _header_column("text"), _columns(ColumnSettings("a", "boolean", ("a",)))):
+        for headers_of in (_many_headers, _many_of_one_name):
+            records = headers_of(4 * MEMORY_BYTES)
+            assert _growth(pipeline, headers_of) < MOST_GROWTH
+            assert _peak_bytes(pipeline, records) < MOST_TIMES_THE_RECORD * records.nbytes + CONSTANT_BYTES

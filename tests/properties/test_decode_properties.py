@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, Tombstones
+from kafka_ingest.settings import ColumnSettings, KeyFormat, KeySettings, NewFields, Occurrence, Tombstones
+from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.numbers import DecimalText
+from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.decoding import decode, json_settings, read_columns, read_value, record
 from tests.values import TYPES, VALUES
@@ -88,6 +91,8 @@ NESTED = (
     plan("document", "jsonb"),
     replace(plan("moved", "text", "e"), other_paths=(("b", "d"), ("a",))),
     replace(plan("added", "numeric(6,2)", "f"), other_paths=(("g", "c"),)),
+    replace(plan("given", "integer", "b", "d"), default="7"),
+    replace(plan("shared", "jsonb", "d"), other_paths=(("a",),), default="[]"),
 )
 KEYS = st.sampled_from(["a", "b", "c", "d", "e", "f", "g"])
 nested_documents = st.recursive(
@@ -102,6 +107,36 @@ nested_documents = st.recursive(
 @given(documents=st.lists(nested_documents, max_size=6))
 def test_both_ways_agree_on_nested_documents_with_repeated_keys(documents: list[str]) -> None:
     read_columns(NESTED, *(document.encode("utf-8", "surrogatepass") for document in documents))
+
+
+#: An object on the way to a column, one that a column takes whole, and a key in each that no column reads.
+WATCHED = (plan("a", "jsonb", "a"), plan("c", "jsonb", "b", "c"), plan("d", "jsonb", "a", "d"), plan("f", "jsonb", "f"))
+
+
+def members_that_nobody_reads(value: Any) -> list[tuple[str, ...]]:
+    """Say by hand what is new for these columns: of the root, and of the object ``b``."""
+    if not isinstance(value, dict) or not isinstance(value.get("b", {}), dict | None):
+        return []
+    inner = value.get("b") or {}
+    return [(key,) for key in value if key not in ("a", "b", "f")] + [("b", key) for key in inner if key != "c"]
+
+
+@given(documents=st.lists(nested_documents, max_size=6))
+def test_new_fields_are_the_members_of_objects_on_the_way_to_columns(documents: list[str]) -> None:
+    values = pa.array([document.encode("utf-8", "surrogatepass") for document in documents], pa.large_binary())
+    plain = JsonColumns(WATCHED).decode(values)
+    sound = [row for row in range(len(documents)) if row not in plain.decode_errors]
+    # A lone surrogate, which names no text, is read as U+0000.
+    lone = re.compile("[\ud800-\udfff]")
+    expected = {
+        row: [(*way, lone.sub("\x00", key)) for *way, key in members_that_nobody_reads(json.loads(documents[row]))]
+        for row in sound
+    }
+    warned = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.WARN)
+    assert list(warned.decode(values).decode_errors) == list(plain.decode_errors)
+    assert {field.path for field in warned.new_fields} == {path for paths in expected.values() for path in paths}
+    refusing = WatchedColumns(JsonColumns(WATCHED), WATCHED, NewFields.DEAD_LETTER).decode(values)
+    assert {row for row in refusing.decode_errors if row in sound} == {row for row, paths in expected.items() if paths}
 
 
 damaged_documents = st.one_of(
@@ -264,7 +299,14 @@ records = st.builds(
     value=st.one_of(st.none(), damaged_documents, nested_documents.map(str.encode)),
     key=st.none() | st.binary(max_size=4),
     timestamp_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
-    headers=st.none() | st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.none() | st.binary()), max_size=3),
+    headers=st.none()
+    | st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]) | st.text(st.characters(codec="utf-8")),
+            st.none() | st.sampled_from([b"1", b"null"]) | st.binary(),
+        ),
+        max_size=3,
+    ),
     headers_readable=st.booleans(),
 )
 
@@ -275,7 +317,9 @@ def test_every_record_becomes_just_one_thing(
 ) -> None:
     settings = json_settings(
         ColumnSettings("a", "integer", ("a",), required=True),
-        ColumnSettings("b", "text", ("b", "c")),
+        ColumnSettings("b", "text", ("b", "c"), default='"-"'),
+        ColumnSettings("h", "text", header="a", occurrence=Occurrence.LAST),
+        ColumnSettings("i", "integer", header="b", occurrence=Occurrence.FIRST, default="1"),
         key=KeySettings(key_format, "kafka_key"),
         headers_column="headers",
         tombstones=tombstones,

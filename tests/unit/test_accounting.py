@@ -8,8 +8,17 @@ import pytest
 from kafka_ingest.errors import AccountingMismatch, RetryLater, TooManyDeadLetters
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import RecordCounts
-from kafka_ingest.protocol.staging import DeadLetterRun, DeadLetterSample, Split, SplitResult, StageResult, StageTask
-from kafka_ingest.settings import DeadLetterLimits
+from kafka_ingest.protocol.staging import (
+    MOST_NEW_FIELDS,
+    DeadLetterRun,
+    DeadLetterSample,
+    NewField,
+    Split,
+    SplitResult,
+    StageResult,
+    StageTask,
+)
+from kafka_ingest.settings import DeadLetterLimits, NewFields
 from tests.builders import NOON, offset_range, planned_batch
 
 TASKS = (
@@ -49,6 +58,41 @@ def test_results_add_up_to_ranges_with_winners_times_and_epochs() -> None:
         datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC),
     )
     assert first.end_leader_epoch == 1
+
+
+def fields(*paths: tuple[str, ...]) -> tuple[NewField, ...]:
+    return tuple(NewField(path, "jsonb") for path in paths)
+
+
+def warnings_of(*found: tuple[NewField, ...], policy: NewFields = NewFields.WARN) -> tuple[str, ...]:
+    settings = replace(BATCH.settings, value=replace(BATCH.settings.value, new_fields=policy))
+    results = [replace(result, new_fields=of) for result, of in zip(RESULTS, found, strict=True)]
+    return account_for(replace(BATCH, settings=settings), TASKS, results).warnings
+
+
+def test_new_fields_of_all_tasks_are_one_warning() -> None:
+    [warning] = warnings_of(fields(("b",), ("a", "b c")), fields(("b",), ("a",)))
+    assert warning == "fields of the value that no column reads: $.a, $.a['b c'], $.b"
+    assert warnings_of((), ()) == ()
+    assert warnings_of(fields(("a",)), (), policy=NewFields.IGNORE) == ()
+
+
+@pytest.mark.parametrize(("count", "end"), [(20, "$.f19"), (21, "$.f19 and 1 more"), (99, "$.f19 and 79 more")])
+def test_a_warning_names_twenty_fields_and_counts_the_others(count: int, end: str) -> None:
+    [warning] = warnings_of(fields(*((f"f{n:02}",) for n in range(count))), ())
+    assert warning.startswith("fields of the value that no column reads: $.f00, $.f01, ")
+    assert warning.endswith(end)
+
+
+def test_where_a_task_has_met_more_fields_than_it_reports_their_number_is_a_lower_bound() -> None:
+    [warning] = warnings_of(fields(*((f"f{n}",) for n in range(MOST_NEW_FIELDS))), fields(("g",)))
+    assert warning.endswith(" and at least 81 more")
+
+
+def test_names_in_a_warning_are_shortened_and_escaped() -> None:
+    [warning] = warnings_of(fields(("a\x00\n\u202e",), ("x" * 200,)), ())
+    assert warning.isprintable()
+    assert warning == rf"fields of the value that no column reads: $.{'x' * 58}…, $['a\x00\n\u202e']"
 
 
 def test_valid_through_is_the_plan_at_the_high_watermark_and_else_the_last_record_read() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -12,11 +14,16 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
 from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
-from spark_jobs.decode import framed
+from kafka_ingest.protocol.staging import NewField
+from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
+from spark_jobs.decode import framed, record
 from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA
+from tests.builders import batch_settings
+from tests.decoding import BATCH_ID, batch_of, target_of
+from tests.decoding import record as a_record
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 JSON = RegisteredSchema("JSON", "{}", {})
@@ -201,13 +208,24 @@ def test_whole_columns_alone_are_taken_as_they_are(monkeypatch: pytest.MonkeyPat
     assert (column(part), part.decode_errors) == ([3, None, 5], {})
 
 
-def test_null_in_a_whole_column_that_refuses_it_is_read_again_as_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changes", [{"required": True}, {"default": "7"}], ids=["required", "with a default"])
+def test_null_in_a_whole_column_that_means_more_than_null_is_read_again_as_a_document(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
     of_columns(monkeypatch)
-    required = plan("a", "bigint", required=True)
-    part = decode(
-        [number_frame(1) + b"\x03", number_frame(1) + b"\x00"], schemas_in(FakeRegistry(REGISTRY)), plans=[required]
-    )
+    schemas = schemas_in(FakeRegistry(REGISTRY))
+    part = decode([number_frame(1) + b"\x03", number_frame(1) + b"\x00"], schemas, plans=[replace(A, **changes)])
     assert column(part) == [3, 0]
+
+
+def test_new_fields_are_watched_in_documents_whatever_whole_columns_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_columns(monkeypatch)
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry(REGISTRY)))
+    value = ValueSettings(ValueFormat.AVRO, (ColumnSettings("b", "bigint", ("b",)),), new_fields=NewFields.WARN)
+    settings = replace(batch_settings(), value=value)
+    decoder = record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+    decoder.decode(batch_of({**a_record(), "value": number_frame(1) + b"\x03"}), generation=0)
+    assert decoder.new_fields == (NewField(("a",), "jsonb"),)
 
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

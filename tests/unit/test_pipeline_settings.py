@@ -27,6 +27,8 @@ from kafka_ingest.settings import (
     KeyFormat,
     KeySettings,
     MetadataColumns,
+    NewFields,
+    Occurrence,
     OffsetLimit,
     PartitionFaultPolicy,
     PartitionOffset,
@@ -312,6 +314,42 @@ _OTHERWISE = {
     "spark.connection",
     "spark.conf",
 }
+
+
+def test_headers_and_defaults_reach_the_settings(tmp_path: Path) -> None:
+    value = """\
+value:
+  format: json
+  columns:
+    - {name: trace, type: text, from: header, header: trace-id, occurrence: last, default: no}
+    - {name: amount, type: numeric, default: 1.10}
+    - {name: rates, type: jsonb, default: {eur: [1.50, 2, null, true, +.5]}}
+    - {name: day, type: date, default: 2026-01-31}
+    - {name: note, type: text, default: ''}
+    - {name: other, type: text, default: null}
+"""
+    settings = _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET)
+    assert settings.batch.value.columns == (
+        ColumnSettings("trace", "text", header="trace-id", occurrence=Occurrence.LAST, default='"no"'),
+        ColumnSettings("amount", "numeric", ("amount",), default="1.10"),
+        ColumnSettings("rates", "jsonb", ("rates",), default='{"eur": [1.50, 2, null, true, 0.5]}'),
+        ColumnSettings("day", "date", ("day",), default='"2026-01-31"'),
+        ColumnSettings("note", "text", ("note",), default='""'),
+        ColumnSettings("other", "text", ("other",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [("", NewFields.IGNORE), ("ignore", NewFields.IGNORE), ("null", NewFields.IGNORE), ("warn", NewFields.WARN),
+     ("dead_letter", NewFields.DEAD_LETTER)],
+)  # fmt: skip
+def test_what_becomes_of_new_fields_is_ignore_unless_the_file_says_so(
+    tmp_path: Path, written: str, policy: NewFields
+) -> None:
+    key = f", new_fields: {written}" if written else ""
+    value = f"value: {{format: json, columns: [{{name: id, type: bigint}}]{key}}}\n"
+    assert _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET).batch.value.new_fields is policy
 
 
 def test_no_key_of_the_file_is_dropped() -> None:

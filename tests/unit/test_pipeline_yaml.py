@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.pipeline_files.document import parse_yaml
+from kafka_ingest.pipeline_files.document import WrittenNumber, parse_yaml
 
 
 def _value(text: str) -> Any:
@@ -46,8 +46,22 @@ def _value(text: str) -> Any:
     ],
 )
 def test_a_scalar_is_what_a_reader_takes_it_for(text: str, value: object) -> None:
-    assert _value(text) == value
-    assert type(_value(text)) is type(value)
+    found = _value(text)
+    assert found == value
+    assert (float if isinstance(found, WrittenNumber) else type(found)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("1.10", "1.10"), ("+1_000.50", "1000.50"), (".5", "0.5"), ("-.5", "-0.5"), ("1.", "1.0"), ("1.e3", "1.0e3"),
+        ("1e3", "1e3"), ("-2.50E+3", "-2.50E+3"), ("0.12345678901234567", "0.12345678901234567"), ("1e999", "1e999"),
+    ],
+)  # fmt: skip
+def test_a_number_with_a_point_keeps_every_digit(text: str, written: str) -> None:
+    found = _value(text)
+    assert isinstance(found, WrittenNumber)
+    assert found.json == written
 
 
 def test_every_key_and_entry_keeps_its_line() -> None:

@@ -21,6 +21,8 @@ from kafka_ingest.settings import (
     FirstRunKind,
     KeyFormat,
     KeySettings,
+    NewFields,
+    Occurrence,
     PartitionOffset,
     ValueFormat,
     ValueSettings,
@@ -36,7 +38,9 @@ RICH = replace(
             ColumnSettings("note", "character varying(40)", ("note",)),
             ColumnSettings("moved", "text", ("new",), other_paths=(("old", "a.b"),), from_key=True),
             ColumnSettings("at", "timestamp with time zone", ("at",), conversion=Conversion.EPOCH_MILLIS),
+            ColumnSettings("trace", "text", header="trace-id", occurrence=Occurrence.LAST, default='""'),
         ),
+        new_fields=NewFields.WARN,
     ),
     key=KeySettings(KeyFormat.TEXT, "order_key"),
     headers_column="headers",
@@ -61,10 +65,17 @@ def test_the_text_is_canonical() -> None:
 
 def test_a_column_without_conversion_and_other_paths_is_written_as_before_there_were_any() -> None:
     """Else every open batch would be planned anew when the package is upgraded."""
-    plain, moved, converted = json.loads(settings_to_json(RICH))["value"]["columns"][1:]
+    plain, moved, converted, trace = json.loads(settings_to_json(RICH))["value"]["columns"][1:]
     assert plain == {"name": "note", "path": ["note"], "required": False, "type": "character varying(40)"}
     assert (moved["other_paths"], moved["from_key"]) == ([["old", "a.b"]], True)
     assert converted["conversion"] == "epoch_millis"
+    assert (trace["header"], trace["occurrence"], trace["default"]) == ("trace-id", "last", '""')
+
+
+def test_the_usual_policy_of_new_fields_is_not_written() -> None:
+    assert json.loads(settings_to_json(RICH))["value"]["new_fields"] == "warn"
+    ignoring = replace(RICH, value=replace(RICH.value, new_fields=NewFields.IGNORE))
+    assert sorted(json.loads(settings_to_json(ignoring))["value"]) == ["columns", "format"]
 
 
 def test_the_hash_follows_every_change_and_nothing_else() -> None:

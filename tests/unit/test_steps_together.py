@@ -26,9 +26,9 @@ from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCou
 from kafka_ingest.protocol.load import LoadPorts, LoadProgress, hold_given_back, load_batch
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch, preview_plan
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask
+from kafka_ingest.protocol.staging import NewField, StageProgress, StageResult, StageTask
 from kafka_ingest.report import batch_summary, load_summary
-from kafka_ingest.settings import HoldSettings, OffsetLimit, PipelineSettings, WatchSettings
+from kafka_ingest.settings import HoldSettings, NewFields, OffsetLimit, PipelineSettings, WatchSettings
 from tests.builders import pipeline_settings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger
@@ -104,6 +104,17 @@ def test_a_plan_compares_the_log_with_what_the_plan_before_it_saw(world: World) 
     assert [text.split()[1] for text in batch.warnings] == ["retention", "an"]
     [seen] = [found for found in world.database.observations.values() if found.partition == 0]
     assert (seen.log_start_offset, seen.rate_from_offset, seen.end_offset, seen.high_watermark) == (3, 0, 3, 4)
+
+
+def test_new_fields_are_a_warning_of_the_batch_and_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    batch = world.settings.batch
+    warning = replace(batch, value=replace(batch.value, new_fields=NewFields.WARN))
+    world.settings = replace(world.settings, batch=warning)
+    world.runner.new_fields = (NewField(("a",), "jsonb"),)
+    world.log.append("orders", b"1")
+    expected = "fields of the value that no column reads: $.a"
+    assert world.run(FIRST).warnings == (expected,)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [expected]
 
 
 def test_a_run_stores_every_record_once_and_moves_the_position(world: World) -> None:

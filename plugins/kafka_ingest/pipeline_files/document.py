@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-# ----------
 # YAML with the line of every value, duplicate keys refused, and no surprises in plain scalars.
 #
 # PyYAML follows YAML 1.1, where ``no``, ``on`` and ``off`` are booleans, ``010`` is 8, ``12:30`` is 750 and ``1e3`` is
@@ -33,6 +32,21 @@ MAX_VALUES = 50_000
 #: A pipeline file needs five levels. The parser's time grows with size times depth.
 MAX_DEPTH = 20
 
+
+class WrittenNumber(float):
+    """A number with a point or an exponent that keeps every digit, as a default may need them.
+
+    Attributes:
+        json: The number as JSON spells it: without ``+`` and ``_``, with a digit on either side of a point.
+    """
+
+    def __init__(self, text: str) -> None:
+        sign, digits = "-" * text.startswith("-"), text.replace("_", "").lstrip("+-")
+        mantissa, mark, exponent = digits.partition("e" if "e" in digits else "E")
+        whole, point, fraction = mantissa.partition(".")
+        self.json = f"{sign}{whole or '0'}{point and '.'}{fraction or '0' * bool(point)}{mark}{exponent}"
+
+
 _TAG = "tag:yaml.org,2002:"
 # At most 31 digits: no setting needs more, and Python refuses to convert thousands of them.
 _WHOLE = r"(?:0|[1-9](?:_?[0-9]){0,30})"
@@ -43,7 +57,7 @@ _SCALARS: dict[str, tuple[re.Pattern[str], str, Callable[[str], object]]] = {
     f"{_TAG}float": (
         re.compile(rf"[-+]?(?:{_WHOLE}?\.[0-9]+|{_WHOLE}\.|{_WHOLE}(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z"),
         "-+0123456789.",
-        float,
+        WrittenNumber,
     ),
     f"{_TAG}str": (re.compile(""), "", str),
 }
@@ -296,7 +310,6 @@ class _Builder:
         return None
 
 
-# ----------
 # Faults of a pipeline file in plain words: what was expected, what was found, and never a secret.
 
 # Spark's own rule for what it hides (spark.redaction.regex, Spark 4.2) and the same in other spellings.

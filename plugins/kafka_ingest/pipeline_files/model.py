@@ -247,11 +247,12 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
         column = core.ColumnSettings(value.column or "", _SINGLE_COLUMN_TYPES[value.format], required=value.required)
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
     kind = core.ValueFormat.JSON_COLUMNS if value.format == "json" else core.ValueFormat(value.format)
-    return core.ValueSettings(kind, tuple(map(_column, value.columns)), value.subject)
+    new_fields = core.NewFields(value.new_fields or core.NewFields.IGNORE)
+    return core.ValueSettings(kind, tuple(map(_column, value.columns)), value.subject, new_fields)
 
 
 def _column(column: sections.ColumnSection) -> core.ColumnSettings:
-    path, *others = column.path or ((column.name,),)
+    path, *others = column.path or ((column.name,) if column.header is None else (),)
     conversion = core.Conversion(column.as_) if column.as_ else None
     return _settings_of(
         core.ColumnSettings,

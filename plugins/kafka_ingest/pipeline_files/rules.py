@@ -9,9 +9,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.column_types import CONVERSIONS, parse_column_type, types_of
-from kafka_ingest.pipeline_files.document import Fault, Location, key_text
-from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
+from kafka_ingest.column_types import CONVERSIONS, check_value, parse_column_type, types_of
+from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
+from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, json_text
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     Conversion,
@@ -113,6 +113,8 @@ def _shape_of_value(data: _Data) -> Iterator[Fault]:
             yield Fault(("value", "columns"), f"column alone with the format {value['format']}", "columns")
         if not has_column:
             yield Fault(("value", "column"), "the name of the column", "nothing")
+    if not has_columns and value.get("new_fields") is not None:
+        yield Fault(("value", "new_fields"), "only with columns, which read fields", str(value["new_fields"]))
     if has_columns and "required" in value:
         yield Fault(("value", "required"), "required in the entries of columns", "required for all of them")
 
@@ -190,15 +192,48 @@ def _typed_paths(data: _Data) -> Iterator[tuple[Location, object, tuple[str, ...
             type_name = parse_column_type(column["type"]).sql
             for listed in path if isinstance(path, list) else [path]:
                 keys = (str(name),) if listed is None else parse_json_path(listed)
-                yield location, column.get("from", "value"), keys, type_name
+                if column.get("from") != "header":
+                    yield location, column.get("from", "value"), keys, type_name
         except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
             continue
 
 
 def _a_column_of_the_value(data: _Data) -> Iterator[Fault]:
-    columns = _columns(data)
-    if columns and all(column.get("from") == "key" for _, column in columns):
-        yield Fault(("value", "columns"), "a column from the value, without which nobody would look at it", "keys only")
+    sources = [column.get("from") for _, column in _columns(data)]
+    if sources and all(source in ("key", "header") for source in sources):
+        found = " and ".join(f"{source}s" for source in ("key", "header") if source in sources)
+        yield Fault(
+            ("value", "columns"), "a column from the value, without which nobody would look at it", f"{found} only"
+        )
+
+
+def _headers_that_are_named(data: _Data) -> Iterator[Fault]:
+    for location, column in _columns(data):
+        is_header = column.get("from") == "header"
+        for key, meaning in (("header", "the name of the header"), ("occurrence", "which of several headers counts")):
+            if is_header and column.get(key) is None:
+                yield Fault((*location, key), f"{meaning}, with from: header", "nothing")
+            elif not is_header and column.get(key) is not None:
+                yield Fault((*location, key), f"from: header beside {key}", f"from: {column.get('from', 'value')}")
+        if is_header and column.get("path") is not None:
+            yield Fault((*location, "path"), "no path with from: header, which is read as a whole", "a path")
+
+
+def _defaults_that_fit(data: _Data) -> Iterator[Fault]:
+    for location, column in _columns(data):
+        default = column.get("default")
+        if default is None:
+            continue
+        if column.get("required") is True:
+            yield Fault((*location, "default"), "a default or required, not both", "both")
+        try:
+            column_type, text = parse_column_type(column["type"]), json_text(default)
+        except (ValueError, TypeError, AttributeError, KeyError):  # the model reports type or default
+            continue
+        try:
+            check_value(column_type, text)
+        except ValueError as error:
+            yield Fault((*location, "default"), str(error), describe(default))
 
 
 def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
@@ -216,7 +251,7 @@ def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
     required = [
         (*location, "required")
         for location, column in _columns(data)
-        if column.get("required") is True and column.get("from") != "key"
+        if column.get("required") is True and column.get("from") not in ("key", "header")
     ]
     value = _section(data, "value")
     if value.get("required") is True and value.get("columns") is None:
@@ -276,6 +311,8 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _paths_that_fit_together,
     _a_column_of_the_value,
     _conversions_that_fit,
+    _headers_that_are_named,
+    _defaults_that_fit,
     _tombstones_that_fit,
     _heartbeats_in_time,
     _unique_key_of_a_created_table,

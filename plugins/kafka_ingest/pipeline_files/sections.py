@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.pipeline_files.document import may_be_secret
+from kafka_ingest.pipeline_files.document import WrittenNumber, may_be_secret
 from kafka_ingest.settings import (
     DeadLetterLimits,
     HoldSettings,
@@ -154,6 +155,19 @@ def _json_paths(value: object) -> tuple[tuple[str, ...], ...]:
     return paths
 
 
+def json_text(value: object) -> str:
+    """Write a value of the file as JSON; numbers keep their digits."""
+    if isinstance(value, WrittenNumber):
+        return value.json
+    if isinstance(value, list):
+        return f"[{', '.join(map(json_text, value))}]"
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("keys that are text, as in JSON (put numbers in quotes)")
+        return f"{{{', '.join(f'{json.dumps(key)}: {json_text(member)}' for key, member in value.items())}}}"
+    return json.dumps(value)
+
+
 def _first_run_word(value: object) -> object:
     if value not in ("earliest", "latest"):
         raise ValueError("earliest, latest, a mapping {timestamp: ...}, or a mapping {offsets: ...}")
@@ -221,6 +235,10 @@ JsonPaths = Annotated[
     WithJsonSchema({"anyOf": [_JSON_PATH, {"type": "array", "items": _JSON_PATH, "minItems": 1}]}),
     Words("JSON path, or list of JSON paths"),
 ]
+DefaultText = Annotated[
+    str, BeforeValidator(json_text), WithJsonSchema({}), Words("value of the type, as JSON spells it")
+]
+HeaderName = Annotated[str, Field(min_length=1, max_length=1_000), Words("name of a header")]
 FirstRunWord = Annotated[
     str,
     BeforeValidator(_first_run_word),
@@ -370,22 +388,31 @@ ConversionWord = Literal[
 
 
 class ColumnSection(Section):
-    """A typed column that is filled from one place of a value, or of a key, that is JSON or of a registry's format."""
+    """A typed column from one place of a value or key, which is JSON or of a registry's format, or from a header."""
 
     name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
-    from_: Literal["value", "key"] = Field(
+    from_: Literal["value", "key", "header"] = Field(
         default="value",
         alias="from",
-        description="Which document of the record holds it: the value, or the key, which is read as JSON where "
-        "`key.format` names no registry's format. A null key gives NULL, a tombstone's key its value.",
+        description="Which part of the record holds it. `value` or `key`: a document; the key is read as JSON where "
+        "`key.format` names no registry's format, a null key gives NULL, a tombstone's key its value. `header`: the "
+        "header that `header` names; bytea takes its bytes, texts and times take its characters, and other types read "
+        "it as JSON.",
     )
     path: JsonPaths | None = Field(
         default=None,
         description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: the member with the column's "
         "name as it is, so `a.b` is the member `a.b` and not `b` in `a`. Of a list, the first that a record has "
-        "counts, also where its value is null: so a field that was renamed fills one column.",
+        "counts, also where its value is null: so a field that was renamed fills one column. Not for a header.",
         examples=["$.order.id", ["$.customer_id", "$.customer"]],
+    )
+    header: HeaderName | None = Field(
+        default=None, description="With `from: header`: the name of the header.", examples=["trace-id"]
+    )
+    occurrence: Literal["first", "last"] | None = Field(
+        default=None,
+        description="With `from: header`, and required there: which of several headers of the name counts.",
     )
     required: bool = Field(
         default=False,
@@ -397,6 +424,14 @@ class ColumnSection(Section):
         description="What the value is written as, where it is not the usual spelling of the type; see "
         "[conversions](#conversions). `null`: as [column types](#column-types) says.",
         examples=["epoch_millis"],
+    )
+    default: DefaultText | None = Field(
+        default=None,
+        description="What a missing value becomes, in the usual spelling of the type, whatever `as` says; numbers keep "
+        "their digits. A value is missing where the path leads nowhere or the record has no such header. JSON null and "
+        "a null header are there: they stay NULL, and so do the columns of a tombstone and of a null key. Not with "
+        "`required`. `null`: NULL.",
+        examples=["EUR", 0],
     )
 
 
@@ -420,6 +455,13 @@ class ValueSection(Section):
         description="Subject of the registry under which the schema of every value must be registered; a value with "
         "another schema is a dead letter. `null`: any schema of the registry.",
         examples=["orders-value"],
+    )
+    new_fields: Literal["ignore", "warn", "dead_letter"] | None = Field(
+        default=None,
+        description="With `columns`: what becomes of a record with fields that no column reads, which are members of "
+        "the root and of each object that a column's path leads through. `ignore`, as with `null`: they are passed "
+        "over. `warn`: the batch is loaded, with a warning that names them (the first 20). `dead_letter`: the record "
+        "is a dead letter (`wrong_type`) that names the first.",
     )
     column: ColumnName | None = Field(default=None, description="The one column of `raw`, `text` or whole `json`.")
     required: bool = Field(

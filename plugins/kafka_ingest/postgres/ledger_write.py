@@ -329,6 +329,7 @@ def _commit_empty(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
         record_time_min=None,
         record_time_max=None,
         valid_through=pipeline_valid_through(cursor, plan.pipeline),
+        warnings=[],
     )
 
 

@@ -437,6 +437,7 @@ class PostgresPublication:
             record_time_min=min((p.record_time_min for p in outcome.partitions if p.record_time_min), default=None),
             record_time_max=max((p.record_time_max for p in outcome.partitions if p.record_time_max), default=None),
             valid_through=pipeline_valid_through(self._cursor, self._batch.pipeline),
+            warnings=list(outcome.warnings),
         )
         if committed != 1:
             raise refusals.fenced(self._batch, "another state or claim")

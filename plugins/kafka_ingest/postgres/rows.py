@@ -24,7 +24,7 @@ from kafka_ingest.protocol.ledger_view import (
 )
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
-from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
+from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel, NewFields
 
 # ----------
 # Frozen settings as canonical JSON: keys sorted, no spaces, UTF-8. Its hash tells whether a planned batch still fits
@@ -71,12 +71,20 @@ def _to_json(value: BatchSettings | FirstRun) -> str:
 
 
 #: Fields that were added later: left out where they are empty, so that settings from before keep their hash.
-_ADDED = frozenset({"conversion", "other_paths", "from_key", "subject", "registry_connection"})
+_ADDED = frozenset(
+    {
+        *("conversion", "other_paths", "from_key", "header", "occurrence", "default"),
+        *("subject", "registry_connection"),
+    }
+)
+#: The same for fields whose usual value is a word.
+_USUAL = {"new_fields": NewFields.IGNORE}
 
 
 def _without_added(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_added(v) for key, v in value.items() if v or key not in _ADDED}
+        told = ((key, v) for key, v in value.items() if (key, v) not in _USUAL.items())
+        return {key: _without_added(v) for key, v in told if v or key not in _ADDED}
     return [_without_added(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 

@@ -12,8 +12,16 @@ from typing import TypeAlias
 from kafka_ingest.errors import AccountingMismatch, ReloadWouldLose, RetryLater, TooManyDeadLetters
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RecordCounts
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
-from kafka_ingest.protocol.staging import DeadLetterRun, DeadLetterSample, Split, SplitResult, StageResult, StageTask
-from kafka_ingest.settings import DeadLetterLimits
+from kafka_ingest.protocol.staging import (
+    MOST_NEW_FIELDS,
+    DeadLetterRun,
+    DeadLetterSample,
+    Split,
+    SplitResult,
+    StageResult,
+    StageTask,
+)
+from kafka_ingest.settings import DeadLetterLimits, NewFields, json_path_text
 
 # ----------
 # Limits of dead letters: a few bad records never block a topic, and a broken producer never fills the table with them.
@@ -175,6 +183,9 @@ def require_nothing_lost(replaced: Sequence[ReplacedPartition]) -> None:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+#: A warning names this many fields, each with at most so many characters.
+_MOST_NAMED_FIELDS, _SHOWN_CHARACTERS = 20, 60
+
 _Staged: TypeAlias = tuple[Split, SplitResult]
 
 
@@ -195,6 +206,7 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
     outcome = BatchOutcome(
         partitions=tuple(_partition_outcome(batch, r, staged[r.topic_partition]) for r in batch.ranges),
         winners={result.task_index: result.attempt_id for result in results},
+        warnings=_new_field_warnings(results) if batch.settings.value.new_fields is NewFields.WARN else (),
     )
     require_few_dead_letters(
         batch.settings.dead_letters,
@@ -203,6 +215,23 @@ def account_for(batch: Batch, tasks: Sequence[StageTask], results: Sequence[Stag
         samples=[s for parts in staged.values() for _, result in parts for s in result.samples][:5],
     )
     return outcome
+
+
+def _new_field_warnings(results: Sequence[StageResult]) -> tuple[str, ...]:
+    names = sorted({json_path_text(field.path) for result in results for field in result.new_fields})
+    if not names:
+        return ()
+    more = len(names) - _MOST_NAMED_FIELDS
+    at_least = "at least " * any(len(result.new_fields) >= MOST_NEW_FIELDS for result in results)
+    rest = f" and {at_least}{more} more" if more > 0 else ""
+    shown = ", ".join(map(_shown, names[:_MOST_NAMED_FIELDS]))
+    return (f"fields of the value that no column reads: {shown}{rest}",)
+
+
+def _shown(name: str) -> str:
+    """Shorten a name, and escape what does not print: PostgreSQL stores no U+0000, and a log line is one line."""
+    cut = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def _staged_by_partition(

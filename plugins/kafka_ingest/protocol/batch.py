@@ -150,7 +150,8 @@ class Batch:
     """One batch as the ledger holds it.
 
     ``left_out`` names partitions that had a fault and were left out (``on_partition_fault: leave_out``), one text each.
-    ``warnings`` are those of its plan (``PlanChoice.warnings``). ``counts`` is ``None`` until the batch is committed.
+    ``warnings`` are those of its plan (``PlanChoice.warnings``), then those of its load. ``counts`` is ``None`` until
+    the batch is committed.
     """
 
     batch_id: str
@@ -325,10 +326,14 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """All ranges of a batch, and whose rows to publish: Spark task index to winning attempt id."""
+    """All ranges of a batch, and whose rows to publish: Spark task index to winning attempt id.
+
+    ``warnings`` are what the load warns of.
+    """
 
     partitions: tuple[PartitionOutcome, ...]
     winners: Mapping[int, int]
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> RecordCounts:

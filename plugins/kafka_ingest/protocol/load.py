@@ -302,6 +302,8 @@ class _Attempt:
         self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
         publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
+        for warning in outcome.warnings:
+            _log.warning("%s", warning)
 
     def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
         """Stage again the tasks that have read refused records; these records become dead letters now.
