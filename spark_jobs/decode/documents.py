@@ -18,6 +18,15 @@ MAX_NESTING = 512
 #: Each level takes an opening and a closing character, so shorter documents cannot be too deep.
 SHORTEST_TOO_DEEP_BYTES = 2 * (MAX_NESTING + 1)
 
+#: What stands in a document for a float that JSON has no number for. No other column takes them: they are numbers
+#: beyond every limit.
+NAN_NUMBER = b"7e99999999"
+INFINITY_NUMBER = b"8e99999999"
+NEGATIVE_INFINITY_NUMBER = b"-8e99999999"
+
+#: Writes a value as JSON; a decimal with all its digits.
+encode_document = msgspec.json.Encoder(decimal_format="number").encode
+
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
 # Runs over bytes that were not checked yet, so a string without an end goes to the end of the document: a search that
 # began again at each quote inside it would take hours for 1 MB.
@@ -26,6 +35,10 @@ _SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
+
+
+class UnusableSchema(ValueError):
+    """A registered schema that no record can be read with."""
 
 
 def is_too_deep(document: bytes) -> bool:
