@@ -340,7 +340,7 @@ def _bytes_text(of: AvroType) -> Callable[[bytes], bytes]:
 
 
 #: numeric has 147,455 digits at most, which take 61,232 bytes.
-_MOST_DECIMAL_BYTES = 61_232
+MOST_DECIMAL_BYTES = 61_232
 #: More zeros than this are written as an exponent.
 _MOST_ZEROS = 1_000
 
@@ -348,7 +348,7 @@ _MOST_ZEROS = 1_000
 def _decimal_text(scale: int, data: bytes) -> bytes:
     if not data:
         raise malformed("a decimal without a byte")
-    if len(data) > _MOST_DECIMAL_BYTES:
+    if len(data) > MOST_DECIMAL_BYTES:
         raise out_of_range("a decimal within the limits of numeric", f"one of {len(data)} bytes")
     number = int.from_bytes(data, "big", signed=True)
     # Python writes no int of more than 4,300 digits.
