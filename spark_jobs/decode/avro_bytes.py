@@ -41,12 +41,21 @@ class Cursor:
     at: Numbers
     ends: Numbers
 
+    def copy(self) -> Cursor:
+        """Return a cursor at the same positions."""
+        return Cursor(self.rows, self.at, self.ends)
+
     def where(self, mask: Numbers) -> Cursor:
         """Return a cursor over those records alone."""
+        if mask.all():
+            return self.copy()
         return Cursor(self.rows[mask], self.at[mask], self.ends[mask])
 
     def follow(self, some: Cursor, mask: Numbers) -> None:
         """Move on to where a cursor over those records is."""
+        if len(some.rows) == len(self.rows):
+            self.at = some.at
+            return
         self.at = self.at.copy()
         self.at[mask] = some.at
 

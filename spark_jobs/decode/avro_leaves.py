@@ -169,12 +169,23 @@ def _day_texts(units: pa.Array, unit: str) -> pa.Array:
 
 
 def _local_texts(units: pa.Array, unit: str) -> pa.Array:
-    return pc.binary_replace_slice(units.cast(pa.timestamp(unit)).cast(pa.string()), 10, 11, "T")
+    return _iso_texts(units, unit, b"")
 
 
 def _instant_texts(units: pa.Array, unit: str) -> pa.Array:
-    # Arrow takes ten times as long to write a timestamp that has a zone.
-    return pc.binary_join_element_wise(_local_texts(units, unit), "Z", "")
+    return _iso_texts(units, unit, b"Z")
+
+
+def _iso_texts(units: pa.Array, unit: str, zone: bytes) -> pa.Array:
+    """Write timestamps of the years 1 to 9999, all of one length. Arrow takes ten times as long with a zone."""
+    written = units.cast(pa.timestamp(unit)).cast(pa.string()).buffers()[2]
+    size = (23 if unit == "ms" else 26) + len(zone)
+    texts = np.empty((len(units), size), np.uint8)
+    texts[:, : size - len(zone)] = np.frombuffer(written, np.uint8).reshape(len(units), -1)
+    texts[:, 10] = ord("T")
+    texts[:, size - len(zone) :] = np.frombuffer(zone, np.uint8)
+    ends = np.arange(0, texts.size + 1, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(units), [None, pa.py_buffer(ends), pa.py_buffer(texts)])
 
 
 _TIMES: Mapping[str, Callable[[pa.Array, str], pa.Array]] = {

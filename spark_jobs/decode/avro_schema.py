@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,15 +80,20 @@ class AvroType:
 
     def takes_bytes(self) -> bool:
         """Tell whether a value of the type takes at least one byte."""
-        return self._takes_bytes(set())
-
-    def _takes_bytes(self, above: set[int]) -> bool:
         if self.kind == "record":
-            if id(self) in above:
-                return False
-            above.add(id(self))
-            return any(of._takes_bytes(above) for _, of in self.fields)
+            return self.holds(lambda of: of.kind not in ("record", "null", "fixed") or of.size > 0)
         return self.kind != "null" and (self.kind != "fixed" or self.size > 0)
+
+    def holds(self, wanted: Callable[[AvroType], bool]) -> bool:
+        """Tell whether the type, or one in it, is a wanted one."""
+        seen: dict[int, AvroType] = {}
+        todo = [self]
+        while todo:
+            of = todo.pop()
+            if id(of) not in seen:
+                seen[id(of)] = of
+                todo += [*of.parts, *(field for _, field in of.fields)]
+        return any(map(wanted, seen.values()))
 
 
 def parse_schema(text: str, references: Sequence[str] = ()) -> AvroType:

@@ -277,8 +277,8 @@ CONVERSIONS = ((Conversion.EPOCH_MILLIS, "timestamptz"), (Conversion.NUMBER_TEXT
 
 @st.composite
 def columns_of(draw: st.DrawFn, record: Drawn) -> list[ColumnPlan]:
-    paths = [(("missing",), ("text",))]
-    todo = [((), record)]
+    paths: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(("missing",), ("text",))]
+    todo: list[tuple[tuple[str, ...], Drawn]] = [((), record)]
     while todo:
         path, of = todo.pop()
         for name, field in (of.fields or {}).items():
