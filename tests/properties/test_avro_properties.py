@@ -16,13 +16,14 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.settings import Conversion
+from spark_jobs.decode import avro_columns
 from spark_jobs.decode.avro import AvroSchema
-from spark_jobs.decode.avro_columns import quick_columns
 from spark_jobs.decode.documents import INFINITY_NUMBER, NAN_NUMBER, NEGATIVE_INFINITY_NUMBER
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import ColumnPlan, DecodeError
@@ -47,7 +48,7 @@ SPECIAL = {
     "inf": Decimal(INFINITY_NUMBER.decode()),
     "-inf": Decimal(NEGATIVE_INFINITY_NUMBER.decode()),
 }
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(['"', "a", "\\", "null", "1e9999"])
 EPOCH, EPOCH_DAY = datetime(1970, 1, 1), date(1970, 1, 1)  # noqa: DTZ001 - the drawn times have no zone
 
 
@@ -329,7 +330,9 @@ def both_ways(schema: AvroSchema, payloads: list[bytes], plans: list[ColumnPlan]
     part = JsonColumns(plans, quick=False).decode(pa.array(fits, pa.large_binary()))
     rows = list(zip(*(array.to_pylist() for array in part.arrays), strict=True))
     exact = [None if number in part.decode_errors else repr(row) for number, row in enumerate(rows)]
-    columns = quick_columns(schema, payloads, plans)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro_columns, "FEWEST_RECORDS", 1)
+        columns = avro_columns.quick_columns(schema, payloads, plans)
     if columns is None:
         return exact, None
     doubtful = {row for column in columns for row in column.doubtful}

@@ -17,6 +17,11 @@ from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.avro_encoding import long, sized
 
 
+@pytest.fixture(autouse=True)
+def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_columns, "FEWEST_RECORDS", 1)
+
+
 def schema_of(*types: Any) -> AvroSchema:
     fields = [{"name": name, "type": of} for name, of in zip("abcdefgh", types, strict=False)]
     return AvroSchema(json.dumps({"type": "record", "name": "R", "fields": fields}))
@@ -88,6 +93,8 @@ TAKEN = [
     ),
     ({"type": "array", "items": "int"}, "jsonb", [long(20) + b"\x02" * 20 + b"\x00"], ["[" + ",".join("1" * 20) + "]"]),
     ({"type": "array", "items": ["null", "string"]}, "jsonb", [b"\x04\x00\x02\x02\x22\x00"], ['[null,"\\""]']),
+    ("string", "jsonb", [b"\x02a", b'\x02"', b"\x02\\", b"\x02b"], ['"a"', '"\\""', '"\\\\"', '"b"']),
+    (DECIMAL, "numeric(30,4)", [sized(b"\x10" * 7)], ["45212608023797.92"]),
     ({"type": "map", "values": "int"}, "jsonb", [b"\x02\x02k\x02\x00"], ['{"k":1}']),
     (["int", "string", "null"], "jsonb", [b"\x00\x02", b"\x02\x02a", b"\x04"], ["1", '"a"', None]),
 ]
@@ -208,16 +215,32 @@ def test_a_list_of_records_is_read_as_deep_as_it_goes() -> None:
     assert read(schema, [deep, b"\x02\x02" + deep], plan("integer", "a")) == [[1, "?"]]
 
 
-def test_each_item_is_one_pass_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = 0
+def passes(monkeypatch: pytest.MonkeyPatch, schema: AvroSchema, payloads: Sequence[bytes]) -> int:
+    """Return how often a value of all records was read."""
+    calls = []
     value = avro_columns._Walk._value
 
     def counted(*arguments: Any) -> None:
-        nonlocal passes
-        passes += 1
+        calls.append(1)
         value(*arguments)
 
-    monkeypatch.setattr(avro_columns._Walk, "_value", counted)
-    payload = b"\x02" + long(100_000) + b"\x02" * 100_000 + b"\x00"
-    assert read(schema_of("int", {"type": "array", "items": "int"}), [payload], plan("integer", "a")) == [[1]]
-    assert passes < 30
+    with monkeypatch.context() as patch:
+        patch.setattr(avro_columns._Walk, "_value", counted)
+        assert read(schema, payloads, plan("integer", "a")) == [[1] * len(payloads)]
+    return len(calls)
+
+
+def test_long_arrays_take_no_pass_an_item_and_so_do_those_of_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = schema_of("int", {"type": "array", "items": "int"})
+    long_one = b"\x02" + long(100_000) + b"\x02" * 100_000 + b"\x00"
+    assert passes(monkeypatch, schema, [long_one]) == 3
+    assert passes(monkeypatch, schema, [b"\x02\x04\x02\x02\x00"] * 2) == 5
+    monkeypatch.setattr(avro_columns, "FEWEST_RECORDS", 2)
+    assert passes(monkeypatch, schema, [b"\x02\x04\x02\x02\x00", b"\x02\x02\x02\x00"]) == 4
+
+
+def test_few_records_are_left_to_the_exact_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_columns, "FEWEST_RECORDS", 3)
+    assert quick_columns(schema_of("int"), [b"\x02"] * 2, [plan("integer", "a")]) is None
+    assert quick_columns(schema_of("int"), [b"\x02"] * 3, [plan("integer", "a")]) is not None
+    assert quick_columns(schema_of("int"), [], [plan("integer", "a")]) is None
