@@ -27,6 +27,7 @@ from spark_jobs.decode.documents import (
     UnusableSchema,
     encode_document,
 )
+from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES
 from spark_jobs.decode.values import DecodeError, excerpt, out_of_range
 
 #: Reads one value of a type from the bytes of a record. Takes the bytes, the position of the value, the pieces of the
@@ -339,8 +340,6 @@ def _bytes_text(of: AvroType) -> Callable[[bytes], bytes]:
     return _base64_text
 
 
-#: numeric has 147,455 digits at most, which take 61,232 bytes.
-MOST_DECIMAL_BYTES = 61_232
 #: More zeros than this are written as an exponent.
 _MOST_ZEROS = 1_000
 
@@ -370,9 +369,8 @@ def _date_text(days: int) -> str:
     calendars, rest = divmod(days + _DAYS_TO_1970, _DAYS_OF_CALENDAR)
     found = date.fromordinal(rest + 1)
     year = found.year + 400 * calendars
-    if 1 <= year <= 9999:
-        return f"{year:04d}-{found:%m-%d}"
-    return f"{year:+05d}-{found:%m-%d}"
+    written = f"{year:04d}" if 1 <= year <= 9999 else f"{year:+05d}"
+    return f"{written}-{found.month:02d}-{found.day:02d}"
 
 
 def _clock_text(units: int, digits: int) -> str:
