@@ -108,7 +108,7 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[Measure]:
 def _graph(modules: Mapping[str, Module]) -> Iterator[Measure]:
     edges = {name: _imported(module.tree, modules) - {name} for name, module in modules.items()}
     importers = Counter(target for targets in edges.values() for target in targets)
-    yield Measure("import edges", sum(map(len, edges.values())), 531, 410)
+    yield Measure("import edges", sum(map(len, edges.values())), 532, 410)
     yield Measure("modules with one importer", sum(count == 1 for count in importers.values()), 24, 14)
     yield Measure("longest chain of imports", _longest_chain(edges), 11, 11)
     yield Measure("modules loaded to parse the main DAG file", _modules_at_parse(), 25, 25)

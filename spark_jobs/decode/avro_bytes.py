@@ -33,23 +33,23 @@ class Cursor:
 
     Attributes:
         rows: Numbers of the records; rising.
-        at: Where the next value of each record stands; one behind the end of a record that ended too early.
-        ends: Where each record ends.
+        at: Where the next value of each record stands; its limit in a record that ended too early.
+        limits: One more than where each record ends.
     """
 
     rows: Numbers
     at: Numbers
-    ends: Numbers
+    limits: Numbers
 
     def copy(self) -> Cursor:
         """Return a cursor at the same positions."""
-        return Cursor(self.rows, self.at, self.ends)
+        return Cursor(self.rows, self.at, self.limits)
 
     def where(self, mask: Numbers) -> Cursor:
         """Return a cursor over those records alone."""
         if mask.all():
             return self.copy()
-        return Cursor(self.rows[mask], self.at[mask], self.ends[mask])
+        return Cursor(self.rows[mask], self.at[mask], self.limits[mask])
 
     def follow(self, some: Cursor, mask: Numbers) -> None:
         """Move on to where a cursor over those records is."""
@@ -71,19 +71,25 @@ class RecordBytes:
     def __init__(self, payloads: Sequence[bytes]) -> None:
         self._joined = b"".join((*payloads, bytes(_MARGIN)))
         self._data = np.frombuffer(self._joined, np.uint8)
-        self._ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
-        self.starts = np.concatenate((np.zeros(1, np.int64), self._ends[:-1]))
+        ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
+        self._limits = ends + 1
+        self.starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
         self.bad = np.zeros(len(payloads), np.bool_)
+        self._even = pa.array(np.arange(0, 2 * len(payloads), 2))
 
     def cursor(self) -> Cursor:
         """Return a cursor at the beginning of every record."""
-        return Cursor(np.arange(len(self.starts)), self.starts, self._ends)
+        return Cursor(np.arange(len(self.starts)), self.starts, self._limits)
+
+    def end(self, cursor: Cursor) -> None:
+        """Mark the records as bad whose end a cursor has not reached, or passed."""
+        self.fail(cursor, cursor.at + 1 != cursor.limits)
 
     def fail(self, cursor: Cursor, mask: Numbers) -> None:
         """Mark records as bad, and move on to their ends."""
         if mask.any():
             self.bad[cursor.rows[mask]] = True
-            cursor.at = np.where(mask, cursor.ends, cursor.at)
+            cursor.at = np.where(mask, cursor.limits - 1, cursor.at)
 
     def words(self, form: str, at: Numbers) -> Numbers:
         """Return the numbers of a fixed form, ``<f8`` for one, that stand at these positions, aligned or not."""
@@ -92,7 +98,7 @@ class RecordBytes:
 
     def skip(self, cursor: Cursor, size: Numbers | int) -> Numbers:
         """Move on by a number of bytes that the record must have; return where they begin, in a bad record its end."""
-        is_short = (size > cursor.ends - cursor.at) | (size < 0)
+        is_short = (size >= cursor.limits - cursor.at) | (size < 0)
         if is_short.any():
             self.fail(cursor, is_short)
             size = np.where(is_short, 0, size)
@@ -104,10 +110,10 @@ class RecordBytes:
         """Read a number of variable length."""
         first = self._data[cursor.at]
         if not (first & 0x80).any():
-            cursor.at = np.minimum(cursor.at + 1, cursor.ends + 1)
+            cursor.at = np.minimum(cursor.at + 1, cursor.limits)
             return _ONE_BYTE[first]
         value, size = self._long_number(cursor.at)
-        cursor.at = np.minimum(cursor.at + size, cursor.ends + 1)
+        cursor.at = np.minimum(cursor.at + size, cursor.limits)
         self.fail(cursor, size == 0)
         return (value >> 1 & _LOW_63_BITS) ^ -(value & 1)
 
@@ -135,4 +141,4 @@ class RecordBytes:
         offsets[-1] = offsets[-2] if len(end) else 0
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._joined)]
         every = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
-        return every.take(pa.array(np.arange(0, 2 * len(begin), 2)))
+        return every.take(self._even[: len(begin)])

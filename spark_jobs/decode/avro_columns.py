@@ -121,7 +121,7 @@ class _Walk:
         """Return the columns; every bad record is doubtful in each."""
         cursor = self._bytes.cursor()
         self._value(self._schema.root, Places(self._plans).tree(), cursor, 1)
-        self._bytes.fail(cursor, cursor.at != cursor.ends)
+        self._bytes.end(cursor)
         bad = np.flatnonzero(self._bytes.bad).tolist()
         nothing = [pa.nulls(len(self._payloads), _rule(plan).arrow_type) for plan in self._plans]
         columns = [self._columns.get(column, QuickColumn(array)) for column, array in enumerate(nothing)]
