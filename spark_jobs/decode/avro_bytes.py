@@ -64,6 +64,7 @@ class RecordBytes:
     """The bytes of all records, and which records are bad.
 
     Attributes:
+        size: Bytes of all records, and a few more.
         starts: Where each record begins.
         bad: Whether a record is bad. Its values mean nothing.
     """
@@ -75,6 +76,7 @@ class RecordBytes:
         self._limits = ends + 1
         self.starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
         self.bad = np.zeros(len(payloads), np.bool_)
+        self.size = len(self._joined)
         self._even = pa.array(np.arange(0, 2 * len(payloads), 2))
 
     def cursor(self) -> Cursor:

@@ -39,7 +39,7 @@ from spark_jobs.decode.values import (
 )
 
 #: Offsets of Arrow's binary arrays have 32 bits.
-_MOST_BYTES = 2**31 - 1_000
+_MOST_BYTES = 2**31
 #: Fewer records at once are read quicker one by one (orders of 11 fields: 1 ms a group, 15 us a record).
 FEWEST_RECORDS = 64
 #: Arrays of more items are read record by record: each item is a pass over the records that have one.
@@ -67,9 +67,8 @@ def quick_columns(
     sure = [plan for plan in found if plan is not None]
     if len(payloads) < FEWEST_RECORDS or schema.root.kind != "record" or len(sure) < len(plans):
         return None
-    if sum(map(len, payloads)) > _MOST_BYTES:
-        return None
-    return _Walk(schema, payloads, sure).columns()
+    data = RecordBytes(payloads)
+    return _Walk(schema, payloads, data, sure).columns() if data.size < _MOST_BYTES else None
 
 
 def _with_one_path(plan: ColumnPlan, root: AvroType) -> ColumnPlan | None:
@@ -109,11 +108,13 @@ def _rule(plan: ColumnPlan) -> ValueRule:
 class _Walk:
     """Reads the fields of all records, in their order, and makes columns of those that plans name."""
 
-    def __init__(self, schema: AvroSchema, payloads: Sequence[bytes], plans: Sequence[ColumnPlan]) -> None:
+    def __init__(
+        self, schema: AvroSchema, payloads: Sequence[bytes], data: RecordBytes, plans: Sequence[ColumnPlan]
+    ) -> None:
         self._schema = schema
         self._payloads = payloads
+        self._bytes = data
         self._plans = plans
-        self._bytes = RecordBytes(payloads)
         self._columns: dict[int, QuickColumn] = {}
         self._open: list[AvroType] = []
 

@@ -43,6 +43,8 @@ _CONNECT_NUMBERS = {
 _CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 
+#: Java, which writes most of the records, has no longer arrays.
+_LARGEST_SIZE = 2**31 - 1
 #: Beyond numeric's limits on either side of the point.
 _LARGEST_SCALE = 150_000
 
@@ -220,7 +222,7 @@ def _symbols(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _size(schema: Mapping[str, Any]) -> int:
     size = _integer(schema.get("size"))
-    if size is None or size < 0:
+    if size is None or not 0 <= size <= _LARGEST_SIZE:
         raise _unusable("a fixed of 0 bytes or more", schema.get("size"))
     return size
 

@@ -354,6 +354,7 @@ def test_names_are_found_in_their_namespace_and_in_referenced_schemas(schema: An
         ('{"type": "enum", "name": "E", "symbols": [1]}', "a list of symbols"),
         ('{"type": "fixed", "name": "F", "size": -1}', "0 bytes or more"),
         ('{"type": "fixed", "name": "F", "size": true}', "0 bytes or more"),
+        ('{"type": "fixed", "name": "F", "size": 2147483648}', "0 bytes or more"),
         ('{"type": "fixed", "name": "F"}', "0 bytes or more"),
         ('{"type": "array"}', "an Avro type"),
         ('{"type": "map"}', "an Avro type"),
