@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -66,9 +66,10 @@ def _opened(kind: str, found: RegisteredSchema) -> Schema:
         return Schema(ProtobufSchema(found.text, found.references).documents)
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
+        from spark_jobs.decode.avro_columns import quick_columns
 
         avro = AvroSchema(found.text, tuple(found.references.values()))
-        return Schema(avro.documents, avro.quick_columns)
+        return Schema(avro.documents, partial(quick_columns, avro))
     return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
 
 

@@ -40,6 +40,8 @@ from spark_jobs.decode.values import (
 # https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
 MAX_INTEGER_DIGITS = 131_072
 MAX_SCALE = 16_383
+#: Bytes of the longest number with all these digits, in two's complement.
+MOST_DECIMAL_BYTES = 61_230
 
 # Exponents are cut here: far beyond every limit, small enough for arithmetic on the size of any message.
 _EXPONENT_BOUND = 10**12
