@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TypeAlias
 
@@ -108,7 +108,8 @@ class World:
 
     def _check_registry(self) -> Iterator[CheckResult]:
         if self.pipeline.batch.registry_connection:
-            yield from registry_results(self.pipeline.batch, self.registry())
+            with closing(self.registry()) as registry:
+                yield from registry_results(self.pipeline.batch, registry)
 
     def kafka_probe(self) -> AbstractContextManager[KafkaPreflight]:
         """Open what preflight asks Kafka with."""

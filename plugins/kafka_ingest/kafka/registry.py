@@ -72,6 +72,10 @@ class SchemaRegistry:
         self._config = config
         self._client = _client(config)
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
     def schema(self, schema_id: int | str) -> RegisteredSchema:
         """Return the schema of a number, or of a GUID.
 
