@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,21 +64,31 @@ class Cursor:
 class RecordBytes:
     """The bytes of all records, and which records are bad.
 
+    Args:
+        values: The records, in a large_binary array without null or one by one.
+        skip: Bytes before each record that are none of its own.
+
     Attributes:
         size: Bytes of all records, and a few more.
         starts: Where each record begins.
         bad: Whether a record is bad. Its values mean nothing.
     """
 
-    def __init__(self, payloads: Sequence[bytes]) -> None:
-        self._joined = b"".join((*payloads, bytes(_MARGIN)))
+    def __init__(self, values: pa.Array | Sequence[bytes], *, skip: int = 0) -> None:
+        offsets, pieces = _of_array(values) if isinstance(values, pa.Array) else _of_list(values)
+        self._joined = b"".join((*pieces, bytes(_MARGIN)))
         self._data = np.frombuffer(self._joined, np.uint8)
-        ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
-        self._limits = ends + 1
-        self.starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-        self.bad = np.zeros(len(payloads), np.bool_)
+        self._limits = offsets[1:] + 1
+        self.starts = np.minimum(offsets[:-1] + skip, offsets[1:])
+        self.bad = np.zeros(len(values), np.bool_)
         self.size = len(self._joined)
-        self._even = pa.array(np.arange(0, 2 * len(payloads), 2))
+        self._even = pa.array(np.arange(0, 2 * len(values), 2))
+
+    @cached_property
+    def payloads(self) -> Sequence[bytes]:
+        """The bytes of each record."""
+        ends = (self._limits - 1).tolist()
+        return [self._joined[start:end] for start, end in zip(self.starts.tolist(), ends, strict=True)]
 
     def cursor(self) -> Cursor:
         """Return a cursor at the beginning of every record."""
@@ -144,3 +155,15 @@ class RecordBytes:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._joined)]
         every = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
         return every.take(self._even[: len(begin)])
+
+
+def _of_array(values: pa.Array) -> tuple[Numbers, Sequence[bytes | memoryview]]:
+    """Return where values begin, and where the last one ends, in the bytes that follow."""
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return places - places[0], [memoryview(data)[places[0] : places[-1]]] if data else []
+
+
+def _of_list(values: Sequence[bytes]) -> tuple[Numbers, Sequence[bytes | memoryview]]:
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))), values

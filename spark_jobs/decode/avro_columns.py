@@ -47,7 +47,7 @@ _MOST_ITEMS = 16
 
 
 def quick_columns(
-    schema: AvroSchema, payloads: Sequence[bytes], plans: Sequence[ColumnPlan]
+    schema: AvroSchema, payloads: pa.Array | Sequence[bytes], plans: Sequence[ColumnPlan], *, skip: int = 0
 ) -> list[QuickColumn] | None:
     """Return the columns of records of one schema, null where a value is missing or null.
 
@@ -56,8 +56,10 @@ def quick_columns(
 
     Args:
         schema: The writer's schema of all records.
-        payloads: What stands behind the frame of each record.
+        payloads: What stands behind the frame of each record; or, which is quicker, a large_binary array without null
+            of the framed records.
         plans: The columns, in their order.
+        skip: Bytes of the frame before each of ``payloads``.
 
     Returns:
         One column a plan; ``None`` where the exact way is the only or the quicker one: few records, or columns that
@@ -67,8 +69,8 @@ def quick_columns(
     sure = [plan for plan in found if plan is not None]
     if len(payloads) < FEWEST_RECORDS or schema.root.kind != "record" or len(sure) < len(plans):
         return None
-    data = RecordBytes(payloads)
-    return _Walk(schema, payloads, data, sure).columns() if data.size < _MOST_BYTES else None
+    data = RecordBytes(payloads, skip=skip)
+    return _Walk(schema, data, sure).columns() if data.size < _MOST_BYTES else None
 
 
 def _with_one_path(plan: ColumnPlan, root: AvroType) -> ColumnPlan | None:
@@ -116,12 +118,10 @@ def _missing(plan: ColumnPlan) -> pa.Scalar:
 class _Walk:
     """Reads the fields of all records, in their order, and makes columns of those that plans name."""
 
-    def __init__(
-        self, schema: AvroSchema, payloads: Sequence[bytes], data: RecordBytes, plans: Sequence[ColumnPlan]
-    ) -> None:
+    def __init__(self, schema: AvroSchema, data: RecordBytes, plans: Sequence[ColumnPlan]) -> None:
         self._schema = schema
-        self._payloads = payloads
         self._bytes = data
+        self._count = len(data.starts)
         self._plans = plans
         self._columns: dict[int, QuickColumn] = {}
         self._open: list[AvroType] = []
@@ -132,7 +132,7 @@ class _Walk:
         self._value(self._schema.root, Places(self._plans).tree(), cursor, 1)
         self._bytes.end(cursor)
         bad = np.flatnonzero(self._bytes.bad).tolist()
-        nothing = [pa.repeat(_missing(plan), len(self._payloads)) for plan in self._plans]
+        nothing = [pa.repeat(_missing(plan), self._count) for plan in self._plans]
         columns = [self._columns.get(column, QuickColumn(array)) for column, array in enumerate(nothing)]
         return [QuickColumn(column.array, sorted({*column.doubtful, *bad})) for column in columns]
 
@@ -195,9 +195,9 @@ class _Walk:
 
     def _spread(self, column: QuickColumn, rows: Numbers) -> QuickColumn:
         """Return a column of some records as one of all."""
-        if len(rows) == len(self._payloads):
+        if len(rows) == self._count:
             return column
-        array = _spread(column.array, rows, len(self._payloads))
+        array = _spread(column.array, rows, self._count)
         return QuickColumn(array, rows[np.array(column.doubtful, np.int64)].tolist())
 
     # One value of each record as JSON, as the exact way writes it.
@@ -279,7 +279,7 @@ class _Walk:
             try:
                 if not is_bad[number]:
                     at = int(ats[number]) - start
-                    ats[number] = start + self._schema.read_value(slot, self._payloads[row], at, out, level=level)
+                    ats[number] = start + self._schema.read_value(slot, self._bytes.payloads[row], at, out, level=level)
             except DecodeError:
                 is_bad[number] = True
             texts.append(b"null" if is_bad[number] else b"".join(out))

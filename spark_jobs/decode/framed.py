@@ -51,11 +51,12 @@ class Schema:
 
     Attributes:
         documents: Returns each record as a JSON document, or why it is none; ``None`` where payloads are documents.
-        quick_columns: Returns whole columns, or ``None`` where records must be read as documents.
+        quick_columns: Returns whole columns of a large_binary array without null, or ``None`` where records must be
+            read as documents.
     """
 
     documents: Callable[[Sequence[bytes]], Sequence[bytes | DecodeError]] | None = None
-    quick_columns: Callable[[Sequence[bytes], Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
+    quick_columns: Callable[[pa.Array, Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
 
 
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
@@ -309,7 +310,7 @@ class FramedColumns:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
         if schema.quick_columns is None or not self._whole_columns:
             return named
-        found = schema.quick_columns(named.payloads.to_pylist(), self._plans)
+        found = schema.quick_columns(named.payloads, self._plans)
         if found is None:
             return named
         doubtful = {place for column in found for place in column.doubtful}

@@ -25,7 +25,14 @@ from kafka_ingest.settings import Conversion
 from spark_jobs.decode import avro_columns
 from spark_jobs.decode.avro import AvroSchema
 from spark_jobs.decode.json import JsonColumns
-from spark_jobs.decode.values import INFINITY_NUMBER, NAN_NUMBER, NEGATIVE_INFINITY_NUMBER, ColumnPlan, DecodeError
+from spark_jobs.decode.values import (
+    INFINITY_NUMBER,
+    NAN_NUMBER,
+    NEGATIVE_INFINITY_NUMBER,
+    ColumnPlan,
+    DecodeError,
+    QuickColumn,
+)
 
 #: A value as fastavro writes it, and as the document must say it.
 Pair = tuple[Any, Any]
@@ -332,14 +339,24 @@ def both_ways(schema: AvroSchema, payloads: list[bytes], plans: list[ColumnPlan]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro_columns, "FEWEST_RECORDS", 1)
         columns = avro_columns.quick_columns(schema, payloads, plans)
-    if columns is None:
+        # A frame, and a row before and behind them that the array leaves out.
+        framed = pa.array([b"x", *(b"frame" + payload for payload in payloads), b"y"], pa.large_binary())[1:-1]
+        behind_frames = avro_columns.quick_columns(schema, framed, plans, skip=5)
+    if columns is None or behind_frames is None:
+        assert columns is behind_frames
         return exact, None
-    doubtful = {row for column in columns for row in column.doubtful}
     for column, array in zip(columns, part.arrays, strict=True):
         assert column.array.type == array.type
         assert column.array.validate(full=True) is None
-    rows = list(zip(*(column.array.to_pylist() for column in columns), strict=True))
-    return exact, [None if number in doubtful else repr(row) for number, row in enumerate(rows)]
+    quick = rows_of(columns)
+    assert rows_of(behind_frames) == quick
+    return exact, quick
+
+
+def rows_of(columns: list[QuickColumn]) -> list[str | None]:
+    doubtful = {row for column in columns for row in column.doubtful}
+    rows = zip(*(column.array.to_pylist() for column in columns), strict=True)
+    return [None if number in doubtful else repr(row) for number, row in enumerate(rows)]
 
 
 @given(groups())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
@@ -255,6 +256,14 @@ def test_long_arrays_take_no_pass_an_item_and_so_do_those_of_few_records(monkeyp
     assert passes(monkeypatch, schema, [b"\x02\x04\x02\x02\x00"] * 2) == 5
     monkeypatch.setattr(avro_columns, "FEWEST_RECORDS", 2)
     assert passes(monkeypatch, schema, [b"\x02\x04\x02\x02\x00", b"\x02\x02\x02\x00"]) == 4
+
+
+def test_records_are_read_behind_their_frames_and_none_in_another() -> None:
+    framed = pa.array([b"\x00\x00\x00\x00\x07\x02", b"\x00\x00\x00\x00\x07", b"\x00\x00", b"\x00\x00\x00\x00\x07\x04"])
+    columns = quick_columns(schema_of("int"), framed.cast(pa.large_binary()), [plan("integer", "a")], skip=5)
+    assert columns is not None
+    assert columns[0].doubtful == [1, 2]
+    assert columns[0].array.to_pylist()[::3] == [1, 2]
 
 
 def test_few_records_are_left_to_the_exact_way(monkeypatch: pytest.MonkeyPatch) -> None:

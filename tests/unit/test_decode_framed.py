@@ -176,10 +176,10 @@ def read_documents(payloads: Sequence[bytes]) -> Sequence[bytes | DecodeError]:
     return [b'{"a": %d}' % (payload[0] * 10) if payload[0] <= 200 else refused for payload in payloads]
 
 
-def read_columns(payloads: Sequence[bytes], _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn]:
+def read_columns(payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> Sequence[QuickColumn]:
     """The first byte of a payload as a whole column; those above 100 are in doubt."""
-    cells = [payload[0] or None for payload in payloads]
-    return [QuickColumn(pa.array(cells, pa.int64()), [at for at, payload in enumerate(payloads) if payload[0] > 100])]
+    cells = [payload[0] or None for payload in payloads.to_pylist()]
+    return [QuickColumn(pa.array(cells, pa.int64()), [at for at, cell in enumerate(cells) if cell and cell > 100])]
 
 
 def of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
