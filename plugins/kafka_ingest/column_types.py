@@ -18,8 +18,6 @@ from decimal import Decimal
 from functools import cache
 from itertools import chain
 
-from kafka_ingest.settings import Conversion
-
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
@@ -101,21 +99,21 @@ SUPPORTED_TYPES = ", ".join(map(str, SUPPORTED)) + ", and an array of any of the
 _DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 _NUMBERS = ("smallint", "integer", "bigint", "real", "double precision")
 
-#: Each conversion: the types of its columns, and which JSON values fit.
-CONVERSIONS: Mapping[Conversion, tuple[tuple[str, ...], str]] = {
-    Conversion.EPOCH_SECONDS: (_DATES, "a number: seconds since 1970, also with digits after the point"),
-    Conversion.EPOCH_MILLIS: (_DATES, "a number: milliseconds since 1970"),
-    Conversion.EPOCH_MICROS: (_DATES, "a number: microseconds since 1970"),
-    Conversion.EPOCH_NANOS: (_DATES, "a number: nanoseconds since 1970, whose last three digits are zeros"),
-    Conversion.EPOCH_DAYS: (_DATES, "a number: days since 1970"),
-    Conversion.NUMBER_TEXT: (_NUMBERS, 'a string that holds a number which fits the type, `"42"`'),
-    Conversion.JSON_TEXT: (("jsonb",), "a string that holds a JSON document; its text `null` is the jsonb value null"),
-    Conversion.HEX: (("bytea",), "a string of hexadecimal digits, two a byte, without a prefix"),
-    Conversion.BASE64: (("bytea",), "a string in base64, as without `as`"),
+#: Each conversion (``settings.Conversion``): the types of its columns, and which JSON values fit.
+CONVERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "epoch_seconds": (_DATES, "a number: seconds since 1970, also with digits after the point"),
+    "epoch_millis": (_DATES, "a number: milliseconds since 1970"),
+    "epoch_micros": (_DATES, "a number: microseconds since 1970"),
+    "epoch_nanos": (_DATES, "a number: nanoseconds since 1970, whose last three digits are zeros"),
+    "epoch_days": (_DATES, "a number: days since 1970"),
+    "number_text": (_NUMBERS, 'a string that holds a number which fits the type, `"42"`'),
+    "json_text": (("jsonb",), "a string that holds a JSON document; its text `null` is the jsonb value null"),
+    "hex": (("bytea",), "a string of hexadecimal digits, two a byte, without a prefix"),
+    "base64": (("bytea",), "a string in base64, as without `as`"),
 }
 
 
-def types_of(conversion: Conversion) -> str:
+def types_of(conversion: str) -> str:
     """List the types that a conversion is for, in their usual spelling."""
     return ", ".join(str(_BY_SPELLING[name]) for name in CONVERSIONS[conversion][0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -63,6 +64,8 @@ _BLANK = r"\ufeff?+(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
 _SYNTAX = re.compile(_BLANK + r"(?:syntax|edition)\b", re.DOTALL)
 _SERIALIZED = re.compile(rb"AddSerializedFile\((b'.*')\)")
 _MOST_FAULTS = 5
+#: No .proto text: that has blanks and brackets.
+_BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}+")
 
 
 @dataclass(slots=True)
@@ -242,11 +245,44 @@ def _make_readable(name: str, message: Any) -> None:
 
 def _serialized_files(text: str, references: Mapping[str, str]) -> Iterator[bytes]:
     """Yield the compiled files, each behind those that it imports; the schema itself is the last."""
-    from grpc_tools import _protoc_compiler as protoc  # protoc.main() writes faults and warnings to stderr
+    compiled = {name: found for name, of in references.items() if (found := _compiled(name, of))}
+    texts = {name: of for name, of in references.items() if name not in compiled}
+    if (schema := _compiled(_free_name(references), text)) is None:
+        yield from _compiled_texts(text, references)
+        return
+    # What is not compiled yet is compiled as the imports of a file that holds nothing else.
+    needed = {name for file in (*compiled.values(), schema) for name in file.dependency} - {*compiled}
+    imports = "".join(f'import "{name}";' for name in sorted(needed))
+    *others, _ = _compiled_texts(f'syntax = "proto3"; {imports}', texts)
+    yield from (*others, *(file.SerializeToString() for file in (*compiled.values(), schema)))
 
+
+def _compiled(name: str, text: str) -> Any:
+    """Return the file descriptor that confluent-kafka for Python registers in the place of a text, in base64."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError as ParseError
+
+    if not _BASE64.fullmatch(text):
+        return None
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (ParseError, ValueError):
+        return None
+    file.name = name
+    return file
+
+
+def _free_name(references: Mapping[str, str]) -> str:
     name = "schema.proto"
     while name in references:
         name = f"_{name}"
+    return name
+
+
+def _compiled_texts(text: str, references: Mapping[str, str]) -> Iterator[bytes]:
+    from grpc_tools import _protoc_compiler as protoc  # protoc.main() writes faults and warnings to stderr
+
+    name = _free_name(references)
     with TemporaryDirectory(prefix="proto-") as folder:
         for path, content in {**_BUILT_IN, **references, name: text}.items():
             _write(Path(folder), path, content)

@@ -8,6 +8,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, written_columns
@@ -31,13 +32,53 @@ from spark_jobs.decode.values import (
     DecodeError,
     PartDecoder,
     Rejected,
-    column_plans,
-    key_plan,
-    metadata_plan,
+    excerpt,
     positions,
 )
 from spark_jobs.decode.whole import HeaderColumns, Headers, whole_part
 from spark_jobs.records import TIME_TYPE_NAMES
+
+# What the pipeline's settings and the target say of each column.
+
+
+def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSource) -> tuple[ColumnPlan, ...]:
+    """Plan the columns of one source, in their order."""
+    not_null = _not_null_names(shape)
+    return tuple(
+        ColumnPlan(
+            c.name,
+            parse_column_type(c.type),
+            c.path,
+            f"the {source}" if c.header is None else f'header "{excerpt(c.header)}"',
+            required=c.required,
+            not_null=c.name in not_null,
+            conversion=c.conversion,
+            other_paths=c.other_paths,
+            default=c.default,
+        )
+        for c in settings.value.columns
+        if c.source is source
+    )
+
+
+def _key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
+    """Plan the column that the key fills, if there is one."""
+    key = settings.key
+    if key is None or key.column is None:
+        return None
+    types = {column.name: column.type for column in written_columns(settings)}
+    is_not_null = key.column in _not_null_names(shape)
+    return ColumnPlan(key.column, parse_column_type(types[key.column]), (), "the key", key.required, is_not_null)
+
+
+def _metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) -> ColumnPlan:
+    """Plan a column that neither value nor key fills."""
+    return ColumnPlan(name, parse_column_type(type_name), (), source, False, name in _not_null_names(shape))
+
+
+def _not_null_names(shape: TargetShape) -> frozenset[str]:
+    return frozenset(column.name for column in shape.columns if column.is_not_null)
+
 
 # The columns that tell where a row came from.
 
@@ -53,10 +94,10 @@ class Metadata:
 
     def __init__(self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str) -> None:
         self._batch_id = batch_id
-        self._time = metadata_plan(columns.timestamp, "timestamptz", "the record time", shape)
+        self._time = _metadata_plan(columns.timestamp, "timestamptz", "the record time", shape)
         self._time_type: ColumnPlan | None = None
         if columns.timestamp_type:
-            self._time_type = metadata_plan(columns.timestamp_type, "text", "the record time's type", shape)
+            self._time_type = _metadata_plan(columns.timestamp_type, "text", "the record time's type", shape)
 
     def decode(self, batch: pa.RecordBatch, *, generation: int) -> DecodedPart:
         """Return the columns for a batch of ``RECORD_SCHEMA``."""
@@ -123,17 +164,17 @@ class RecordDecoder:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
         self._sources = [column.source for column in settings.value.columns]
-        self._value_plans = column_plans(settings, shape, ColumnSource.VALUE)
+        self._value_plans = _column_plans(settings, shape, ColumnSource.VALUE)
         self._value, self._watched = _value_part(settings, self._value_plans, registry)
-        self._key_plans = column_plans(settings, shape, ColumnSource.KEY)
+        self._key_plans = _column_plans(settings, shape, ColumnSource.KEY)
         self._key_columns = _key_part(settings, self._key_plans, registry) if self._key_plans else None
-        header_plans = column_plans(settings, shape, ColumnSource.HEADER)
+        header_plans = _column_plans(settings, shape, ColumnSource.HEADER)
         self._header_columns = HeaderColumns(settings, header_plans, _json_header) if header_plans else None
-        self._key_plan = key_plan(settings, shape)
+        self._key_plan = _key_plan(settings, shape)
         self._key = whole_part(settings.key.format, self._key_plan) if settings.key and self._key_plan else None
         self._headers: Headers | None = None
         if settings.headers_column:
-            self._headers = Headers(metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
+            self._headers = Headers(_metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
         self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
 
     @property

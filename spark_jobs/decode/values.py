@@ -11,10 +11,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.column_types import ColumnType, parse_column_type
+from kafka_ingest.column_types import ColumnType
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.protocol.target import TargetShape, written_columns
-from kafka_ingest.settings import BatchSettings, ColumnSource, Conversion, json_path_text
+from kafka_ingest.settings import Conversion, json_path_text
 from spark_jobs.decode.fields import Fields
 
 # Why a value does not fit: a reason of the closed list and words for a person.
@@ -406,42 +405,3 @@ class ColumnPlan:
             return DecodeError(DeadLetterReason.MISSING_REQUIRED, f"{self.place}: expected a value, found {found}")
         expected = "a value, as the column is NOT NULL in the target"
         return DecodeError(DeadLetterReason.NOT_NULL_VIOLATION, f"{self.place}: expected {expected}, found {found}")
-
-
-def column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSource) -> tuple[ColumnPlan, ...]:
-    """Plan the columns of one source, in their order."""
-    not_null = _not_null_names(shape)
-    return tuple(
-        ColumnPlan(
-            c.name,
-            parse_column_type(c.type),
-            c.path,
-            f"the {source}" if c.header is None else f'header "{excerpt(c.header)}"',
-            required=c.required,
-            not_null=c.name in not_null,
-            conversion=c.conversion,
-            other_paths=c.other_paths,
-            default=c.default,
-        )
-        for c in settings.value.columns
-        if c.source is source
-    )
-
-
-def key_plan(settings: BatchSettings, shape: TargetShape) -> ColumnPlan | None:
-    """Plan the column that the key fills, if there is one."""
-    key = settings.key
-    if key is None or key.column is None:
-        return None
-    types = {column.name: column.type for column in written_columns(settings)}
-    is_not_null = key.column in _not_null_names(shape)
-    return ColumnPlan(key.column, parse_column_type(types[key.column]), (), "the key", key.required, is_not_null)
-
-
-def metadata_plan(name: str, type_name: str, source: str, shape: TargetShape) -> ColumnPlan:
-    """Plan a column that neither value nor key fills."""
-    return ColumnPlan(name, parse_column_type(type_name), (), source, False, name in _not_null_names(shape))
-
-
-def _not_null_names(shape: TargetShape) -> frozenset[str]:
-    return frozenset(column.name for column in shape.columns if column.is_not_null)

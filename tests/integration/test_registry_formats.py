@@ -185,7 +185,8 @@ def test_protobuf_of_the_confluent_serializer_is_stored_exactly(
     full = order(id=2**53 + 1, customer="", tags=["a", "ß"], hash=b"\x00\xff", ratio=float("-inf"))
     full.ordered_at.FromDatetime(AT)
     pipeline.send(written(serializer, topic, full), written(serializer, topic, order()))
-    assert pipeline.load()["counts"]["rows"] == 2
+    pipeline.load()
+    assert pipeline.dead_letters("detail") == []
     assert pipeline.rows("*")[0][:6] == (2**53 + 1, "", AT, ["a", "ß"], b"\x00\xff", float("-inf"))
     assert pipeline.rows("*")[1][:6] == (0, None, None, [], b"", 0.0)
 

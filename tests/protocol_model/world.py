@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from kafka_ingest.errors import CommitDidNotHappen, RetryLater
+from kafka_ingest.errors import CommitDidNotHappen, Fenced, IngestError, RetryLater
 from kafka_ingest.protocol.audit import audit_batch, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.changes import ChangePorts, apply_change
@@ -169,10 +169,8 @@ class World:
         self.attempts.remove(attempt)
         if attempt.error is not None:
             assert is_explained(attempt.error, self.happened), f"{attempt.name}: {attempt.error}"
-            may_have_committed = isinstance(attempt.error, RetryLater) and not isinstance(
-                attempt.error, CommitDidNotHappen
-            )
-            assert may_have_committed or not attempt.has_committed, f"{attempt} committed, and then: {attempt.error}"
+            told = f"{attempt} committed, and then: {attempt.error}"
+            assert may_have_committed(attempt.error) or not attempt.has_committed, told
 
     def kill(self, attempt: Attempt) -> None:
         """SIGKILL, and the server notices at once."""
@@ -269,3 +267,12 @@ class World:
         finally:
             if not (succeeded and call in _EFFECTS):
                 assert self.store.fingerprint() == before, f"{call} changed something durable"
+
+
+def may_have_committed(error: IngestError) -> bool:
+    """Tell whether an attempt whose COMMIT took effect may end with this error.
+
+    An answer that was lost is asked for by a retry; and what was committed may be rolled back before it is.
+    """
+    is_undone = isinstance(error, Fenced) and f"state {BatchState.ROLLED_BACK.value}" in error.found
+    return is_undone or (isinstance(error, RetryLater) and not isinstance(error, CommitDidNotHappen))

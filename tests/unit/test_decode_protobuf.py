@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -58,6 +59,41 @@ def sized(number: int, content: bytes) -> bytes:
 
 def read(schema: ProtobufSchema, message: bytes) -> Any:
     return json.loads(document(schema, b"\0" + message))
+
+
+# The two forms that schemas are registered in.
+
+
+def test_a_descriptor_that_python_registers_in_base64_reads_like_its_text() -> None:
+    shop = 'syntax = "proto3"; package shop; '
+    common = f"{shop} message Item {{ int64 sku = 1; }}"
+    imports = 'import "common.proto"; import "google/protobuf/timestamp.proto";'
+    order = f"{shop} {imports} message Order {{ Item item = 1; google.protobuf.Timestamp at = 2; }}"
+    file = message_class(order, "shop.Order", {"common.proto": common}).DESCRIPTOR.file
+    as_text = ProtobufSchema(order, {"common.proto": common})
+    as_python = ProtobufSchema(in_base64(file), {"common.proto": in_base64(file.dependencies[0])})
+    mixed = ProtobufSchema(in_base64(file), {"common.proto": common})
+    message = sized(1, b"\x08\x07") + sized(2, b"\x08\x00")
+    for schema in (as_text, as_python, mixed):
+        assert read(schema, message) == {"item": {"sku": 7}, "at": "1970-01-01T00:00:00Z"}
+
+
+def in_base64(file: Any) -> str:
+    return base64.b64encode(file.serialized_pb).decode()
+
+
+@pytest.mark.parametrize("text", ["abcd", "YWJjZA==", "AAAA"])
+def test_base64_of_something_else_is_no_schema(text: str) -> None:
+    with pytest.raises(UnusableSchema):
+        ProtobufSchema(text, {})
+
+
+def test_a_descriptor_without_a_file_that_it_imports_is_no_schema() -> None:
+    order = 'syntax = "proto3"; import "common.proto"; message Order { Item item = 1; }'
+    common = 'syntax = "proto3"; message Item { int64 sku = 1; }'
+    file = message_class(order, "Order", {"common.proto": common}).DESCRIPTOR.file
+    with pytest.raises(UnusableSchema, match=r"common\.proto"):
+        ProtobufSchema(in_base64(file), {})
 
 
 # Scalars.
