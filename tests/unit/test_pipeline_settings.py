@@ -322,6 +322,7 @@ value:
   format: json
   columns:
     - {name: trace, type: text, from: header, header: trace-id, occurrence: last, default: no}
+    - {name: tenant, type: text, from: header, header: tenant, occurrence: first, required: true}
     - {name: amount, type: numeric, default: 1.10}
     - {name: rates, type: jsonb, default: {eur: [1.50, 2, null, true, +.5]}}
     - {name: day, type: date, default: 2026-01-31}
@@ -331,6 +332,7 @@ value:
     settings = _load(tmp_path, _HEAD, _KAFKA, _FIRST_RUN, value, _TARGET)
     assert settings.batch.value.columns == (
         ColumnSettings("trace", "text", header="trace-id", occurrence=Occurrence.LAST, default='"no"'),
+        ColumnSettings("tenant", "text", required=True, header="tenant", occurrence=Occurrence.FIRST),
         ColumnSettings("amount", "numeric", ("amount",), default="1.10"),
         ColumnSettings("rates", "jsonb", ("rates",), default='{"eur": [1.50, 2, null, true, 0.5]}'),
         ColumnSettings("day", "date", ("day",), default='"2026-01-31"'),
