@@ -90,14 +90,17 @@ class Fields:
     Attributes:
         documents: How many were looked at.
         root: The documents themselves.
+        schema_names: What their schemas call the types of places: ``io.debezium.time.Date``.
         passed_over: Whether a document has members that were not looked at: too many, or with names that are too long.
     """
 
     def __init__(self) -> None:
         self.documents = 0
         self.root = Field()
+        self.schema_names: dict[tuple[str, ...], str] = {}
         self.passed_over = False
         self._left = _MAX_FIELDS
+        self._schema: Any = None
 
     def observe(self, value: Any, *, is_plain: bool) -> None:
         """Look at one document, or at a part of each.
@@ -108,6 +111,14 @@ class Fields:
         """
         self.documents += 1
         self._observe(self.root, value, is_plain, 0)
+
+    def learn(self, schema: Any) -> None:
+        """Take the names of types from a schema of Kafka Connect; of two names for one place neither counts."""
+        if schema == self._schema:
+            return
+        self._schema = schema
+        for path, name in _schema_names(schema, ()):
+            self.schema_names[path] = name if self.schema_names.get(path, name) == name else ""
 
     def _observe(self, field: Field, value: Any, is_plain: bool, depth: int) -> None:
         kind = _kind(value)
@@ -137,6 +148,16 @@ class Fields:
         return field.members[name]
 
 
+def _schema_names(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    members = schema.get("fields") if isinstance(schema, dict) and len(path) < MAX_DEPTH else None
+    for member in members if isinstance(members, list) else ():
+        if isinstance(member, dict) and isinstance(member.get("field"), str):
+            place = (*path, member["field"])
+            if isinstance(member.get("name"), str):
+                yield place, member["name"]
+            yield from _schema_names(member, place)
+
+
 def _kind(value: Any) -> str:
     if value is None:
         return "null"
@@ -160,14 +181,15 @@ def leaves(field: Field, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, field
 
 
-def column_of(path: tuple[str, ...], field: Field, documents: int) -> Column | LeftOut:
+def column_of(path: tuple[str, ...], field: Field, fields: Fields) -> Column | LeftOut:
     """Choose the column of a place, or say why it has none.
 
     Args:
         path: Where it stands.
         field: What stood there.
-        documents: In how many documents it might have stood.
+        fields: What the place is one of.
     """
+    documents, schema_name = fields.documents, fields.schema_names.get(path, "")
     if field.unstorable:
         what = "U+0000, half a surrogate pair or a number beyond numeric's limits, which PostgreSQL cannot store"
         return LeftOut(path, f"{field.unstorable:,} of {documents:,} values hold {what}")
@@ -181,12 +203,13 @@ def column_of(path: tuple[str, ...], field: Field, documents: int) -> Column | L
     elif kinds == {"boolean"}:
         chosen = _Choice("boolean")
     elif field.numbers and kinds == {"number"}:
-        chosen = _number(path, field.numbers)
+        chosen = _time_by_schema(schema_name, field.numbers) or _number(path, field.numbers)
     elif field.texts and kinds == {"string"}:
         chosen = _text(path, field.texts, field.kinds["string"])
     elif field.is_map:
         chosen = _Choice("jsonb", None, f"{len(field.members):,} different members: their names look like data")
-    comments = (_facts(field, documents), *filter(None, [chosen.comment]))
+    schema_comment = f"{shown(schema_name)[1:-1]} in its schema" if schema_name else ""
+    comments = (_facts(field, documents), *filter(None, [schema_comment, chosen.comment]))
     return Column(path, chosen.type, (path,), chosen.conversion, comments=comments)
 
 
@@ -291,6 +314,31 @@ def _epoch(path: tuple[str, ...], numbers: Numbers, low: Decimal | int, high: De
             return _Choice(held, None, f"looks like {unit_name} since 1970, finer than timestamptz holds")
         return _Choice("timestamptz", conversion, f"looks like {unit_name} since 1970")
     return None
+
+
+#: Names of Kafka Connect and Debezium for times that come as numbers. Debezium's own have no time zone but dates; those
+#: of Kafka Connect are instants.
+_SCHEMA_TIMES = {
+    "io.debezium.time.Date": ("date", Conversion.EPOCH_DAYS, _DAY, 1),
+    "io.debezium.time.Timestamp": ("timestamp", Conversion.EPOCH_MILLIS, 1, 1_000),
+    "io.debezium.time.MicroTimestamp": ("timestamp", Conversion.EPOCH_MICROS, 1, 1_000_000),
+    "io.debezium.time.NanoTimestamp": ("timestamp", Conversion.EPOCH_NANOS, 1, 1_000_000_000),
+    "org.apache.kafka.connect.data.Date": ("date", Conversion.EPOCH_DAYS, _DAY, 1),
+    "org.apache.kafka.connect.data.Timestamp": ("timestamptz", Conversion.EPOCH_MILLIS, 1, 1_000),
+}
+#: 0001-01-01 and 9999-12-31 in seconds since 1970: the years that the job stores.
+_YEAR_1, _YEAR_9999 = -62_135_596_800, 253_402_214_400
+
+
+def _time_by_schema(name: str, numbers: Numbers) -> _Choice | None:
+    type_name, conversion, seconds, parts = _SCHEMA_TIMES.get(name, ("", None, 1, 1))
+    low, high = numbers.low, numbers.high
+    if conversion is None or low is None or high is None or not numbers.are_whole:
+        return None
+    if low * seconds < _YEAR_1 * parts or high * seconds > _YEAR_9999 * parts:
+        return _Choice("numeric", None, "has numbers beyond the years 1 to 9999, such as infinity")
+    is_finer = conversion is Conversion.EPOCH_NANOS and not numbers.are_thousands
+    return None if is_finer else _Choice(type_name, conversion)
 
 
 def _are_days(words: set[str], numbers: Numbers) -> bool:

@@ -190,17 +190,19 @@ def _observed(documents: Iterable[Document], shape: Shape) -> Fields:
     for document in documents:
         value = document.value["payload"] if shape.prefix else document.value
         fields.observe(value, is_plain=document.is_plain)
+        if shape.prefix:
+            fields.learn(document.value["schema"])
     return fields
 
 
 def _flattened(fields: Fields, prefix: tuple[str, ...], *, is_whole_plain: bool, most: int = MAX_COLUMNS) -> Described:
     places = list(leaves(fields.root))
-    found = [column_of(path, field, fields.documents) for path, field in places]
+    found = [column_of(path, field, fields) for path, field in places]
     ranked = sorted(
         (place for place, column in enumerate(found) if isinstance(column, Column)),
         key=lambda place: (-places[place][1].present, place),
     )
-    has_more = (fields.passed_over and fields.root.members) or len(ranked) > most
+    has_more = (fields.passed_over and bool(fields.root.members)) or len(ranked) > most
     kept = {*ranked[: most - 1 if has_more else most]}
     columns = [
         replace(
@@ -240,6 +242,8 @@ def _changes(documents: Iterator[Document], shape: Shape) -> Described:
         row = {**(event.get("before") or {}), **(event.get("after") or {})}
         has_placeholder = has_placeholder or _UNAVAILABLE in row.values()
         rows.observe(row, is_plain=document.is_plain)
+        if shape.prefix:
+            rows.learn(_schema_of_row(document.value["schema"]))
     found = [*_envelope_columns(envelope, shape.prefix), *_row_columns(rows, shape.prefix)]
     comments: tuple[str, ...] = _ABOUT_ROWS
     if has_placeholder:
@@ -251,6 +255,12 @@ def _changes(documents: Iterator[Document], shape: Shape) -> Described:
     )
 
 
+def _schema_of_row(schema: Any) -> Any:
+    members = schema.get("fields") if isinstance(schema, dict) else None
+    named = [member for member in members if isinstance(member, dict)] if isinstance(members, list) else []
+    return next((member for member in named if member.get("field") == "after"), None)
+
+
 #: Members of the envelope that become columns, and the names of these; others repeat them in other units.
 _ENVELOPE = {"op": "op", "ts_ms": "changed_at", "source": "source", "transaction": "transaction", "message": "message"}
 
@@ -260,7 +270,7 @@ def _envelope_columns(envelope: Fields, prefix: tuple[str, ...]) -> Iterator[Col
         member = envelope.root.members.get(name)
         if member is None or not member.kinds_of_values:
             continue
-        column = column_of((name,), member, envelope.documents)
+        column = column_of((name,), member, envelope)
         if isinstance(column, LeftOut):
             yield LeftOut((*prefix, name), column.why)
             continue
@@ -271,7 +281,7 @@ def _envelope_columns(envelope: Fields, prefix: tuple[str, ...]) -> Iterator[Col
 def _row_columns(rows: Fields, prefix: tuple[str, ...]) -> Iterator[Column | LeftOut]:
     members = list(rows.root.members.items())
     for name, member in members[:MAX_COLUMNS]:
-        column = column_of((name,), member, rows.documents)
+        column = column_of((name,), member, rows)
         if isinstance(column, LeftOut):
             yield LeftOut((*prefix, "after", name), column.why)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -196,19 +196,26 @@ def _has_storable_time(record: SampledRecord) -> bool:
     return record.timestamp_ms is None or _FIRST_TIME_MS <= record.timestamp_ms <= _LAST_TIME_MS
 
 
+#: Fewer other values than this are faults of producers, most likely: so many dead letters do not stop a batch
+#: (``dead_letters.max_ratio``).
+_NEARLY_ALL = 0.95
+
+
 def _with_value(draft: Draft, records: Sequence[SampledRecord], shape: Shape) -> Draft:
-    if shape.are(OBJECT):
-        found = described((record.value for record in records if record.value is not None), shape)
-        if found.columns:
-            return replace(
-                draft,
-                value=None,
-                columns=found.columns,
-                left_out=found.left_out,
-                value_comments=found.comments,
-            )
-        draft = replace(draft, left_out=found.left_out)
-    return replace(draft, value=_whole_value(shape))
+    if not shape.are(OBJECT):
+        draft = replace(draft, value=_whole_value(shape))
+        if shape.count and shape.kinds[OBJECT] >= _NEARLY_ALL * shape.count:
+            objects = [value for value in _values(records) if shape_of([("", value)]).are(OBJECT)]
+            found = described(objects, shape_of(("", value) for value in objects))
+            draft = replace(draft, columns=found.columns, left_out=found.left_out)
+        return draft
+    found = described(_values(records), shape)
+    whole = None if found.columns else _whole_value(shape)
+    return replace(draft, value=whole, columns=found.columns, left_out=found.left_out, value_comments=found.comments)
+
+
+def _values(records: Sequence[SampledRecord]) -> Iterator[bytes]:
+    return (record.value for record in records if record.value is not None)
 
 
 def _place(record: SampledRecord) -> str:

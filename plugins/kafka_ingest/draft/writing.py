@@ -33,8 +33,8 @@ class Draft:
         target: Schema and table.
         target_connection: Connection of the table.
         comments: What was looked at.
-        value: The value as one column, or ``None`` where it has ``columns``.
-        columns: The typed columns, also those from the key.
+        value: The value as one column; ``None`` where it has ``columns``.
+        columns: The typed columns, also those from the key. Beside ``value`` they are a comment.
         left_out: Members without a column.
         value_comments: About the columns in all.
         key: The key as one column.
@@ -150,7 +150,14 @@ def _value(draft: Draft, taken: set[str]) -> Iterator[str]:
         yield from _comments(draft.value.comments, indent="  ")
         yield f"  format: {draft.value.format}"
         yield f"  column: {scalar(draft.value.column)}"
+        if draft.columns:
+            yield from _comments(["To make columns of the JSON objects, and dead letters of the rest, write instead:"])
+            yield from (f"# {line}" for line in _columns(draft, taken))
         return
+    yield from _columns(draft, taken)
+
+
+def _columns(draft: Draft, taken: set[str]) -> Iterator[str]:
     yield "  format: json"
     yield "  columns:"
     for column in draft.columns:
