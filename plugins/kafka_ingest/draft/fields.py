@@ -228,7 +228,7 @@ def _facts(field: Field, documents: int) -> str:
     if field.texts and field.texts.low is not None and field.texts.high is not None:
         facts.append(_span(shown(field.texts.low), shown(field.texts.high)))
     if field.longest:
-        facts.append(f"arrays of up to {field.longest:,}")
+        facts.append(f"at most {field.longest:,} elements")
     return "; ".join(facts)
 
 

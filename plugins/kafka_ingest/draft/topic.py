@@ -180,11 +180,10 @@ def drafted(request: DraftRequest, records: Sequence[SampledRecord], *, held: in
 def _heading(records: Sequence[SampledRecord], held: int) -> tuple[str, ...]:
     partitions = len({record.partition for record in records})
     odd = [record for record in records if not _has_storable_time(record)]
-    seen = (
-        f"{len(records):,} records of {partitions} partitions, at the beginning, in the middle and at the end of each"
-    )
     heading = [
-        f"Drafted from {seen}; the log holds {held:,} offsets. A draft guesses: read it, correct what you know better.",
+        f"Drafted from {len(records):,} records, of the beginning, the middle and the end of each partition.",
+        f"Partitions with records: {partitions:,}. Offsets in the log: {held:,}.",
+        "A draft guesses: read it, and correct what you know better.",
         "Then: python -m kafka_ingest check-config FILE",
     ]
     if odd:

@@ -102,7 +102,7 @@ def pipeline_name(topic: str) -> str:
 
 # YAML.
 
-_PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$]*")
+_PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _ESCAPES = {'"': '\\"', "\\": "\\\\"}
 
