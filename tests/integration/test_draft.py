@@ -155,6 +155,15 @@ def test_a_draft_joins_no_group_and_looks_at_no_more_records_than_told(pipeline:
     assert "kafka-ingest-unused" not in [group.group_id for group in groups.valid]
 
 
+def test_large_records_end_a_window_before_their_number_does(
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three windows of 333 bytes each: four records of 100 bytes pass that, three do not.
+    monkeypatch.setattr("kafka_ingest.kafka.sample.MAX_BYTES", 1_000)
+    feed(pipeline, [{"value": b'{"a":"' + b"x" * 92 + b'"}'} for _ in range(100)])
+    assert "Drafted from 12 records" in drafted(pipeline, "--records", "30")
+
+
 def test_a_file_that_is_there_is_not_written_over(pipeline: FedPipeline) -> None:
     path = pipeline.folder / "orders.yaml"
     path.write_text("mine")

@@ -96,7 +96,7 @@ class TopicSampler:
     Args:
         config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         topic: The topic.
-        note: Told, in words, of windows that were not read to their end.
+        note: Told, in words, how far it is, and of windows that were not read to their end.
     """
 
     def __init__(self, config: Mapping[str, str], topic: str, note: Callable[[str], None]) -> None:
@@ -119,12 +119,10 @@ class TopicSampler:
         """
         deadline = time.monotonic() + _MOST_SECONDS
         windows = sum(map(len, passes))
-        records = [
-            record
-            for some in passes
-            if some
-            for record in self._read_pass(some, MAX_BYTES // max(1, windows), deadline)
-        ]
+        records: list[SampledRecord] = []
+        for some in filter(None, passes):
+            records += self._read_pass(some, MAX_BYTES // windows, deadline)
+            self._note(f"{len(records):,} records read")
         return sorted(records, key=attrgetter("partition", "offset"))
 
     def _read_pass(self, windows: Sequence[Window], most_bytes: int, deadline: float) -> Iterator[SampledRecord]:
