@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_ingest.draft.topic import DraftRequest
+from kafka_ingest.draft.topic import DraftRequest, draft_of_topic
 from kafka_ingest.draft.writing import pipeline_name, scalar
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.kafka.sample import SampledRecord
@@ -232,7 +232,8 @@ def test_a_text_stands_in_quotes_unless_it_cannot_be_misread(text: str, written:
 
 def test_names_that_a_person_gives_are_checked_like_those_of_a_file() -> None:
     with pytest.raises(ConfigError) as caught:
-        draft_text([sampled()], replace(REQUEST, target="orders", pipeline="Orders!"))
+        draft_of_topic(replace(REQUEST, target="orders", pipeline="Orders!"), {}, lambda _: None)
+    assert "correct TOPIC, --pipeline, --target" in caught.value.next_command
     assert "pipeline: expected" in caught.value.found
     assert "target.table: expected a table name with its schema" in caught.value.found
 

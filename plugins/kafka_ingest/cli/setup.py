@@ -70,7 +70,7 @@ def run_draft(options: argparse.Namespace, output: Output) -> int:
     if options.write is None:
         output.document(text, {"topic": options.topic, "draft": text})
         return OK
-    _write(options.write, text)
+    _write(options.write, text, mode="w" if options.force else "x")
     output.record({"file": str(options.write), "next": f"python -m kafka_ingest check-config {options.write}"})
     return OK
 
@@ -85,9 +85,10 @@ def _refuse_to_overwrite(path: Path) -> None:
         )
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, mode: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written",

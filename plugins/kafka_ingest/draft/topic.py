@@ -103,7 +103,7 @@ def draft_of_topic(request: DraftRequest, config: Mapping[str, str], note: Calla
         TopicMissing: There is no such topic.
         BrokerUnavailable: Kafka does not answer.
     """
-    checked(request.empty())
+    _require_names(request)
     note(f"asking for the partitions of {request.topic}")
     with KafkaLog(config, timeout_seconds=ANSWER_SECONDS) as log:
         found = log.snapshot(TopicSelection(names=(request.topic,)), IsolationLevel.READ_COMMITTED)
@@ -123,7 +123,20 @@ def draft_of_topic(request: DraftRequest, config: Mapping[str, str], note: Calla
     return checked(drafted(request, records, held=sum(end - start for start, end in ends.values())))
 
 
+#: A person waits for it; a broker that is busy answers sooner.
 ANSWER_SECONDS = 15.0
+
+
+def _require_names(request: DraftRequest) -> None:
+    try:
+        checked(request.empty())
+    except ConfigError as error:
+        raise ConfigError(
+            f"no pipeline file of topic {request.topic} can have these names",
+            expected="names that a pipeline file takes",
+            found=error.found,
+            next_command="correct TOPIC, --pipeline, --target, --connection or --target-connection",
+        ) from None
 
 
 def _ends(
@@ -148,7 +161,7 @@ def _ends(
 
 
 def checked(draft: Draft) -> str:
-    """Return the text of a draft that ``check-config`` takes.
+    """Return the text of a draft, which ``check-config`` takes.
 
     Raises:
         ConfigError: It does not: a name that was given for the pipeline, its connections or its table is none.
