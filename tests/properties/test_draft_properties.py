@@ -66,6 +66,16 @@ _CHANGES = st.fixed_dictionaries(
     optional={"before": _ROWS, "after": _ROWS, "transaction": _VALUES},
 ).flatmap(lambda event: st.sampled_from([event, {"schema": {"type": "struct"}, "payload": event}]))
 
+_SCHEMA_NAMES = st.sampled_from(
+    ["io.debezium.time.Date", "io.debezium.time.NanoTimestamp", "io.debezium.time.MicroTimestamp", "x"]
+)
+_WITH_SCHEMA = st.tuples(_SCHEMA_NAMES, _NUMBERS).map(
+    lambda drawn: {
+        "schema": {"type": "struct", "fields": [{"field": "a", "name": drawn[0]}]},
+        "payload": {"a": drawn[1]},
+    }
+)
+
 
 def written(value: Any) -> str:
     """Write a value as JSON, numbers as they are."""
@@ -97,6 +107,7 @@ def samples(draw: st.DrawFn) -> list[SampledRecord]:
     values = draw(
         st.one_of(
             st.lists(_CHANGES.map(written).map(str.encode), min_size=1, max_size=4),
+            st.lists(_WITH_SCHEMA.map(written).map(str.encode), min_size=1, max_size=4),
             _REGULAR.map(lambda objects: [written(value).encode() for value in objects]),
             st.lists(st.dictionaries(_NAMES, _VALUES, max_size=4).map(written).map(str.encode), min_size=1, max_size=6),
             st.lists(_PAYLOADS, min_size=1, max_size=6),

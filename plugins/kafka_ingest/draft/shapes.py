@@ -23,12 +23,17 @@ _OPERATIONS = tuple("crudtm")
 _UNAVAILABLE = "__debezium_unavailable_value"
 
 
+#: Kinds of payloads, as comments call them.
+OBJECT, OTHER_JSON, TEXT = "JSON objects", "other JSON", "text"
+BYTES, FRAMED = "bytes that are no text", "framed by a schema registry"
+
+
 @dataclass(slots=True)
 class Shape:
     """What the payloads of one place are, counted.
 
     Attributes:
-        kinds: How many are ``a JSON object``, ``other JSON``, ``text``, ``bytes``, ``framed by a schema registry``.
+        kinds: How many are of each kind.
         schema_ids: Ids in the frames.
         odd: How many JSON documents hold something that jsonb cannot.
         unstorable_texts: How many texts, JSON or not, a text column cannot hold.
@@ -72,15 +77,6 @@ class Shape:
         """Say what was seen, the commonest first."""
         kinds = self.kinds.most_common()
         return ", ".join(f"{kind}: {share(count, self.count)}, first {self.firsts[kind]}" for kind, count in kinds)
-
-
-OBJECT, OTHER_JSON, TEXT, BYTES, FRAMED = (
-    "JSON objects",
-    "other JSON",
-    "text",
-    "bytes that are no text",
-    "framed by a schema registry",
-)
 
 
 def shape_of(payloads: Iterable[tuple[str, bytes]]) -> Shape:

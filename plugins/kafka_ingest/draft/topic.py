@@ -111,16 +111,16 @@ def draft_of_topic(request: DraftRequest, config: Mapping[str, str], note: Calla
     windows = windows_of(ends, request.records)
     note(f"reading at most {request.records:,} records of {len(ends)} partitions")
     records = TopicSampler(config, request.topic, note).read(windows)
+    held = sum(end - start for start, end in ends.values())
     if not records:
-        offsets = sum(end - start for start, end in ends.values())
         raise ConfigError(
             f"there is nothing in topic {request.topic} to draft a file from",
             expected="at least one committed record",
-            found=f"{len(ends)} partitions with {offsets:,} offsets, and no record that a pipeline would read",
+            found=f"{len(ends)} partitions with {held:,} offsets, and no record that a pipeline would read",
             next_command="draft again when the topic has records, or write the file by hand: docs/configuration.md",
         )
     note(f"describing {len(records):,} records")
-    return checked(drafted(request, records, held=sum(end - start for start, end in ends.values())))
+    return checked(drafted(request, records, held=held))
 
 
 #: A person waits for it; a broker that is busy answers sooner.
@@ -306,7 +306,9 @@ def _with_tombstones(draft: Draft, records: Sequence[SampledRecord], *, of_chang
         return draft
     seen = f"null values (tombstones): {share(nulls, len(records))}"
     if of_changes:
-        comment = f"{seen}; each follows an event with op d, which says the same: count only counts them"
+        comment = (
+            f"{seen}; each follows an event with op d, unless compaction took it: count only counts, row keeps them"
+        )
         return replace(draft, tombstones="count", tombstones_comment=comment)
     comment = f"{seen}: row stores them with NULL in the columns of the value, count only counts them"
     return replace(draft, tombstones="row", tombstones_comment=comment)
