@@ -172,6 +172,11 @@ def test_shares_and_bounds_stand_in_comments_and_nothing_is_required() -> None:
     assert not any(column.required for column in settings_of(text).batch.value.columns)
 
 
+def test_a_member_of_several_types_is_jsonb_and_says_so() -> None:
+    text = draft_text(values_of('{"a":1}', '{"a":"1"}', '{"a":null}', '{"a":2}'))
+    assert "# several types: number in 2 of 4 (50.0 %), string in 1 of 4 (25.0 %)\n    - {name: a, type: jsonb}" in text
+
+
 def test_names_are_snake_case_and_differ_also_from_those_that_every_table_has() -> None:
     text = draft_text(
         values_of('{"orderId":1,"order_id":2,"HTTPStatus":3,"xmin":4,"kafka_offset":5,"1st":6,"%":7,"Ä b":8}')

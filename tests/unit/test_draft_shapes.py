@@ -135,6 +135,33 @@ def test_change_events_have_columns_of_the_row_after_or_else_before_the_change()
         assert decoded(text, records).dead == []
 
 
+EVENT = '{"op":"c","after":{"id":1},"source":{},"ts_ms":1795901222852}'
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [EVENT, f'{{"schema":null,"payload":{EVENT}}}'],
+        [EVENT, '{"op":"c","after":1,"source":{}}'],
+        [EVENT, '{"op":"x","after":{},"source":{}}'],
+        [EVENT, '{"op":"c","after":{},"source":1}'],
+    ],
+)
+def test_values_that_are_not_all_change_events_of_one_form_are_plain_objects(values: list[str]) -> None:
+    records = values_of(*values)
+    text = draft_text(records)
+    assert "before" not in text
+    assert decoded(text, records).dead == []
+
+
+def test_json_is_read_as_deep_as_the_job_reads_it() -> None:
+    for levels, expected in ((512, ValueFormat.JSON_COLUMNS), (513, ValueFormat.TEXT)):
+        records = values_of('{"a":' + "[" * (levels - 1) + "]" * (levels - 1) + "}")
+        text = draft_text(records)
+        assert settings_of(text).batch.value.format is expected
+        assert decoded(text, records).dead == []
+
+
 def test_json_with_its_schema_has_columns_below_the_payload() -> None:
     schema = {"type": "struct", "fields": [{"field": "id", "type": "int32"}]}
     records = [
