@@ -39,8 +39,9 @@ INTRODUCTION = f"""\
 
 One YAML file is one pipeline: Kafka topics into one PostgreSQL table. The files are `dags/pipelines/*.yaml` (and
 `*.yml`) and those in the folders that the environment variable `KAFKA_INGEST_PIPELINES` names (absolute paths,
-separated like `PATH`; folders inside them are not searched). Adding a topic means copying one file.
+separated like `PATH`; folders inside them are not searched). Adding a topic means adding one file.
 
+    python -m kafka_ingest draft TOPIC         # a file made of what the topic holds: docs/tutorial.md
     python -m kafka_ingest check-config        # every fault of every file, with file, line and key
 
 The shortest useful file:

@@ -33,6 +33,7 @@ exit codes
   2   usage           78  stop: somebody must act; the message says how
 
 a first run
+  python -m kafka_ingest draft orders --write dags/pipelines/orders.yaml
   python -m kafka_ingest check-config
   python -m kafka_ingest migrate
   python -m kafka_ingest preflight

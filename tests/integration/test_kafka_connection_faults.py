@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
+from kafka_ingest.draft.topic import DraftRequest, draft_of_topic
 from kafka_ingest.errors import BrokerUnavailable, ConfigError
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.kafka.sample import TopicSampler, Window
 from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from spark_jobs.reader import KafkaRangeReader
@@ -144,6 +146,26 @@ def test_a_missing_right_to_read_is_known_before_anything_is_read(broker: Secure
     login = {"sasl_username": "noread", "sasl_password": LOGINS["noread"]}
     with KafkaLog(config_of(broker, "SASLP", "SASL_PLAINTEXT", **login)) as log:
         assert log.snapshot(ORDERS, COMMITTED).topics["orders"].may_read is False
+
+
+def test_a_draft_without_the_right_to_read_names_the_right(broker: SecuredBroker) -> None:
+    login = {"sasl_username": "noread", "sasl_password": LOGINS["noread"]}
+    config = config_of(broker, "SASLP", "SASL_PLAINTEXT", **login)
+    request = DraftRequest("orders", "shop_kafka", "postgres_default", 10)
+    with pytest.raises(ConfigError) as before:
+        draft_of_topic(request, config, lambda _: None)
+    with pytest.raises(ConfigError) as meanwhile:
+        TopicSampler(config, "orders", lambda _: None).read([[Window(0, 0, 10, 10)]])
+    for caught in (before, meanwhile):
+        assert caught.value.expected == "the right READ"
+        assert "--operation Read --topic orders" in caught.value.next_command
+
+
+def test_a_sample_of_a_listener_that_has_gone_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_ingest.kafka.sample._QUIET_SECONDS", 1.0)
+    config = client_config({"bootstrap.servers": "127.0.0.1:1"}, COMMITTED, client_id="test", connection="shop_kafka")
+    with pytest.raises(BrokerUnavailable):
+        TopicSampler(config, "orders", lambda _: None).read([[Window(0, 0, 10, 10)]])
 
 
 def test_a_listener_that_is_not_there_is_an_outage() -> None:

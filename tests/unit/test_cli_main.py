@@ -54,6 +54,7 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "draft",
         "check-config",
         "migrate",
         "preflight",
@@ -92,6 +93,8 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
         ["change", "orders", "skip-lag"],
         ["change", "orders", "rename"],
         ["housekeeping", "--older-than-days", "-1"],
+        ["draft"],
+        ["draft", "orders", "--records", "0"],
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

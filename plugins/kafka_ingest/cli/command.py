@@ -65,6 +65,13 @@ class Output:
         else:
             self._write(vertical(row))
 
+    def document(self, text: str, row: Row) -> None:
+        """Print a text as it is, or in JSON a row that holds it."""
+        if self.as_json:
+            self._json(row)
+        else:
+            self._stdout.write(text)
+
     def note(self, text: str) -> None:
         """Tell a person what is going on."""
         self._stderr.write(f"{text}\n")
@@ -220,7 +227,7 @@ def at_least(least: int) -> Callable[[str], int]:
 # ----------
 # What commands find around them without a scheduler: connections, and the worlds of pipelines made of these.
 
-_DEFAULT_CONNECTION = "postgres_default"
+DEFAULT_CONNECTION = "postgres_default"
 
 
 def world_of(settings: PipelineSettings) -> World:
@@ -283,7 +290,7 @@ def target_connections() -> Iterable[str]:
     from kafka_ingest.pipeline_files.files import pipeline_paths, read_pipelines
 
     sound = read_pipelines(pipeline_paths()).settings.values()
-    return dict.fromkeys(settings.batch.target_connection for settings in sound) or (_DEFAULT_CONNECTION,)
+    return dict.fromkeys(settings.batch.target_connection for settings in sound) or (DEFAULT_CONNECTION,)
 
 
 def new_request_id() -> str:

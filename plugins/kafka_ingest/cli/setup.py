@@ -1,4 +1,4 @@
-"""Commands around loads: ``check-config`` and ``migrate`` before the first, upkeep of databases and machines."""
+"""Commands around loads: draft, check-config and migrate before the first, upkeep of databases and machines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,96 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from kafka_ingest.cli.command import Output, Parser, command, connection, postgres_params, target_connections
-from kafka_ingest.errors import OK, STOP_AND_CALL
+from kafka_ingest.cli.command import (
+    DEFAULT_CONNECTION,
+    Output,
+    Parser,
+    at_least,
+    command,
+    connection,
+    postgres_params,
+    target_connections,
+)
+from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
 
 # ----------
 # Before the first run.
+
+#: Enough to see what one record in a thousand holds; read in some seconds.
+_SAMPLE = 10_000
+
+
+def _draft_arguments(parser: Parser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="name of the topic")
+    parser.add_argument("--connection", default="kafka_default", metavar="ID", help="connection of the topic")
+    parser.add_argument("--target", default="", metavar="SCHEMA.TABLE", help="table (default: public.PIPELINE)")
+    parser.add_argument(
+        "--target-connection", default=DEFAULT_CONNECTION, metavar="ID", help="connection of the table's database"
+    )
+    parser.add_argument("--pipeline", default="", metavar="NAME", help="name of the pipeline (default: the topic's)")
+    parser.add_argument(
+        "--records", type=at_least(1), default=_SAMPLE, metavar="N", help=f"records to look at (default: {_SAMPLE})"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write this file instead of printing")
+    parser.add_argument("--force", action="store_true", help="write it also where there is one")
+
+
+@command(
+    "draft",
+    "draft the pipeline file of a topic from what the topic holds",
+    _draft_arguments,
+    details="""\
+example: python -m kafka_ingest draft orders --target shop.orders --write dags/pipelines/orders.yaml
+It reads records from the beginning, the middle and the end of every partition, and writes a file with comments:
+columns, their types, what is often missing. What was read loads without a dead letter. A draft guesses, so read it.
+It joins no consumer group and changes nothing in Kafka.""",
+)
+def run_draft(options: argparse.Namespace, output: Output) -> int:
+    """Draft a pipeline file, and print or write it."""
+    from kafka_ingest.draft.topic import DraftRequest, draft_of_topic, reading_config
+
+    if options.write and not options.force:
+        _refuse_to_overwrite(options.write)
+    request = DraftRequest(
+        topic=options.topic,
+        kafka_connection=options.connection,
+        target_connection=options.target_connection,
+        records=options.records,
+        target=options.target,
+        pipeline=options.pipeline,
+    )
+    config = reading_config(request, connection(options.connection, "kafka"))
+    text = draft_of_topic(request, config, output.note)
+    if options.write is None:
+        output.document(text, {"topic": options.topic, "draft": text})
+        return OK
+    _write(options.write, text, mode="w" if options.force else "x")
+    output.record({"file": str(options.write), "next": f"python -m kafka_ingest check-config {options.write}"})
+    return OK
+
+
+def _refuse_to_overwrite(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(
+            f"{path} is there already",
+            expected="a file that does not exist yet",
+            found=f"one of {path.stat().st_size:,} bytes",
+            next_command="choose another --write, or give --force",
+        )
+
+
+def _write(path: Path, text: str, *, mode: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written",
+            expected="a file in a folder that is there",
+            found=str(error.strerror),
+            next_command="correct --write",
+        ) from None
 
 
 def _check_config_arguments(parser: Parser) -> None:
@@ -80,7 +164,7 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
-COMMANDS = (run_check_config, run_migrate)
+COMMANDS = (run_draft, run_check_config, run_migrate)
 
 # ----------
 # Upkeep: what tidies target databases, and what lets loads start sooner.

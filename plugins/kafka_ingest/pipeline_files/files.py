@@ -82,7 +82,23 @@ def load_pipeline(path: Path) -> PipelineSettings:
     Raises:
         ConfigError: ``found`` has one line for every fault: ``file:line: key: expected ...; found ...``.
     """
-    file = _read(path)
+    return _sound(_read(path))
+
+
+def check_content(content: bytes, path: Path) -> PipelineSettings:
+    """Return the settings of a file that is not written yet.
+
+    Args:
+        content: What will be in it.
+        path: What messages call it.
+
+    Raises:
+        ConfigError: As of :func:`load_pipeline`.
+    """
+    return _sound(_examined(path, parse_yaml(content)))
+
+
+def _sound(file: _File) -> PipelineSettings:
     if file.settings is None:
         raise _error(file, file.faults)
     return file.settings
@@ -200,6 +216,10 @@ def _read(path: Path) -> _File:
         document = YamlDocument(None, {_ROOT: 1}, unreadable=frozenset({_ROOT}))
         fault = _line(path, 1, _ROOT, f"expected a readable file; found: {error.strerror}")
         return _File(path, document, None, (fault,))
+    return _examined(path, document)
+
+
+def _examined(path: Path, document: YamlDocument) -> _File:
     settings, faults = _validate(document)
     located = [(fault.line, fault.location, fault.text) for fault in document.faults[:_MAX_FAULTS]]
     located += [(document.line_of(fault.location), fault.location, fault.text) for fault in faults]

@@ -33,7 +33,7 @@ _MAX_IDENTIFIER_BYTES = 63  # NAMEDATALEN - 1; PostgreSQL would cut a longer nam
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
 
 # Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html) and those of staging tables.
-_RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
+RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
 _RESERVED_SCHEMAS = frozenset({"kafka_ingest", "kafka_ingest_staging", "information_schema"})
 
 #: A field that was renamed more often is better cleaned up in a view.
@@ -85,8 +85,8 @@ def _column_name(text: str) -> str:
     is_sound = text.isprintable() and "%" not in text and text == text.strip() != ""
     if not is_sound or len(text.encode()) > _MAX_IDENTIFIER_BYTES:
         raise ValueError("a column name: printable characters but %, no blank at an end, at most 63 bytes in UTF-8")
-    if text in _RESERVED_COLUMNS:
-        raise ValueError(f"a column name that is not reserved ({', '.join(sorted(_RESERVED_COLUMNS))})")
+    if text in RESERVED_COLUMNS:
+        raise ValueError(f"a column name that is not reserved ({', '.join(sorted(RESERVED_COLUMNS))})")
     return text
 
 
