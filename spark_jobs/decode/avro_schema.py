@@ -58,6 +58,8 @@ class AvroType:
         meaning: ``date``, ``time``, ``instant`` (a time in UTC), ``local`` (one without zone), ``decimal``, ``uuid``,
             ``duration``, ``variable_decimal``; empty where the kind says it all.
         digits: Digits of a second of a time, or of a decimal after the point.
+        precision: Digits of a decimal in all; 0 where the schema does not say. Its values may have more.
+        name: Logical type, or the name in Kafka Connect, whether it means something here or not.
         size: Bytes of a fixed.
         symbols: Of an enum.
         fields: Names and types of a record's fields.
@@ -67,6 +69,8 @@ class AvroType:
     kind: str
     meaning: str = ""
     digits: int = 0
+    precision: int = 0
+    name: str = ""
     size: int = 0
     symbols: tuple[str, ...] = ()
     fields: tuple[tuple[str, AvroType], ...] = ()
@@ -236,6 +240,7 @@ def _with_meaning(of: AvroType, schema: Mapping[str, Any]) -> AvroType:
     connect, logical = (
         name if isinstance(name := schema.get(key), str) else "" for key in ("connect.name", "logicalType")
     )
+    of.name = connect or logical
     for known, name in ((_CONNECT_NUMBERS, connect), (_LOGICAL_NUMBERS, logical)):
         kind, meaning, digits = known.get(name, ("", "", 0))
         if kind == of.kind:
@@ -245,7 +250,7 @@ def _with_meaning(of: AvroType, schema: Mapping[str, Any]) -> AvroType:
     if scale is None and logical == "decimal":
         scale = _avro_scale(of, schema)
     if scale is not None:
-        of.meaning, of.digits = "decimal", scale
+        of.meaning, of.digits, of.precision = "decimal", scale, _integer(schema.get("precision")) or 0
     elif (logical, of.kind, of.size) in (("uuid", "fixed", 16), ("duration", "fixed", 12)):
         of.meaning = logical
     return of

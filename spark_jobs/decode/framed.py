@@ -10,18 +10,20 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.kafka.registry import (
+    NUMBER_FRAME,
     SCHEMA_KINDS,
     RegisteredSchema,
     SchemaRegistry,
     UnusableSchema,
+    frame_length,
     missing_package,
+    schema_id_of,
 )
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
@@ -35,14 +37,8 @@ from spark_jobs.decode.values import (
     positions,
 )
 
-#: The frame before a value: a zero and the schema's number in four bytes, or a one and its GUID in sixteen.
-_NUMBER_FRAME, _GUID_FRAME = 5, 17
 #: Behind the end of every value (Arrow 26 fails on a slice without an end).
 _END = 2**31 - 1
-
-
-#: Headers in which producers may name the schema (``confluent_kafka.schema_registry``, 2.16).
-KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER = "__key_schema_id", "__value_schema_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +150,6 @@ class Named:
     payloads: pa.Array
 
 
-def _schema_id(frame: bytes) -> int | str | None:
-    """Return the number or GUID of a frame; ``None`` for other bytes."""
-    if len(frame) == _NUMBER_FRAME and frame[0] == 0:
-        return int.from_bytes(frame[1:], "big")
-    if len(frame) == _GUID_FRAME and frame[0] == 1:
-        return str(UUID(bytes=frame[1:]))
-    return None
-
-
-def _frame_length(first: int) -> int:
-    return _GUID_FRAME if first == 1 else _NUMBER_FRAME
-
-
 class Frames:
     """The records of a batch by the schema that they name.
 
@@ -181,7 +164,7 @@ class Frames:
         if not values.null_count and not named and self._have_one_number(values):
             return
         for frame, (rows, payloads) in _groups(values.to_pylist(), named).items():
-            schema_id = _schema_id(frame)
+            schema_id = schema_id_of(frame)
             if schema_id is not None:
                 self.by_schema[schema_id] = Named(rows, pa.array(payloads, pa.large_binary()))
             else:
@@ -189,11 +172,11 @@ class Frames:
 
     def _have_one_number(self, values: pa.Array) -> bool:
         """Take the batch as one piece where all name the same schema, as most do: a quarter of the time."""
-        frames = pc.binary_slice(values, 0, _NUMBER_FRAME).unique()
-        schema_id = _schema_id(frames[0].as_py()) if len(frames) == 1 else None
+        frames = pc.binary_slice(values, 0, NUMBER_FRAME).unique()
+        schema_id = schema_id_of(frames[0].as_py()) if len(frames) == 1 else None
         if not isinstance(schema_id, int):
             return False
-        self.by_schema[schema_id] = Named(range(len(values)), pc.binary_slice(values, _NUMBER_FRAME, _END))
+        self.by_schema[schema_id] = Named(range(len(values)), pc.binary_slice(values, NUMBER_FRAME, _END))
         return True
 
 
@@ -205,7 +188,7 @@ def _groups(values: list[bytes | None], named: Mapping[int, bytes]) -> Mapping[b
             continue
         header = named.get(row)
         framed = value if header is None else header
-        length = _frame_length(framed[0]) if framed else 0
+        length = frame_length(framed)
         rows, payloads = groups[framed[:length]]
         rows.append(row)
         # With the schema in a header the whole value is the payload; message indexes are in the header, too.

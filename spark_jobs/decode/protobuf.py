@@ -399,8 +399,8 @@ class ProtobufSchema:
     """
 
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
-        self._files = ProtoFiles.compile(text, references)
-        self._readers = Readers(self._files)
+        self.files = ProtoFiles.compile(text, references)
+        self.readers = Readers(self.files)
         self._descriptors: dict[str, Any] = {}
 
     def documents(self, payloads: Sequence[bytes]) -> list[bytes | DecodeError]:
@@ -413,9 +413,9 @@ class ProtobufSchema:
 
     def _document(self, payload: bytes) -> bytes | DecodeError:
         try:
-            name, start = self._files.named(payload)
+            name, start = self.files.named(payload)
             if name not in self._descriptors:
-                self._descriptors[name] = self._files.pool.FindMessageTypeByName(name)
-            return encode_document(self._readers.message(self._descriptors[name], payload[start:]))
+                self._descriptors[name] = self.files.pool.FindMessageTypeByName(name)
+            return encode_document(self.readers.message(self._descriptors[name], payload[start:]))
         except DecodeError as decode_error:
             return decode_error

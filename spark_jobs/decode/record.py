@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.kafka.registry import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import (
@@ -21,7 +22,7 @@ from kafka_ingest.settings import (
     Tombstones,
     ValueFormat,
 )
-from spark_jobs.decode.framed import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER, FramedColumns, schemas_of
+from spark_jobs.decode.framed import FramedColumns, schemas_of
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import (

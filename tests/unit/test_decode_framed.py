@@ -13,11 +13,11 @@ import pytest
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
-from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
+from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema, UnusableSchema
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
 from spark_jobs.decode import framed, record
-from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schema, Schemas
+from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA

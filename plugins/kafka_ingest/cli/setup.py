@@ -16,6 +16,7 @@ from kafka_ingest.cli.command import (
     postgres_params,
     target_connections,
 )
+from kafka_ingest.connections import registry_config_of
 from kafka_ingest.errors import OK, STOP_AND_CALL, ConfigError
 from kafka_ingest.protocol.housekeeping import MOST_DAYS, OLDER_THAN_DAYS, keep_house
 
@@ -33,6 +34,9 @@ def _draft_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--target-connection", default=DEFAULT_CONNECTION, metavar="ID", help="connection of the table's database"
     )
+    parser.add_argument(
+        "--registry", default="", metavar="ID", help="connection of the schema registry whose schemas the records name"
+    )
     parser.add_argument("--pipeline", default="", metavar="NAME", help="name of the pipeline (default: the topic's)")
     parser.add_argument(
         "--records", type=at_least(1), default=_SAMPLE, metavar="N", help=f"records to look at (default: {_SAMPLE})"
@@ -49,6 +53,7 @@ def _draft_arguments(parser: Parser) -> None:
 example: python -m kafka_ingest draft orders --target shop.orders --write dags/pipelines/orders.yaml
 It reads records from the beginning, the middle and the end of every partition, and writes a file with comments:
 columns, their types, what is often missing. What was read loads without a dead letter. A draft guesses, so read it.
+With --registry, columns of Avro, Protobuf and JSON Schema come from the schemas that the records name.
 It joins no consumer group and changes nothing in Kafka.""",
 )
 def run_draft(options: argparse.Namespace, output: Output) -> int:
@@ -64,9 +69,11 @@ def run_draft(options: argparse.Namespace, output: Output) -> int:
         records=options.records,
         target=options.target,
         pipeline=options.pipeline,
+        registry=options.registry,
     )
+    registry = registry_config_of(connection(options.registry, "http")) if options.registry else None
     config = reading_config(request, connection(options.connection, "kafka"))
-    text = draft_of_topic(request, config, output.note)
+    text = draft_of_topic(request, config, output.note, registry)
     if options.write is None:
         output.document(text, {"topic": options.topic, "draft": text})
         return OK

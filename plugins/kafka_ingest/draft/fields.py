@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from kafka_ingest.draft.values import Number, Numbers, Spelling, Texts, is_storable, is_text, shown
-from kafka_ingest.settings import Conversion, json_path_text
+from kafka_ingest.settings import Conversion, Rounding, json_path_text
 
 #: Levels that are flattened into columns; an object below them stays one value.
 MAX_DEPTH = 5
@@ -31,6 +31,7 @@ class Column:
         paths: Where it stands in the document: the first that a record has counts.
         conversion: What the values are written as.
         from_key: Whether the document is the key.
+        rounding: What times are rounded to.
         comments: What a person should know of it, one line each.
     """
 
@@ -39,6 +40,7 @@ class Column:
     paths: tuple[tuple[str, ...], ...] = ()
     conversion: Conversion | None = None
     from_key: bool = False
+    rounding: Rounding | None = None
     comments: tuple[str, ...] = ()
 
 
@@ -71,6 +73,10 @@ class Field:
         """In how many documents there is something, also null."""
         return sum(self.kinds.values())
 
+    def at(self, path: tuple[str, ...]) -> Field:
+        """Return what stood at a path below."""
+        return self.members[path[0]].at(path[1:]) if path else self
+
     @property
     def kinds_of_values(self) -> set[str]:
         """The kinds of what is not null."""
@@ -92,15 +98,22 @@ class Fields:
         root: The documents themselves.
         schema_names: What their schemas call the types of places: ``io.debezium.time.Date``.
         passed_over: Whether a document has members that were not looked at: too many, or with names that are too long.
+
+    Args:
+        places: The only ones to look at; by default those that the documents have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, places: Iterable[tuple[str, ...]] | None = None) -> None:
         self.documents = 0
         self.root = Field()
         self.schema_names: dict[tuple[str, ...], str] = {}
         self.passed_over = False
-        self._left = _MAX_FIELDS
+        self._left = _MAX_FIELDS if places is None else 0
         self._schema: Any = None
+        for path in places or ():
+            field = self.root
+            for name in path:
+                field = field.members.setdefault(name, Field())
 
     def observe(self, value: Any, *, is_plain: bool) -> None:
         """Look at one document, or at a part of each.
@@ -191,8 +204,7 @@ def column_of(path: tuple[str, ...], field: Field, fields: Fields) -> Column | L
     """
     documents, schema_name = fields.documents, fields.schema_names.get(path, "")
     if field.unstorable:
-        what = "U+0000, half a surrogate pair or a number beyond numeric's limits, which PostgreSQL cannot store"
-        return LeftOut(path, f"{field.unstorable:,} of {documents:,} values hold {what}")
+        return left_out_as_unstorable(path, field, documents)
     kinds = field.kinds_of_values
     chosen = _Choice("jsonb")
     if not kinds:
@@ -209,8 +221,14 @@ def column_of(path: tuple[str, ...], field: Field, fields: Fields) -> Column | L
     elif field.is_map:
         chosen = _Choice("jsonb", None, f"{len(field.members):,} different members: their names look like data")
     schema_comment = f"{shown(schema_name)[1:-1]} in its schema" if schema_name else ""
-    comments = (_facts(field, documents), *filter(None, [schema_comment, chosen.comment]))
+    comments = (facts(field, documents), *filter(None, [schema_comment, chosen.comment]))
     return Column(path, chosen.type, (path,), chosen.conversion, comments=comments)
+
+
+def left_out_as_unstorable(path: tuple[str, ...], field: Field, documents: int) -> LeftOut:
+    """Say why a place with values that no column can hold has none."""
+    what = "U+0000, half a surrogate pair or a number beyond numeric's limits, which PostgreSQL cannot store"
+    return LeftOut(path, f"{field.unstorable:,} of {documents:,} values hold {what}")
 
 
 def share(count: int, of: int) -> str:
@@ -218,18 +236,19 @@ def share(count: int, of: int) -> str:
     return f"{count:,} of {of:,} ({100 * count / max(1, of):.1f} %)"
 
 
-def _facts(field: Field, documents: int) -> str:
+def facts(field: Field, documents: int) -> str:
+    """Say how often something stood at a place, and between what it lay."""
     missing, null = documents - field.present, field.kinds.get("null", 0)
-    facts = [f"missing in {share(missing, documents)}"] if missing else []
-    facts += [f"null in {share(null, documents)}"] if null else []
-    facts = facts or ["in every record seen"]
+    told = [f"missing in {share(missing, documents)}"] if missing else []
+    told += [f"null in {share(null, documents)}"] if null else []
+    told = told or ["in every record seen"]
     if field.numbers and field.numbers.low is not None:
-        facts.append(_span(_shortened(field.numbers.low), _shortened(field.numbers.high)))
+        told.append(_span(_shortened(field.numbers.low), _shortened(field.numbers.high)))
     if field.texts and field.texts.low is not None and field.texts.high is not None:
-        facts.append(_span(shown(field.texts.low), shown(field.texts.high)))
+        told.append(_span(shown(field.texts.low), shown(field.texts.high)))
     if field.longest:
-        facts.append(f"at most {field.longest:,} elements")
-    return "; ".join(facts)
+        told.append(f"at most {field.longest:,} elements")
+    return "; ".join(told)
 
 
 def _span(low: str, high: str) -> str:
@@ -354,6 +373,11 @@ _TYPES = {
     Spelling.TIME: "time",
     Spelling.UUID: "uuid",
 }
+_FINER = {
+    Spelling.FINER_TIMESTAMPTZ: "timestamptz",
+    Spelling.FINER_TIMESTAMP: "timestamp",
+    Spelling.FINER_TIME: "time",
+}
 #: Texts with these names are no numbers, even where all of them have only digits.
 _IDENTIFIERS = _set(
     "id code zip postcode postal plz phone tel telephone fax mobile number no nr num sku ean upc isbn iban bic account "
@@ -375,6 +399,9 @@ def _text(path: tuple[str, ...], texts: Texts, count: int) -> _Choice:
         return _Choice("text", None, "every text is of hexadecimal digits: {type: bytea, as: hex} would fit")
     if spelling is Spelling.BASE64 and texts.is_padded:
         return _Choice("text", None, "every text looks like base64: {type: bytea, as: base64} would fit")
+    if spelling in _FINER:
+        fits = f"{{type: {_FINER[spelling]}, round: microseconds}} would fit"
+        return _Choice("text", None, f"every text is {spelling.value}: {fits}")
     return _Choice("text")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from kafka_ingest.settings import Conversion
 _FRAME_BYTES = 5
 #: So many columns a person reads; what is more stays in one column of the whole value.
 MAX_COLUMNS = 200
-_MAX_KEY_COLUMNS = 20
+MAX_KEY_COLUMNS = 20
 _NAMED = 5
 
 _OPERATIONS = tuple("crudtm")
@@ -34,7 +34,6 @@ class Shape:
 
     Attributes:
         kinds: How many are of each kind.
-        schema_ids: Ids in the frames.
         odd: How many JSON documents hold something that jsonb cannot.
         unstorable_texts: How many texts, JSON or not, a text column cannot hold.
         are_strings: Whether all JSON that is no object is a string or an array.
@@ -45,7 +44,6 @@ class Shape:
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
-    schema_ids: Counter[int] = field(default_factory=Counter)
     odd: int = 0
     unstorable_texts: int = 0
     are_strings: bool = True
@@ -78,6 +76,10 @@ class Shape:
         kinds = self.kinds.most_common()
         return ", ".join(f"{kind}: {share(count, self.count)}, first {self.firsts[kind]}" for kind, count in kinds)
 
+    def told_shortly(self) -> str:
+        """Say what was seen, without places."""
+        return ", ".join(f"{kind}: {share(count, self.count)}" for kind, count in self.kinds.most_common())
+
 
 def shape_of(payloads: Iterable[tuple[str, bytes]]) -> Shape:
     """Look at payloads, each with the place where it stands, for people."""
@@ -87,8 +89,6 @@ def shape_of(payloads: Iterable[tuple[str, bytes]]) -> Shape:
         kind = _kind_of(data, document)
         shape.kinds[kind] += 1
         shape.firsts.setdefault(kind, place)
-        if kind == FRAMED:
-            shape.schema_ids[int.from_bytes(data[1:_FRAME_BYTES], "big")] += 1
         if kind not in (FRAMED, BYTES):
             shape.unstorable_texts += not is_text(data.decode())
         if document is not None:
@@ -151,17 +151,18 @@ class Described:
     comments: tuple[str, ...] = ()
 
 
-def described(payloads: Iterable[bytes], shape: Shape) -> Described:
+def described(payloads: Iterable[bytes], shape: Shape, *, most: int = MAX_COLUMNS) -> Described:
     """Describe payloads that are all JSON objects.
 
     Args:
         payloads: The same that ``shape`` was made of; they are read once more, so that no more than one is in memory.
         shape: What they are.
+        most: Columns at most, but for change events.
     """
     documents = filter(None, map(read_document, payloads))
     if shape.are_changes:
         return _changes(documents, shape)
-    found = _flattened(_observed(documents, shape), shape.prefix, is_whole_plain=not shape.odd)
+    found = _flattened(_observed(documents, shape), shape.prefix, is_whole_plain=not shape.odd, most=most)
     told = {
         "JSON with its schema, as Kafka Connect writes it: the data stand below payload": bool(shape.prefix),
         f"change events of Debezium among others: {share(shape.changes, shape.count)}": shape.changes > 0,
@@ -173,9 +174,14 @@ def described(payloads: Iterable[bytes], shape: Shape) -> Described:
 def of_key(payloads: Iterable[bytes], shape: Shape) -> Described:
     """Describe keys that are all JSON objects as columns ``from: key``."""
     fields = _observed(filter(None, map(read_document, payloads)), shape)
-    found = _flattened(fields, shape.prefix, is_whole_plain=not shape.odd, most=_MAX_KEY_COLUMNS)
+    found = _flattened(fields, shape.prefix, is_whole_plain=not shape.odd, most=MAX_KEY_COLUMNS)
+    return from_key(found, shape.prefix)
+
+
+def from_key(found: Described, whole: tuple[str, ...] = ("payload",)) -> Described:
+    """Name columns as those of the key, and read them from it; ``whole`` is the label of a column of all of it."""
     columns = (
-        replace(column, label=("key", *(column.label if column.label != shape.prefix else ())), from_key=True)
+        replace(column, label=("key", *(column.label if column.label != whole else ())), from_key=True)
         for column in found.columns
     )
     return replace(found, columns=tuple(columns))
@@ -191,14 +197,35 @@ def _observed(documents: Iterable[Document], shape: Shape) -> Fields:
     return fields
 
 
-def _flattened(fields: Fields, prefix: tuple[str, ...], *, is_whole_plain: bool, most: int = MAX_COLUMNS) -> Described:
-    places = list(leaves(fields.root))
-    found = [column_of(path, field, fields) for path, field in places]
+def _flattened(fields: Fields, prefix: tuple[str, ...], *, is_whole_plain: bool, most: int) -> Described:
+    found = [(column_of(path, field, fields), field.present) for path, field in leaves(fields.root)]
+    has_more = fields.passed_over and bool(fields.root.members)
+    return most_present(found, prefix, has_more=has_more, is_whole_plain=is_whole_plain, most=most)
+
+
+def most_present(
+    places: Sequence[tuple[Column | LeftOut, int]],
+    prefix: tuple[str, ...] = (),
+    *,
+    has_more: bool = False,
+    is_whole_plain: bool,
+    most: int,
+) -> Described:
+    """Choose the columns that most records have, in their order, and one of the whole where there are more.
+
+    Args:
+        places: Columns, with paths below the prefix, each with the number of records that have it.
+        prefix: Where the data begins in each document.
+        has_more: Whether there are members beside them.
+        is_whole_plain: Whether jsonb holds each whole document.
+        most: Columns at most.
+    """
+    found = [column for column, _ in places]
     ranked = sorted(
         (place for place, column in enumerate(found) if isinstance(column, Column)),
-        key=lambda place: (-places[place][1].present, place),
+        key=lambda place: (-places[place][1], place),
     )
-    has_more = (fields.passed_over and bool(fields.root.members)) or len(ranked) > most
+    has_more = has_more or len(ranked) > most
     kept = {*ranked[: most - 1 if has_more else most]}
     columns = [
         replace(
@@ -284,15 +311,6 @@ def _row_columns(rows: Fields, prefix: tuple[str, ...]) -> Iterator[Column | Lef
             yield replace(column, paths=((*prefix, "after", name), (*prefix, "before", name)))
     if rows.passed_over or len(members) > MAX_COLUMNS:
         yield LeftOut((*prefix, "after"), f"its first {MAX_COLUMNS} members are columns; there are more")
-
-
-def ids_told(shape: Shape) -> str:
-    """List the schema ids in frames, the commonest first."""
-    named = ", ".join(
-        f"{number} in {share(count, shape.count)}" for number, count in shape.schema_ids.most_common(_NAMED)
-    )
-    more = len(shape.schema_ids) - _NAMED
-    return f"{named}{f', and {more:,} more' if more > 0 else ''}"
 
 
 def quoted_names(names: Counter[str]) -> str:

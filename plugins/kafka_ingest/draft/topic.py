@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from kafka_ingest.connections import ConnectionValues, kafka_settings_of
 from kafka_ingest.draft.fields import share
+from kafka_ingest.draft.schemas import Lookup, NamedSchemas, Registered, named_schemas, registered
 from kafka_ingest.draft.shapes import (
     BYTES,
     FRAMED,
+    MAX_KEY_COLUMNS,
     OBJECT,
     OTHER_JSON,
     TEXT,
     Described,
     Shape,
     described,
-    ids_told,
+    from_key,
     of_key,
     quoted_names,
     shape_of,
 )
 from kafka_ingest.draft.values import is_text
 from kafka_ingest.draft.writing import Draft, Whole, pipeline_name, text_of
-from kafka_ingest.errors import ConfigError
+from kafka_ingest.errors import ConfigError, SchemaMissing
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.kafka.registry import SchemaRegistry
 from kafka_ingest.kafka.sample import SampledRecord, TopicSampler, windows_of
 from kafka_ingest.pipeline_files.files import check_content
 from kafka_ingest.pipeline_files.sections import RESERVED_COLUMNS
@@ -52,6 +56,7 @@ class DraftRequest:
         records: Most records that are looked at.
         target: Schema and table; by default ``public`` and the name of the pipeline.
         pipeline: Name of the pipeline; by default made of the topic's.
+        registry: Connection of the schema registry, for records that name schemas; empty without one.
     """
 
     topic: str
@@ -60,6 +65,7 @@ class DraftRequest:
     records: int
     target: str = ""
     pipeline: str = ""
+    registry: str = ""
 
     def empty(self) -> Draft:
         """Return the draft without anything that the topic tells."""
@@ -71,6 +77,7 @@ class DraftRequest:
             self.kafka_connection,
             target,
             self.target_connection,
+            registry=self.registry,
             value=Whole("raw", "payload"),
             reserved=_RESERVED,
         )
@@ -90,20 +97,37 @@ def reading_config(request: DraftRequest, values: ConnectionValues) -> Mapping[s
     )
 
 
-def draft_of_topic(request: DraftRequest, config: Mapping[str, str], note: Callable[[str], None]) -> str:
+def draft_of_topic(
+    request: DraftRequest,
+    config: Mapping[str, str],
+    note: Callable[[str], None],
+    registry: Mapping[str, str] | None = None,
+) -> str:
     """Return the text of a pipeline file that loads the records of a topic. Creates and commits nothing.
 
     Args:
         request: What is to be drafted.
         config: librdkafka configuration under ``read_committed``.
         note: Told how far it is.
+        registry: Configuration of the schema registry, secrets included; ``None`` without one.
 
     Raises:
-        ConfigError: A name in the request is none, the topic is empty, or Kafka refuses this client.
+        ConfigError: A name in the request is none, the topic is empty, or Kafka or the registry refuses this client.
         TopicMissing: There is no such topic.
         BrokerUnavailable: Kafka does not answer.
+        RegistryUnavailable: The registry does not answer.
+        SchemaMissing: The registry does not know a schema that values name.
     """
     _require_names(request)
+    if registry is None:
+        return checked(_drafted(request, config, note, None))
+    with closing(SchemaRegistry(registry)) as schemas:
+        return checked(_drafted(request, config, note, schemas.schema))
+
+
+def _drafted(
+    request: DraftRequest, config: Mapping[str, str], note: Callable[[str], None], lookup: Lookup | None
+) -> Draft:
     note(f"asking for the partitions of {request.topic}")
     with KafkaLog(config, timeout_seconds=ANSWER_SECONDS) as log:
         found = log.snapshot(TopicSelection(names=(request.topic,)), IsolationLevel.READ_COMMITTED)
@@ -120,7 +144,7 @@ def draft_of_topic(request: DraftRequest, config: Mapping[str, str], note: Calla
             next_command="draft again when the topic has records, or write the file by hand: docs/configuration.md",
         )
     note(f"describing {len(records):,} records")
-    return checked(drafted(request, records, held=held))
+    return drafted(request, records, held=held, lookup=lookup)
 
 
 #: A person waits for it; a broker that is busy answers sooner.
@@ -174,18 +198,28 @@ def checked(draft: Draft) -> str:
 # What the records say.
 
 
-def drafted(request: DraftRequest, records: Sequence[SampledRecord], *, held: int) -> Draft:
+def drafted(
+    request: DraftRequest, records: Sequence[SampledRecord], *, held: int, lookup: Lookup | None = None
+) -> Draft:
     """Draft the file of a sample: all of its records become rows, none a dead letter.
 
     Args:
         request: What is asked for.
         records: The sample, by partition and offset; at least one.
         held: Offsets in the topic.
+        lookup: Where registered schemas are; ``None`` without a registry.
+
+    Raises:
+        RegistryUnavailable, ConfigError, SchemaMissing, RetryLater: A schema, or what it reads, cannot be had.
     """
     draft = replace(request.empty(), comments=_heading(records, held))
     shape = shape_of((_place(record), record.value) for record in records if record.value is not None)
-    draft = _with_value(draft, records, shape)
-    draft = _with_key(draft, records)
+    named = named_schemas((record.value, record.value_schema) for record in records if record.value is not None)
+    if lookup and named.named >= _NEARLY_ALL * max(1, named.count):
+        draft = _with_schemas(draft, registered(named, lookup), named, shape)
+    else:
+        draft = _with_value(draft, records, shape, named)
+    draft = _with_key(draft, records, lookup)
     draft = _with_headers(draft, records)
     return _with_tombstones(draft, records, of_changes=draft.value is None and shape.are_changes)
 
@@ -213,16 +247,39 @@ def _has_storable_time(record: SampledRecord) -> bool:
 _NEARLY_ALL = 0.95
 
 
-def _with_value(draft: Draft, records: Sequence[SampledRecord], shape: Shape) -> Draft:
+def _with_schemas(draft: Draft, of: Registered, named: NamedSchemas, shape: Shape) -> Draft:
+    """Take the columns of schemas, where they read every value seen; as a comment where they read nearly all."""
+    found = of.found
+    draft = replace(draft, columns_format=of.format, columns=found.columns, left_out=found.left_out)
+    if of.format and found.columns and not of.unread:
+        comments = (f"columns come from the schemas that the values name: {named.told()}", *found.comments)
+        return replace(draft, value=None, value_comments=comments)
+    comments = (*_schemas_told(named, draft.registry), *of.comments, _UNTOUCHED)
+    draft = replace(draft, value=Whole("raw", "payload", (f"values: {shape.told()}", *comments)))
+    is_few = of.format and of.unread <= (1 - _NEARLY_ALL) * named.count
+    return draft if is_few else replace(draft, columns_format="json", columns=(), left_out=())
+
+
+_UNTOUCHED = "raw keeps the bytes untouched, whatever they are"
+
+
+def _schemas_told(named: NamedSchemas, registry: str) -> Iterator[str]:
+    if named.named:
+        yield f"schema ids: {named.told()}"
+        if not registry:
+            yield "draft again with --registry CONNECTION, if the registry that CONNECTION leads to has these schemas"
+
+
+def _with_value(draft: Draft, records: Sequence[SampledRecord], shape: Shape, named: NamedSchemas) -> Draft:
     if not shape.are(OBJECT):
-        draft = replace(draft, value=_whole_value(shape))
+        draft = replace(draft, value=_whole_value(shape, named, draft.registry))
         if shape.count and shape.kinds[OBJECT] >= _NEARLY_ALL * shape.count:
             objects = [value for value in _values(records) if shape_of([("", value)]).are(OBJECT)]
             found = described(objects, shape_of(("", value) for value in objects))
             draft = replace(draft, columns=found.columns, left_out=found.left_out)
         return draft
     found = described(_values(records), shape)
-    whole = None if found.columns else _whole_value(shape)
+    whole = None if found.columns else _whole_value(shape, named, draft.registry)
     return replace(draft, value=whole, columns=found.columns, left_out=found.left_out, value_comments=found.comments)
 
 
@@ -234,36 +291,57 @@ def _place(record: SampledRecord) -> str:
     return f"at partition {record.partition} offset {record.offset}"
 
 
-def _whole_value(shape: Shape) -> Whole:
+def _whole_value(shape: Shape, named: NamedSchemas, registry: str) -> Whole:
     """Choose the format of values that are not all objects with columns."""
     seen = f"values: {shape.told()}" if shape.count else "every value seen is null"
     if shape.are(OBJECT, OTHER_JSON) and not shape.odd:
         return Whole("json", "payload", (seen,))
-    if shape.are(TEXT) and not shape.unstorable_texts:
+    if shape.are(TEXT) and not shape.unstorable_texts and not named.in_headers:
         return Whole("text", "payload", (seen,))
-    comments = [seen]
-    if shape.kinds[FRAMED]:
-        comments.append(f"schema ids: {ids_told(shape)}")
+    comments = [seen, *_schemas_told(named, registry)]
     if shape.odd:
         comments.append(f"{share(shape.odd, shape.count)} hold what jsonb cannot, such as U+0000")
-    return Whole("raw", "payload", (*comments, "raw keeps the bytes untouched, whatever they are"))
+    return Whole("raw", "payload", (*comments, _UNTOUCHED))
 
 
-def _with_key(draft: Draft, records: Sequence[SampledRecord]) -> Draft:
+def _with_key(draft: Draft, records: Sequence[SampledRecord], lookup: Lookup | None) -> Draft:
     keys = [(_place(record), record.key) for record in records if record.key is not None]
     if not keys:
         return replace(draft, key_comments=("no record seen has a key",))
     without = len(records) - len(keys)
     told = (f"records without a key: {share(without, len(records))}",) if without else ("every record seen has a key",)
     shape = shape_of(keys)
+    named = named_schemas((record.key, record.key_schema) for record in records if record.key is not None)
+    if named.named and not shape.are(OBJECT):
+        return _with_named_key(draft, named, shape, told, lookup)
     if draft.value is None and shape.are(OBJECT):
         found = of_key((key for _, key in keys), shape)
         if found.columns:
-            return _with_key_columns(draft, found, told)
+            return _with_key_columns(draft, found, f"keys are JSON objects, with columns above; {told[0]}")
     return replace(draft, key=_whole_key(shape, told))
 
 
-def _with_key_columns(draft: Draft, found: Described, told: tuple[str, ...]) -> Draft:
+def _with_named_key(
+    draft: Draft, named: NamedSchemas, shape: Shape, told: tuple[str, ...], lookup: Lookup | None
+) -> Draft:
+    """Take the columns of schemas where they read every key seen, else the whole keys."""
+    seen = tuple(_schemas_told(named, draft.registry))
+    if lookup and draft.value is None and not named.unnamed:
+        try:
+            of = registered(named, lookup, most=MAX_KEY_COLUMNS)
+        except SchemaMissing as missing:
+            # A long of eight bytes looks like it, and a wrong registry fails with the values.
+            seen = (*seen, f"not so in {draft.registry}: {missing.found}")
+        else:
+            if of.format and of.found.columns and not of.unread:
+                told_here = f"columns of the keys come from their schemas: {named.told()}; {told[0]}"
+                draft = _with_key_columns(draft, from_key(of.found), told_here)
+                return replace(draft, key_format=of.format)
+            seen = (*seen, *of.comments)
+    return replace(draft, key=_whole_key(shape, (*told, *seen), is_named=named.in_headers > 0))
+
+
+def _with_key_columns(draft: Draft, found: Described, told: str) -> Draft:
     left_out = tuple(replace(member, why=f"of the key: {member.why}") for member in found.left_out)
     first, *others = found.columns
     columns = (replace(first, comments=("from the key", *first.comments)), *others)
@@ -271,18 +349,17 @@ def _with_key_columns(draft: Draft, found: Described, told: tuple[str, ...]) -> 
         draft,
         columns=(*columns, *draft.columns),
         left_out=(*draft.left_out, *left_out),
-        key_comments=(f"keys are JSON objects, with columns above; {told[0]}",),
+        key_comments=(told,),
     )
 
 
-def _whole_key(shape: Shape, told: tuple[str, ...]) -> Whole:
+def _whole_key(shape: Shape, told: tuple[str, ...], *, is_named: bool = False) -> Whole:
     is_json = shape.are(OBJECT, OTHER_JSON)
     if is_json and not shape.odd and (shape.kinds[OBJECT] or shape.are_strings):
         return Whole("json", "key", (*told, f"keys: {shape.told()}"))
-    if not shape.kinds[BYTES] and not shape.kinds[FRAMED] and not shape.unstorable_texts:
+    if not shape.kinds[BYTES] and not shape.kinds[FRAMED] and not shape.unstorable_texts and not is_named:
         return Whole("text", "key", told)
-    ids = (f"schema ids: {ids_told(shape)}",) if shape.kinds[FRAMED] else ()
-    return Whole("raw", "key", (*told, f"keys: {shape.told()}", *ids))
+    return Whole("raw", "key", (*told, f"keys: {shape.told()}"))
 
 
 def _with_headers(draft: Draft, records: Sequence[SampledRecord]) -> Draft:

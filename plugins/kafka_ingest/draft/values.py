@@ -132,12 +132,19 @@ class Spelling(StrEnum):
     JSON = "JSON"
     HEX = "hex"
     BASE64 = "base64"
+    FINER_TIMESTAMPTZ = "a timestamptz with nanoseconds"
+    FINER_TIMESTAMP = "a timestamp with nanoseconds"
+    FINER_TIME = "a time with nanoseconds"
 
 
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_TIME = rf"{_SECONDS}(?:\.[0-9]{{1,6}})?"
+#: Finer ones, which a column rounds up at most to the last microsecond of a day and year.
+_FINER = rf"(?!23:59:59\.999999){_SECONDS}(?:\.[0-9]{{1,9}})?"
+_OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _SHAPES: Mapping[Spelling, re.Pattern[str]] = {
-    Spelling.TIMESTAMPTZ: re.compile(rf"{_DATE}[T ]{_TIME}(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"),
+    Spelling.TIMESTAMPTZ: re.compile(rf"{_DATE}[T ]{_TIME}{_OFFSET}"),
     Spelling.TIMESTAMP: re.compile(rf"{_DATE}[T ]{_TIME}"),
     Spelling.DATE: re.compile(_DATE),
     Spelling.TIME: re.compile(_TIME),
@@ -147,6 +154,9 @@ _SHAPES: Mapping[Spelling, re.Pattern[str]] = {
     Spelling.JSON: re.compile(r"\s*[{\[].*[}\]]\s*", re.DOTALL),
     Spelling.HEX: re.compile("(?:[0-9a-fA-F]{2}){8,}+"),
     Spelling.BASE64: re.compile("(?:[A-Za-z0-9+/]{4}){3,}+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
+    Spelling.FINER_TIMESTAMPTZ: re.compile(rf"{_DATE}[T ]{_FINER}{_OFFSET}"),
+    Spelling.FINER_TIMESTAMP: re.compile(rf"{_DATE}[T ]{_FINER}"),
+    Spelling.FINER_TIME: re.compile(_FINER),
 }
 
 
@@ -177,6 +187,9 @@ _CHECKS: Mapping[Spelling, Callable[[str], bool]] = {
     Spelling.TIME: lambda text: time.fromisoformat(text) is not None,
     Spelling.JSON: lambda text: read_document(text.encode()) is not None,
     Spelling.BASE64: _is_base64,
+    Spelling.FINER_TIMESTAMPTZ: _is_time_with_offset,
+    Spelling.FINER_TIMESTAMP: lambda text: datetime.fromisoformat(text) is not None,
+    Spelling.FINER_TIME: lambda text: time.fromisoformat(text) is not None,
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from kafka_ingest.draft.fields import Column, LeftOut, path_shown
-from kafka_ingest.settings import json_path_text
+from kafka_ingest.settings import REGISTRY_FORMATS, json_path_text
 
 # What a draft says.
 
@@ -33,11 +33,14 @@ class Draft:
         target: Schema and table.
         target_connection: Connection of the table.
         comments: What was looked at.
+        registry: Connection of the schema registry; empty without one.
         value: The value as one column; ``None`` where it has ``columns``.
+        columns_format: The format that the columns are of.
         columns: The typed columns, also those from the key. Beside ``value`` they are a comment.
         left_out: Members without a column.
         value_comments: About the columns in all.
         key: The key as one column.
+        key_format: The registry's format of a key that columns read.
         key_comments: About keys without a column of their own.
         has_headers: Whether headers are stored.
         headers_comment: About headers.
@@ -51,17 +54,25 @@ class Draft:
     target: str
     target_connection: str
     comments: tuple[str, ...] = ()
+    registry: str = ""
     value: Whole | None = None
+    columns_format: str = "json"
     columns: tuple[Column, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     value_comments: tuple[str, ...] = ()
     key: Whole | None = None
+    key_format: str = ""
     key_comments: tuple[str, ...] = ()
     has_headers: bool = False
     headers_comment: str = ""
     tombstones: str = ""
     tombstones_comment: str = ""
     reserved: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def names_schemas(self) -> bool:
+        """Whether the file reads values or keys with a registry's schemas."""
+        return bool(self.key_format) or (self.value is None and self.columns_format in REGISTRY_FORMATS)
 
 
 # Names.
@@ -131,6 +142,7 @@ def text_of(draft: Draft) -> str:
         _comments(draft.comments),
         [f"pipeline: {scalar(draft.pipeline)}", 'schedule: "@hourly"'],
         ["kafka:", f"  connection: {scalar(draft.kafka_connection)}", f"  topics: [{scalar(draft.topic)}]"],
+        [f"  registry: {scalar(draft.registry)}"] if draft.names_schemas else [],
         _comments(["earliest loads all that the topic holds; latest begins after the first plan."]),
         ["first_run: earliest", "value:", *_value(draft, taken)],
         _key(draft),
@@ -151,14 +163,17 @@ def _value(draft: Draft, taken: set[str]) -> Iterator[str]:
         yield f"  format: {draft.value.format}"
         yield f"  column: {scalar(draft.value.column)}"
         if draft.columns:
-            yield from _comments(["To make columns of the JSON objects, and dead letters of the rest, write instead:"])
+            what, where = "of the JSON objects", ""
+            if draft.columns_format in REGISTRY_FORMATS:
+                what, where = "by schema", f" (with registry: {draft.registry} under kafka)"
+            yield from _comments([f"To make columns {what}, and dead letters of the rest, write instead{where}:"])
             yield from (f"# {line}" for line in _columns(draft, taken))
         return
     yield from _columns(draft, taken)
 
 
 def _columns(draft: Draft, taken: set[str]) -> Iterator[str]:
-    yield "  format: json"
+    yield f"  format: {draft.columns_format}"
     yield "  columns:"
     for column in draft.columns:
         yield from _comments(column.comments, indent="    ")
@@ -173,6 +188,7 @@ def _column(column: Column, name: str) -> str:
     if column.paths != ((name,),):
         entries.append(f"path: {paths[0]}" if len(paths) == 1 else f"path: [{', '.join(paths)}]")
     entries += [f"as: {column.conversion}"] if column.conversion else []
+    entries += [f"round: {column.rounding}"] if column.rounding else []
     return f"{{{', '.join(entries)}}}"
 
 
@@ -185,6 +201,8 @@ def _left_out(left_out: Sequence[LeftOut]) -> Iterator[str]:
 
 def _key(draft: Draft) -> Iterator[str]:
     yield from _comments(draft.key_comments)
+    if draft.key_format:
+        yield f"key: {{format: {draft.key_format}}}"
     if draft.key:
         yield from _comments(draft.key.comments)
         yield f"key: {{format: {draft.key.format}, column: {scalar(draft.key.column)}}}"

@@ -9,12 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
 from kafka_ingest.secrets import scrubbed, secret_values
 
 #: What a registry calls the schemas of each format.
 SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+
+#: Headers in which producers may name the schema (``confluent_kafka.schema_registry``, 2.16).
+KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER = "__key_schema_id", "__value_schema_id"
+#: The frame that names it, before a value or in a header: a zero and the schema's number in four bytes, or a one and
+#: its GUID in sixteen.
+NUMBER_FRAME, _GUID_FRAME = 5, 17
 
 #: A registry answers within milliseconds; a load waits this long for each answer, four times, before it is retried.
 _TIMEOUT_SECONDS = 10
@@ -53,6 +60,20 @@ class RegisteredSchema:
     kind: str
     text: str
     references: Mapping[str, str]
+
+
+def frame_length(framed: bytes) -> int:
+    """Return how many bytes name the schema, if any do."""
+    return min(len(framed), _GUID_FRAME if framed[:1] == b"\1" else NUMBER_FRAME)
+
+
+def schema_id_of(frame: bytes) -> int | str | None:
+    """Return the number or GUID of a frame; ``None`` for other bytes."""
+    if len(frame) == NUMBER_FRAME and frame[0] == 0:
+        return int.from_bytes(frame[1:], "big")
+    if len(frame) == _GUID_FRAME and frame[0] == 1:
+        return str(UUID(bytes=frame[1:]))
+    return None
 
 
 class SchemaRegistry:

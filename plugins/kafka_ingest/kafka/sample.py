@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.kafka import client
+from kafka_ingest.kafka.registry import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
 from kafka_ingest.protocol.log_faults import grant_read
 
 # Where to look.
@@ -65,6 +66,8 @@ class SampledRecord:
         key: Its key.
         value: Its value; ``None`` for a tombstone.
         header_names: The names of its headers; ``None`` where they are not UTF-8.
+        key_schema: The header that names the key's schema.
+        value_schema: The header that names the value's schema.
     """
 
     partition: int
@@ -73,6 +76,8 @@ class SampledRecord:
     key: bytes | None
     value: bytes | None
     header_names: tuple[str, ...] | None = ()
+    key_schema: bytes | None = None
+    value_schema: bytes | None = None
 
 
 #: Keys and values of a sample, in all. Enough for 10,000 records of 3 kB; larger ones are alike after fewer.
@@ -205,21 +210,25 @@ def _is_over(deadline: float) -> bool:
 
 def _record(message: Message) -> SampledRecord:
     kind, time_ms = message.timestamp()
+    headers = _headers(message)
+    first = dict(reversed(headers or ()))
     return SampledRecord(
         message.partition(),
         message.offset(),
         time_ms if kind and time_ms != _NO_TIME_MS else None,
         message.key(),
         message.value(),
-        _header_names(message),
+        None if headers is None else tuple(name for name, _ in headers),
+        first.get(KEY_SCHEMA_HEADER),
+        first.get(VALUE_SCHEMA_HEADER),
     )
 
 
-def _header_names(message: Message) -> tuple[str, ...] | None:
+def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
     # The call fails on a name that is not UTF-8, in a way that only a caller in C notices at once (confluent-kafka
     # 2.16); a second call is not allowed, as the first one left a half built result.
     try:
         (headers,) = map(_ask_headers, [message])
     except (UnicodeDecodeError, SystemError):
         return None
-    return tuple(name for name, _ in headers or ())
+    return headers or []
