@@ -80,7 +80,8 @@ def _avro(sample: SchemaSample) -> ReadSample:
 
 def _avro_places(of: AvroType, path: tuple[str, ...], above: Sequence[AvroType]) -> Iterator[Place]:
     """Yield the places that need a column each: records are flattened."""
-    of = of.other_than_null or of
+    others = [part for part in of.parts if part.kind != "null"]
+    of = others[0] if of.kind == "union" and len(others) == 1 else of
     if of.kind != "record" or of.meaning or not of.fields or len(path) == _MAX_DEPTH or of in above:
         yield _avro_place(path, of, "it holds itself" if of in above else "")
         return

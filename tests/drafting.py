@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kafka_ingest.draft.topic import DraftRequest, checked, drafted
+from kafka_ingest.errors import SchemaMissing
+from kafka_ingest.kafka.registry import KEY_SCHEMA_HEADER, SCHEMA_KINDS, VALUE_SCHEMA_HEADER, RegisteredSchema
 from kafka_ingest.kafka.sample import SampledRecord
 from kafka_ingest.pipeline_files.files import check_content
 from kafka_ingest.settings import PipelineSettings
+from spark_jobs.decode import record as record_decoder
+from spark_jobs.decode.framed import Schemas
 from spark_jobs.decode.values import DecodedBatch
 from tests.decoding import decode, record
 from tests.kafka_records import NOON_MS
@@ -33,6 +40,42 @@ def draft_text(records: Sequence[SampledRecord], request: DraftRequest = REQUEST
     return checked(drafted(request, records, held=len(records)))
 
 
+def missing_schema(schema_id: int | str) -> SchemaMissing:
+    """Return what a registry says that does not know a schema."""
+    return SchemaMissing("unknown", expected="schema", found=f"no schema {schema_id}", next_command="none")
+
+
+class KnownSchemas:
+    """A registry that knows these schemas, and counts how often each is asked for."""
+
+    def __init__(self, schemas: Mapping[int | str, RegisteredSchema]) -> None:
+        self._schemas = schemas
+        self.asked: list[int | str] = []
+
+    def schema(self, schema_id: int | str) -> RegisteredSchema:
+        self.asked.append(schema_id)
+        if schema_id not in self._schemas:
+            raise missing_schema(schema_id)
+        return self._schemas[schema_id]
+
+
+def registered_draft(records: Sequence[SampledRecord], registry: KnownSchemas) -> str:
+    """Return the draft of a sample with a registry, which ``check-config`` takes."""
+    request = replace(REQUEST, registry="schema_registry_default")
+    return checked(drafted(request, records, held=len(records), lookup=registry.schema))
+
+
+def loads(text: str, records: Sequence[SampledRecord], registry: KnownSchemas, patch: pytest.MonkeyPatch) -> bool:
+    """Tell whether the job makes a row of every record of the sample, with the file of its draft."""
+    def known(_: object, value_format: str, subject: str | None) -> Schemas:
+        return Schemas(registry, SCHEMA_KINDS[value_format], subject)  # type: ignore[arg-type]
+
+    patch.setattr(record_decoder, "schemas_of", known)
+    found = decoded(text, records)
+    assert found.dead == [], [dead.detail for dead in found.dead]
+    return len(found.row_index) == len(records)
+
+
 def settings_of(text: str, tmp_name: str = "draft.yaml") -> PipelineSettings:
     """Return the settings of a draft."""
     from pathlib import Path
@@ -47,9 +90,14 @@ def decoded(text: str, records: Sequence[SampledRecord]) -> DecodedBatch:
             item.value,
             key=item.key,
             timestamp_ms=item.timestamp_ms,
-            headers=[{"name": name, "value": b""} for name in item.header_names or ()] or None,
+            headers=_headers(item),
             headers_readable=item.header_names is not None,
         )
         for item in records
     ]
     return decode(settings_of(text).batch, *rows)
+
+
+def _headers(item: SampledRecord) -> list[dict[str, Any]] | None:
+    named = {KEY_SCHEMA_HEADER: item.key_schema, VALUE_SCHEMA_HEADER: item.value_schema}
+    return [{"name": name, "value": named.get(name, b"")} for name in item.header_names or ()] or None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 from tests.services import ProducerFactory, TopicFactory
@@ -13,3 +17,12 @@ def pipeline(raw_pipeline: PipelineUnderTest, topic: TopicFactory, producer: Pro
     """A pipeline on the shared broker, in a database of its own; its topic and file are not made yet."""
     raw = raw_pipeline
     return FedPipeline(raw.name, raw.folder, raw.database, raw.capture, make_topic=topic, make_producer=producer)
+
+
+@pytest.fixture
+def registry(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SchemaRegistryClient]:
+    """A client of the registry, which the pipeline's connection leads to."""
+    connection = {"conn_type": "http", "host": registry_url}
+    monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
+    with SchemaRegistryClient({"url": registry_url}) as client:
+        yield client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 import psycopg2
 import pytest
 import yaml
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_ingest.__main__ import main
 from kafka_ingest.cli.command import world_of
@@ -180,6 +181,11 @@ def set_connections(
     for name, values in connections.items():
         environment.setenv(f"AIRFLOW_CONN_{name}", json.dumps(values))
     environment.setenv("AIRFLOW_CONN_SPARK_DEFAULT", spark)
+
+
+def written(serializer: Callable[..., bytes], topic: str, value: object, field: str = MessageField.VALUE) -> bytes:
+    """Returns what a serializer of confluent-kafka makes of a value, or of a key."""
+    return serializer(value, SerializationContext(topic, field))
 
 
 @contextmanager

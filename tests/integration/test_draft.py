@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField
 
 from kafka_ingest.__main__ import main
 from kafka_ingest.connections import connection_from_environment
 from tests.benchmarks.workloads import WORKLOADS
 from tests.debezium_samples import FILES, recorded_events
-from tests.integration.pipeline_under_test import FedPipeline, produced
+from tests.integration.pipeline_under_test import FedPipeline, produced, written
+from tests.protobuf_messages import message_class
+from tests.registry_faults import refusal, registry_faults
 
 
 def drafted(pipeline: FedPipeline, *arguments: str) -> str:
@@ -174,3 +183,135 @@ def test_a_file_that_is_there_is_not_written_over(pipeline: FedPipeline) -> None
     code, _, err = pipeline.command("draft", "orders", "--write", str(path))
     assert (code, path.read_text()) == (78, "mine")
     assert json.loads(err)["error"]["next_command"] == "choose another --write, or give --force"
+
+
+# Topics whose records name schemas in a registry.
+
+REGISTRY = ("--registry", "schema_registry_default")
+AT = datetime(2026, 1, 31, 13, 45, 0, 123_456, UTC)
+
+
+def record_of(name: str, **fields: object) -> str:
+    """Return an Avro schema of a record."""
+    listed = [{"name": field, "type": of} for field, of in fields.items()]
+    return json.dumps({"type": "record", "name": name, "fields": listed})
+
+
+AMOUNT = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+PERSON = {"type": "record", "name": "Person", "fields": [{"name": "name", "type": ["null", "string"]}]}
+
+
+def again(pipeline: FedPipeline) -> str:
+    """Draft the same once more, and print it."""
+    pipeline.capture.readouterr()
+    options = ("--pipeline", pipeline.name, "--target", pipeline.table, *REGISTRY)
+    assert main(["draft", pipeline.topic, *options]) == 0
+    return pipeline.capture.readouterr().out
+
+
+def test_avro_of_two_versions_with_keys_of_their_own_loads_and_a_second_draft_is_equal(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    pipeline.topic = topic = pipeline.make_topic(2)
+    old = AvroSerializer(registry, record_of("Order", id="int", amount=AMOUNT, note="string"))
+    new = AvroSerializer(registry, record_of("Order", id="long", amount=AMOUNT, at=MOMENT, buyer=PERSON))
+    keys = AvroSerializer(registry, record_of("Key", region="string"))
+    key = written(keys, topic, {"region": "no"}, MessageField.KEY)
+    old_one = {"id": 1, "amount": Decimal("0.05"), "note": "n"}
+    pipeline.send(written(old, topic, old_one), key=key)
+    new_one = {"id": 2**40, "amount": Decimal("1.50"), "at": AT, "buyer": {"name": None}}
+    pipeline.send(written(new, topic, new_one), key=key, partition=1)
+    text = drafted(pipeline, *REGISTRY)
+    assert "  format: avro\n" in text
+    assert again(pipeline) == text
+    assert loaded(pipeline)["rows"] == 2
+    columns = "key_region, id, amount, at, buyer_name, note"
+    assert pipeline.rows(columns) == [
+        ("no", 1, Decimal("0.05"), None, None, "n"),
+        ("no", 2**40, Decimal("1.50"), AT, None, None),
+    ]
+
+
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Order {
+  uint64 id = 1;
+  google.protobuf.Timestamp at = 2;
+  google.protobuf.StringValue note = 3;
+  oneof paid { int32 cents = 4; bool free = 5; }
+  repeated string tags = 6;
+  Buyer buyer = 7;
+  message Buyer { string name = 1; }
+}
+"""
+
+
+def test_protobuf_loads_by_its_draft_and_a_second_one_is_equal(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    pipeline.topic = topic = pipeline.make_topic(1)
+    order = message_class(PROTO, "Order")
+    serializer = ProtobufSerializer(order, registry, {"use.deprecated.format": False})
+    full = order(id=2**64 - 1, cents=5, tags=["a"], buyer={"name": "b"}, note={"value": "n"})
+    full.at.FromDatetime(AT)
+    pipeline.send(written(serializer, topic, full), written(serializer, topic, order()))
+    text = drafted(pipeline, *REGISTRY)
+    assert "  format: protobuf\n" in text
+    assert again(pipeline) == text
+    assert loaded(pipeline)["rows"] == 2
+    columns = "id, at, note, cents, free, tags, buyer_name"
+    assert pipeline.rows(columns) == [
+        (Decimal(2**64 - 1), AT, "n", 5, None, ["a"], "b"),
+        (Decimal(0), None, None, None, None, [], None),
+    ]
+
+
+def test_json_schema_loads_by_its_draft_and_a_second_one_is_equal(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    pipeline.topic = topic = pipeline.make_topic(1)
+    schema = {"title": "Order", "type": "object", "properties": {"id": {"description": "its number"}}}
+    serializer = JSONSerializer(json.dumps(schema), registry)
+    pipeline.send(written(serializer, topic, {"id": 2**53 + 1, "amount": 0.5}))
+    text = drafted(pipeline, *REGISTRY)
+    assert "  format: json_schema\n" in text
+    assert "    # its number\n" in text
+    assert again(pipeline) == text
+    assert loaded(pipeline)["rows"] == 1
+    assert pipeline.rows("id, amount") == [(2**53 + 1, Decimal("0.5"))]
+
+
+def test_without_the_option_such_a_topic_is_raw_and_loads(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    pipeline.topic = topic = pipeline.make_topic(1)
+    value = written(AvroSerializer(registry, record_of("Order", id="int")), topic, {"id": 1})
+    pipeline.send(value)
+    text = drafted(pipeline)
+    assert f"# schema ids: {int.from_bytes(value[1:5], 'big')} in 1 of 1" in text
+    assert "--registry" in text
+    assert loaded(pipeline)["rows"] == 1
+    assert pipeline.rows("payload") == [(value,)]
+
+
+def test_an_unknown_schema_and_a_registry_that_is_away_are_told_as_everywhere(
+    pipeline: FedPipeline, registry: SchemaRegistryClient, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.topic = pipeline.make_topic(1)
+    pipeline.send(b"\x00\x7f\xff\xff\xffx")
+    code, _, err = pipeline.command("draft", pipeline.topic, *REGISTRY)
+    assert (code, json.loads(err.splitlines()[-1])["error"]["class"]) == (78, "SchemaMissing")
+    with registry_faults(registry_url) as faults:
+        connection = {"conn_type": "http", "host": faults.url}
+        monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
+        faults.answer = refusal(429)
+        code, _, err = pipeline.command("draft", pipeline.topic, *REGISTRY)
+        assert (code, json.loads(err.splitlines()[-1])["error"]["class"]) == (75, "RegistryUnavailable")
+        faults.answer = refusal(401)
+        code, _, err = pipeline.command("draft", pipeline.topic, *REGISTRY)
+        assert (code, json.loads(err.splitlines()[-1])["error"]["class"]) == (78, "ConfigError")
+    code, _, err = pipeline.command("draft", pipeline.topic, "--registry", "no_such_registry")
+    assert code == 78

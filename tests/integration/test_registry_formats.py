@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_ingest.errors import RETRY_LATER, STOP_AND_CALL
-from tests.integration.pipeline_under_test import FedPipeline
+from tests.integration.pipeline_under_test import FedPipeline, written
 from tests.protobuf_messages import message_class
 from tests.registry_faults import LOGIN_PAGE, refusal, registry_faults
 
@@ -66,23 +66,10 @@ VALUE = {
 ROW = (2**53 + 1, None, Decimal("-1234567890.05"), AT, date(1969, 12, 31), str(TRACE), ["a", "ß"])
 
 
-@pytest.fixture
-def registry(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SchemaRegistryClient]:
-    """A client of the registry, which the pipeline's connection leads to."""
-    connection = {"conn_type": "http", "host": registry_url}
-    monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
-    with SchemaRegistryClient({"url": registry_url}) as client:
-        yield client
-
-
 def open_for(pipeline: FedPipeline, value: Mapping[str, Any], **sections: Any) -> str:
     """Make a topic and the file of a pipeline that reads it with the registry."""
     limits = {"max_count": 10, "max_ratio": 1.0}
     return pipeline.open(kafka=REGISTRY, value=value, tombstones="count", dead_letters=limits, **sections)
-
-
-def written(serializer: Callable[..., bytes], topic: str, value: object, field: str = MessageField.VALUE) -> bytes:
-    return serializer(value, SerializationContext(topic, field))
 
 
 def test_avro_of_the_confluent_serializer_is_stored_exactly(

@@ -163,10 +163,10 @@ def _value(draft: Draft, taken: set[str]) -> Iterator[str]:
         yield f"  format: {draft.value.format}"
         yield f"  column: {scalar(draft.value.column)}"
         if draft.columns:
-            what, where = "of the JSON objects", ""
-            if draft.columns_format in REGISTRY_FORMATS:
-                what, where = "by schema", f" (with registry: {draft.registry} under kafka)"
-            yield from _comments([f"To make columns {what}, and dead letters of the rest, write instead{where}:"])
+            is_named = draft.columns_format in REGISTRY_FORMATS
+            what = "of those that a schema reads" if is_named else "of the JSON objects"
+            yield from _comments([f"To make columns {what}, and dead letters of the rest, write instead:"])
+            yield from _comments([f"(and under kafka, registry: {draft.registry})"] if is_named else [])
             yield from (f"# {line}" for line in _columns(draft, taken))
         return
     yield from _columns(draft, taken)
