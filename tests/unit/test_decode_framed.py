@@ -228,6 +228,53 @@ def test_new_fields_are_watched_in_documents_whatever_whole_columns_there_are(mo
     assert decoder.new_fields == (NewField(("a",), "jsonb"),)
 
 
+AVRO = RegisteredSchema(
+    "AVRO",
+    """{"type": "record", "name": "Order", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "place", "type": ["null", {"type": "record", "name": "Place", "fields": [
+            {"name": "zip", "type": "long"}, {"name": "city", "type": ["null", "long"]}]}]}
+    ]}""",
+    {},
+)
+#: 7, then no place; a place with the zip 1 and no city, or with the city 2.
+WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY = (
+    number_frame(1) + end for end in (b"\x0e\x00", b"\x0e\x02\x02\x00", b"\x0e\x02\x02\x02\x04")
+)
+
+
+def avro_rows(
+    monkeypatch: pytest.MonkeyPatch, *columns: ColumnSettings, policy: NewFields
+) -> tuple[list[object], list[str]]:
+    """Return the columns of three Avro records, and what is said of their fields."""
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry({1: AVRO}), kind="AVRO"))
+    settings = replace(batch_settings(), value=ValueSettings(ValueFormat.AVRO, columns, new_fields=policy))
+    decoder = record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+    records = [{**a_record(), "value": value} for value in (WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY)]
+    decoded = decoder.decode(batch_of(*records), generation=0)
+    rows = decoded.columns.select([column.name for column in columns]).to_pylist()
+    said = [dead.detail.rpartition(" ")[2] for dead in decoded.dead] or [field.path[-1] for field in decoder.new_fields]
+    return [tuple(row.values()) for row in rows], said
+
+
+def test_new_fields_of_avro_are_those_of_the_writers_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    id_, city = ColumnSettings("id", "bigint", ("id",)), ColumnSettings("city", "bigint", ("place", "city"))
+    rows = [(7, None), (7, None), (7, 2)]
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.IGNORE) == (rows, [])
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.WARN) == (rows, ["zip"])
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.DEAD_LETTER) == (rows[:1], ["$.place.zip"] * 2)
+    assert avro_rows(monkeypatch, id_, policy=NewFields.WARN)[1] == ["place"]
+
+
+@pytest.mark.parametrize("policy", [NewFields.IGNORE, NewFields.WARN])
+def test_a_default_in_avro_is_for_what_the_schema_or_the_record_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, policy: NewFields
+) -> None:
+    city = ColumnSettings("city", "bigint", ("place", "city"), default="5")
+    gone = ColumnSettings("gone", "text", ("gone",), default='"-"')
+    assert avro_rows(monkeypatch, city, gone, policy=policy)[0] == [(5, "-"), (None, "-"), (2, "-")]
+
+
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     special = Schema(lambda payloads: [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in payloads])
     monkeypatch.setattr(framed, "_opened", lambda *_: special)
