@@ -17,6 +17,8 @@ from kafka_ingest.kafka.registry import RegisteredSchema, UnusableSchema
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
 from spark_jobs.decode import framed, record
+from spark_jobs.decode.avro import AvroSchema
+from spark_jobs.decode.avro_columns import FEWEST_RECORDS
 from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
@@ -243,13 +245,17 @@ WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY = (
 )
 
 
+def avro_decoder(monkeypatch: pytest.MonkeyPatch, *columns: ColumnSettings, policy: NewFields) -> record.RecordDecoder:
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry({1: AVRO}), kind="AVRO"))
+    settings = replace(batch_settings(), value=ValueSettings(ValueFormat.AVRO, columns, new_fields=policy))
+    return record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+
+
 def avro_rows(
     monkeypatch: pytest.MonkeyPatch, *columns: ColumnSettings, policy: NewFields
 ) -> tuple[list[object], list[str]]:
     """Return the columns of three Avro records, and what is said of their fields."""
-    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry({1: AVRO}), kind="AVRO"))
-    settings = replace(batch_settings(), value=ValueSettings(ValueFormat.AVRO, columns, new_fields=policy))
-    decoder = record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+    decoder = avro_decoder(monkeypatch, *columns, policy=policy)
     records = [{**a_record(), "value": value} for value in (WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY)]
     decoded = decoder.decode(batch_of(*records), generation=0)
     rows = decoded.columns.select([column.name for column in columns]).to_pylist()
@@ -264,6 +270,27 @@ def test_new_fields_of_avro_are_those_of_the_writers_schema(monkeypatch: pytest.
     assert avro_rows(monkeypatch, id_, city, policy=NewFields.WARN) == (rows, ["zip"])
     assert avro_rows(monkeypatch, id_, city, policy=NewFields.DEAD_LETTER) == (rows[:1], ["$.place.zip"] * 2)
     assert avro_rows(monkeypatch, id_, policy=NewFields.WARN)[1] == ["place"]
+
+
+def test_documents_of_avro_are_looked_at_until_every_field_of_the_schema_is_read_or_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    documents = AvroSchema.documents
+
+    def counted(self: AvroSchema, payloads: Sequence[bytes]) -> list[bytes | DecodeError]:
+        looked_at.append(len(payloads))
+        return documents(self, payloads)
+
+    monkeypatch.setattr(AvroSchema, "documents", counted)
+    city = ColumnSettings("city", "bigint", ("place", "city"))
+    decoder = avro_decoder(monkeypatch, city, policy=NewFields.WARN)
+    many = [{**a_record(), "value": value} for value in (WITHOUT_PLACE, WITH_CITY)] * FEWEST_RECORDS
+    for _ in range(3):
+        decoded = decoder.decode(batch_of(*many), generation=0)
+        assert decoded.columns.column("city").to_pylist() == [None, 2] * FEWEST_RECORDS
+    assert [".".join(field.path) for field in decoder.new_fields] == ["id", "place.zip"]
+    assert looked_at == [2 * FEWEST_RECORDS, 0, 0]
 
 
 @pytest.mark.parametrize("policy", [NewFields.IGNORE, NewFields.WARN])
