@@ -96,6 +96,8 @@ _BY_SPELLING = {spelling: row for row in SUPPORTED for spelling in row.spellings
 
 SUPPORTED_TYPES = ", ".join(map(str, SUPPORTED)) + ", and an array of any of them but jsonb, such as bigint[]"
 
+#: Types that hold parts of a second.
+FINE_TIMES = ("time without time zone", "timestamp without time zone", "timestamp with time zone")
 _DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 _NUMBERS = ("smallint", "integer", "bigint", "real", "double precision")
 

@@ -202,6 +202,12 @@ class NewFields(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class Rounding(StrEnum):
+    """What times are rounded to: the finest that PostgreSQL stores."""
+
+    MICROSECONDS = "microseconds"
+
+
 class KeyFormat(StrEnum):
     """How a record's key becomes a column, or the document of columns ``from: key``."""
 
@@ -247,6 +253,7 @@ class ColumnSettings:
         header: Name of the header that fills the column; ``None`` for a column of value or key.
         occurrence: Which of several headers of this name counts.
         default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
+        rounding: What times are rounded to that are finer than the type; ``None``: they do not fit.
     """
 
     name: str
@@ -259,6 +266,7 @@ class ColumnSettings:
     header: str | None = None
     occurrence: Occurrence | None = None
     default: str | None = None
+    rounding: Rounding | None = None
 
     @property
     def source(self) -> ColumnSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -62,14 +62,52 @@ def converted(rule: ValueRule, plan: ColumnPlan) -> ValueRule:
     """
     match plan.conversion:
         case None | Conversion.BASE64:
-            return rule
+            return RoundedTimeRule(rule) if plan.is_rounded else rule
         case Conversion.NUMBER_TEXT:
             return NumberTextRule(rule)
         case Conversion.JSON_TEXT:
             return JsonTextRule(rule)
         case Conversion.HEX:
             return HexRule(rule)
-    return EpochRule(rule, plan.type.name, plan.conversion)
+    return EpochRule(rule, plan.type.name, plan.conversion, is_rounded=plan.is_rounded)
+
+
+class RoundedTimeRule:
+    """time, timestamp and timestamptz whose seconds may have more digits than six: to the nearest, halves up.
+
+    Args:
+        rule: The rule of the column's type, which refuses such times.
+    """
+
+    _FINE = re.compile(rb"[0-9][.,][0-9]{6}([0-9]+)")
+
+    def __init__(self, rule: ValueRule) -> None:
+        self.arrow_type = rule.arrow_type
+        self.fields = rule.fields
+        self.quick_type = rule.quick_type
+        self.quick = rule.quick
+        self._rule = rule
+
+    def exact(self, raw: bytes) -> Cell:
+        """Read the time without the digits behind the sixth, and add a microsecond where they are half of one."""
+        fine = self._FINE.search(raw)
+        if fine is None:
+            return self._rule.exact(raw)
+        cell = self._rule.exact(raw[: fine.start(1)] + raw[fine.end(1) :])
+        try:
+            return cell if fine[1] < b"5" else _next_microsecond(str(cell))
+        except OverflowError:
+            raise out_of_range("a time that can be rounded", excerpt(raw)) from None
+
+
+def _next_microsecond(text: str) -> str:
+    microsecond = timedelta(microseconds=1)
+    if "-" in text[:5]:
+        return (datetime.fromisoformat(text) + microsecond).isoformat(sep=" ", timespec="microseconds")
+    after = datetime.combine(date.min, time.fromisoformat(text)) + microsecond
+    if after.date() != date.min:
+        raise OverflowError("the next day")
+    return after.time().isoformat(timespec="microseconds")
 
 
 class EpochRule:
@@ -79,9 +117,11 @@ class EpochRule:
         rule: The rule of the column's type.
         type_name: The type, as PostgreSQL spells it.
         conversion: Names the unit.
+        is_rounded: Whether parts of a microsecond are rounded, halves up.
     """
 
-    def __init__(self, rule: ValueRule, type_name: str, conversion: Conversion) -> None:
+    def __init__(self, rule: ValueRule, type_name: str, conversion: Conversion, *, is_rounded: bool = False) -> None:
+        self._is_rounded = is_rounded
         self.arrow_type = rule.arrow_type
         self.fields = rule.fields
         self._is_date = type_name == "date"
@@ -100,8 +140,9 @@ class EpochRule:
         whole, _, fraction = number.plain(max_scale=_MOST_SCALE).partition(".")
         parts = self._parts * 10 ** len(fraction)
         microseconds, rest = divmod(int(whole + fraction) * self._microseconds, parts)
-        if rest:
+        if rest and not self._is_rounded:
             raise self._unfit(raw, "that are whole microseconds, as PostgreSQL stores them")
+        microseconds += 2 * rest >= parts
         if not _FIRST <= microseconds <= _LAST:
             raise self._unfit(raw, "within the years 1 to 9999")
         if self._is_date and microseconds % _DAY:

@@ -55,6 +55,7 @@ def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSou
             conversion=c.conversion,
             other_paths=c.other_paths,
             default=c.default,
+            is_rounded=c.rounding is not None,
         )
         for c in settings.value.columns
         if c.source is source

@@ -370,6 +370,7 @@ class ColumnPlan:
         conversion: What the value is written as; ``None`` for the usual spelling of the type.
         other_paths: Where else the value may stand: of all paths, the first that a record has counts.
         default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
+        is_rounded: Whether times that are finer than microseconds are rounded to these.
     """
 
     name: str
@@ -381,6 +382,7 @@ class ColumnPlan:
     conversion: Conversion | None = None
     other_paths: tuple[tuple[str, ...], ...] = ()
     default: str | None = None
+    is_rounded: bool = False
     place: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -162,10 +162,10 @@ def test_a_draft_joins_no_group_and_looks_at_no_more_records_than_told(pipeline:
 def test_large_records_end_a_window_before_their_number_does(
     pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Three windows of 333 bytes each: four records of 100 bytes pass that, three do not.
-    monkeypatch.setattr("kafka_ingest.kafka.sample.MAX_BYTES", 1_000)
+    # Three windows of 500 bytes each: three records of 100 bytes, which count twice that, pass it, two do not.
+    monkeypatch.setattr("kafka_ingest.kafka.sample.MAX_BYTES", 1_500)
     feed(pipeline, [{"value": b'{"a":"' + b"x" * 92 + b'"}'} for _ in range(100)])
-    assert "Drafted from 12 records" in drafted(pipeline, "--records", "30")
+    assert "Drafted from 9 records" in drafted(pipeline, "--records", "30")
 
 
 def test_a_file_that_is_there_is_not_written_over(pipeline: FedPipeline) -> None:

@@ -305,6 +305,7 @@ _OTHERWISE = {
     "value.columns.path",
     "value.columns.as",
     "value.columns.from",
+    "value.columns.round",
     "value.column",
     "value.required",
     "headers.column",

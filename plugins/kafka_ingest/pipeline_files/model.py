@@ -261,6 +261,7 @@ def _column(column: sections.ColumnSection) -> core.ColumnSettings:
         other_paths=tuple(others),
         conversion=conversion,
         from_key=column.from_ == "key",
+        rounding=core.Rounding(column.round_) if column.round_ else None,
     )
 
 

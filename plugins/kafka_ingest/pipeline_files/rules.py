@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.column_types import CONVERSIONS, check_value, parse_column_type, types_of
+from kafka_ingest.column_types import CONVERSIONS, FINE_TIMES, check_value, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
 from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, json_text
 from kafka_ingest.settings import (
@@ -247,6 +247,16 @@ def _conversions_that_fit(data: _Data) -> Iterator[Fault]:
             yield Fault((*location, "as"), expected, conversion.value)
 
 
+def _rounded_times(data: _Data) -> Iterator[Fault]:
+    for location, column in _columns(data):
+        try:
+            column_type = parse_column_type(column["type"])
+        except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
+            continue
+        if column.get("round") is not None and (column_type.is_array or column_type.name not in FINE_TIMES):
+            yield Fault((*location, "round"), "only for time, timestamp or timestamptz", column_type.sql)
+
+
 def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
     required = [
         (*location, "required")
@@ -311,6 +321,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _paths_that_fit_together,
     _a_column_of_the_value,
     _conversions_that_fit,
+    _rounded_times,
     _headers_that_are_named,
     _defaults_that_fit,
     _tombstones_that_fit,

@@ -425,6 +425,12 @@ class ColumnSection(Section):
         "[conversions](#conversions). `null`: as [column types](#column-types) says.",
         examples=["epoch_millis"],
     )
+    round_: Literal["microseconds"] | None = Field(
+        default=None,
+        alias="round",
+        description="Whether times that are finer than PostgreSQL stores, such as nanoseconds, are rounded to the "
+        "nearest microsecond, halves up. `null`: they are dead letters. For `time`, `timestamp` and `timestamptz`.",
+    )
     default: DefaultText | None = Field(
         default=None,
         description="What a missing value becomes, in the usual spelling of the type, whatever `as` says; numbers keep "

@@ -73,7 +73,7 @@ def _to_json(value: BatchSettings | FirstRun) -> str:
 #: Fields that were added later: left out where they are empty, so that settings from before keep their hash.
 _ADDED = frozenset(
     {
-        *("conversion", "other_paths", "from_key", "header", "occurrence", "default"),
+        *("conversion", "other_paths", "from_key", "header", "occurrence", "default", "rounding"),
         *("subject", "registry_connection"),
     }
 )
