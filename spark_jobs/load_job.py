@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     set_up_logging([])
     try:
-        environment, outcome_file = take_environment(os.environ)
+        environment, outcome_file = take_environment(os.environ, JobEnvironment)
     except IngestError as error:
         # The four-part message is complete: a trace of an expected fault would only bury it.
         _log.error("%s", error)

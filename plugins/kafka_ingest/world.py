@@ -12,6 +12,7 @@ from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import KeptSession
+from kafka_ingest.postgres.dead_letters import PostgresDeadLetterLedger
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
@@ -22,11 +23,18 @@ from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_
 from kafka_ingest.preflight.spark import SparkPreflight, spark_results
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
+from kafka_ingest.protocol.dead_letters import (
+    DeadLetterAction,
+    DeadLetterReport,
+    DeadLetterRequest,
+    resolve_dead_letters,
+)
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.protocol.roll_back import RollBackPorts
 from kafka_ingest.report import LagPorts
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.replay import ReplayOrder, run_replay
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
 from kafka_ingest.times import SystemClock
 
@@ -80,6 +88,21 @@ class World:
     def roll_back_ports(self) -> RollBackPorts:
         """Return what a roll-back needs."""
         return RollBackPorts(PostgresRollBackLedger(self.postgres_params()), self.log())
+
+    def resolve_dead_letters(
+        self, request: DeadLetterRequest, *, apply: bool, tell: Callable[[str], None]
+    ) -> DeadLetterReport:
+        """Replay or discard dead letters, or show what that would do; neither Kafka nor Spark is asked.
+
+        Args:
+            request: Who asks for what, and why.
+            apply: Do it; else nothing is written.
+            tell: Called with each line of the log of the process that decodes.
+        """
+        if request.action is DeadLetterAction.REPLAY:
+            return run_replay(ReplayOrder(self.postgres_params(), self.pipeline, request, apply), tell)
+        ledger = PostgresDeadLetterLedger(self.postgres_params(), self.pipeline.batch)
+        return resolve_dead_letters(self.pipeline, request, ledger, apply=apply)
 
     def lag_ports(self) -> LagPorts:
         """Return what a report of the lag needs."""
