@@ -350,8 +350,10 @@ def unread_topics(view: PlanView, snapshot: LogSnapshot) -> Iterator[str]:
 # ----------
 # Invariants: what must hold of a pipeline at every moment (``sql/invariants``).
 
-#: The invariant that looks into the target itself; the name of its file.
+#: The invariants that look into the target itself, by the names of their files: rows of the newest batch, and of the
+#: newest replay.
 TARGET_INVARIANT = "target_rows"
+REPLAY_INVARIANT = "replayed_dead_letters_are_rows"
 
 
 @dataclass(frozen=True, slots=True)
