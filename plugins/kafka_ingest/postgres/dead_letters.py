@@ -17,7 +17,7 @@ from uuid import uuid4
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.errors import CommitStateUnknown, IngestError, RefusedRecord
+from kafka_ingest.errors import IngestError, RefusedRecord
 from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.database import (
     Connection,
@@ -32,7 +32,7 @@ from kafka_ingest.postgres.database import (
     fetch_rows,
     run_query,
 )
-from kafka_ingest.postgres.ledger_write import read_decisive
+from kafka_ingest.postgres.ledger_write import done_once, read_decisive
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.publisher import StagedRows
 from kafka_ingest.postgres.staging_tables import create_staging_tables, drop_staging_tables, staging_table
@@ -250,15 +250,11 @@ class PostgresDeadLetters:
             CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
             TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
         """
-        try:
-            with _as_a_replay():
+        with done_once(self._request.request_id), _as_a_replay():
+            try:
                 commit(self._cursor)
-        except psycopg2.Error as error:
-            with _as_a_replay():
+            except psycopg2.Error as error:
                 raise refusals.target_fault(error, self._batch) from None
-        except CommitStateUnknown as unknown:
-            unknown.next_command = f"ask again with the request id {self._request.request_id}: it is done once"
-            raise
 
     def _recorded(self) -> RecordedDeadLetters | None:
         request = self._request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -282,9 +282,11 @@ def resolve_dead_letters(
             if recorded := _recorded_before(view, request):
                 return DeadLetterReport((), recorded.outcome, recorded, was_done_before=True)
             require_bound_settings(view.ledger, settings)
+            _stop_at(request, _faults(request, view.ledger))
+            # Not before: to choose is to lock, and a publish of the open batch may have the same dead letters locked.
             chosen = tuple(transaction.choose())
-            if faults := tuple(_faults(request, view.ledger, chosen)):
-                raise fault_error(faults, request.pipeline)
+            if request.action is DeadLetterAction.REPLAY:
+                _stop_at(request, _of_other_logs(request.pipeline, view.ledger, chosen))
             return _done(request, transaction, chosen, apply=apply)
 
 
@@ -352,11 +354,16 @@ def _recorded_before(view: DeadLetterView, request: DeadLetterRequest) -> Record
 
 
 # ----------
-# What prevents it. Values, so that all are listed.
+# What prevents it. Values, so that all of a kind are listed.
 
 
-def _faults(request: DeadLetterRequest, view: PlanView, chosen: Sequence[ChosenGroup]) -> Iterator[PartitionFault]:
-    """Yield what prevents a request: no plan yet, an open batch, records of a log that the position left."""
+def _stop_at(request: DeadLetterRequest, faults: Iterable[PartitionFault]) -> None:
+    if found := tuple(faults):
+        raise fault_error(found, request.pipeline)
+
+
+def _faults(request: DeadLetterRequest, view: PlanView) -> Iterator[PartitionFault]:
+    """Yield what the ledger holds against a request: no plan yet, an open batch."""
     where = f"pipeline {request.pipeline}"
     if view.pipeline is None:
         yield PartitionFault(
@@ -376,14 +383,11 @@ def _faults(request: DeadLetterRequest, view: PlanView, chosen: Sequence[ChosenG
             next_command="wait until that run has ended (python -m kafka_ingest status "
             f"{request.pipeline}) and ask again",
         )
-    if request.action is DeadLetterAction.REPLAY:
-        positions = {position.topic_partition: position for position in view.positions}
-        yield from _of_other_logs(request.pipeline, positions, chosen)
 
 
-def _of_other_logs(
-    pipeline: str, positions: Mapping[TopicPartition, Position], chosen: Sequence[ChosenGroup]
-) -> Iterator[PartitionFault]:
+def _of_other_logs(pipeline: str, view: PlanView, chosen: Sequence[ChosenGroup]) -> Iterator[PartitionFault]:
+    """Yield dead letters of a log that the position does not belong to: their offsets mean other records by now."""
+    positions = {position.topic_partition: position for position in view.positions}
     records: dict[tuple[TopicPartition, int, str | None], int] = {}
     for group in chosen:
         log = (group.topic_partition, group.generation, group.topic_id)
