@@ -11,7 +11,8 @@ WITH page AS MATERIALIZED (
            d.partition,
            d."offset",
            coalesce(octet_length(d.key), 0)::bigint + coalesce(octet_length(d.value), 0)
-           + coalesce(pg_column_size(d.header_names), 0) + coalesce(pg_column_size(d.header_values), 0) AS size_bytes
+           + coalesce(pg_column_size(d.header_names), 0) + coalesce(pg_column_size(d.header_values), 0)
+           + 64 * coalesce(cardinality(d.header_names), 0) AS size_bytes -- a header is an object, too (spark_jobs/records.py)
       FROM kafka_ingest.dead_letter AS d
      WHERE d.pipeline = %(pipeline)s
        AND (d.topic, d.generation, d.partition, d."offset")

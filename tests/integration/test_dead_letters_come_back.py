@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from kafka_ingest import world
 from kafka_ingest.__main__ import main
+from kafka_ingest.postgres import dead_letters, reports
+from kafka_ingest.postgres.database import Row
 from kafka_ingest.protocol.batch import RunMode, RunOptions, TimeSpan
-from spark_jobs.replay_job import replay
+from spark_jobs import replay_job
 from tests.integration.pipeline_under_test import FedPipeline
 
 INTEGER = {"format": "json", "columns": [{"name": "n", "type": "integer"}]}
@@ -32,7 +35,7 @@ def in_a_process() -> None:
 def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay with the job's own code in this process, which is quicker."""
     if "in_a_process" not in request.fixturenames:
-        monkeypatch.setattr(world, "run_replay", lambda order, _tell: replay(order))
+        monkeypatch.setattr(world, "run_replay", lambda order, _tell: replay_job.replay(order))
 
 
 @pytest.fixture
@@ -341,3 +344,60 @@ def test_show_gives_one_record_and_a_terminal_never_gets_its_bytes_unescaped(pip
     [document] = [asked(pipeline, "show", pipeline.topic, "0", "0")]
     assert (base64.b64decode(document["value"]), document["value_bytes"]) == (hostile, 5_010)
     assert "no dead letter" in refused(pipeline, "show", pipeline.topic, "0", "7")
+
+
+MANY = {"max_count": 100_000, "max_ratio": 1.0, "max_consecutive": 100_000}
+
+
+def test_ten_thousand_at_once_and_one_at_a_time(pipeline: FedPipeline) -> None:
+    pipeline.open(2, value=INTEGER, dead_letters=MANY)
+    for partition in (0, 1):
+        pipeline.send(*(json.dumps({"n": f"text {n}"}) for n in range(6_000)), partition=partition)
+    assert pipeline.load_here()["counts"]["dead_letters"] == 12_000
+    mend(pipeline)
+    for number in range(3):
+        assert asked(pipeline, "replay", *WHY, "--limit", "1", "--apply")["outcome"]["replayed"] == 1
+        assert pipeline.rows("kafka_partition, kafka_offset")[-1] == (0, number)
+    told = asked(pipeline, "replay", *WHY, "--apply")
+    assert (told["outcome"]["replayed"], told["outcome"]["stayed"]) == (11_997, [])
+    assert pipeline.query("SELECT count(*), count(DISTINCT (kafka_partition, n)) FROM shop.events") == [
+        (12_000, 12_000)
+    ]
+    require_sound(pipeline)
+
+
+def test_any_number_is_read_in_pages_of_bounded_records_and_bytes(
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.open(2, value=INTEGER, dead_letters=MANY)
+    texts = ["x"] * 5 + ["x" * 1_000] * 2 + ["x" * 100_000] + ["x"] * 5
+    for partition in (0, 1):
+        pipeline.send(*(json.dumps({"n": text}) for text in texts), partition=partition)
+    pipeline.load_here()
+    mend(pipeline)
+    pages: list[list[tuple[int, int]]] = []
+    stage = replay_job.StoredRecordStager.__call__
+
+    def watched(stager: replay_job.StoredRecordStager, page: Sequence[Row]) -> None:
+        pages.append([(row["partition"], row["offset"]) for row in page])
+        stage(stager, page)
+
+    monkeypatch.setattr(replay_job.StoredRecordStager, "__call__", watched)
+    for module in (dead_letters, reports):
+        monkeypatch.setattr(module, "PAGE_RECORDS", 4)
+        monkeypatch.setattr(module, "PAGE_BYTES", 1_500)
+    exported = pipeline.folder / "exported.jsonl"
+    asked(pipeline, "export", "--to", str(exported))
+    assert asked(pipeline, "replay", *WHY, "--apply")["outcome"]["replayed"] == 26
+    assert [place for page in pages for place in page] == [(p, o) for p in (0, 1) for o in range(13)]
+    # Four at most; two of 1,000 bytes are too many for a page, and one of 100,000 is a page of its own.
+    assert pages[:5] == [
+        [(0, 0), (0, 1), (0, 2), (0, 3)],
+        [(0, 4), (0, 5)],
+        [(0, 6)],
+        [(0, 7)],
+        [(0, 8), (0, 9), (0, 10), (0, 11)],
+    ]
+    lines = [json.loads(line) for line in exported.read_text().splitlines()]
+    assert [(line["partition"], line["offset"]) for line in lines] == [(p, o) for p in (0, 1) for o in range(13)]
+    assert pipeline.query("SELECT count(*), sum(length(n #>> '{}')) FROM shop.events") == [(26, 2 * (10 + 102_000))]
