@@ -1,4 +1,4 @@
-"""The job that replays dead letters: decode their stored bytes again, in the transaction that resolves them."""
+"""The job that resolves dead letters: it decodes their stored bytes again, in the transaction that resolves them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from kafka_ingest.spark.replay import ReplayOrder, write_report
 from kafka_ingest.spark.submission import take_environment, write_error
 from spark_jobs.decode.record import RecordDecoder
 from spark_jobs.decode.values import Rejected
-from spark_jobs.load_job import set_up_logging
-from spark_jobs.process import start_arrow_without_pandas
+from spark_jobs.process import set_up_logging, start_arrow_without_pandas
 from spark_jobs.records import stored_records
 from spark_jobs.staging import StagingWriter, renaming_note
 
@@ -88,7 +87,7 @@ def _without_bytes(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def main() -> int:
-    """Replay, or show what a replay would do; return the exit code. Expected faults show their message, no trace."""
+    """Do what was asked for, or only show it; return the exit code. Expected faults show their message, no trace."""
     set_up_logging([])
     start_arrow_without_pandas()
     try:
@@ -102,7 +101,7 @@ def main() -> int:
         report = replay(order)
     except IngestError as error:
         write_error(outcome_file, error)
-        _log.warning("the replay ends with %s", type(error).__name__)
+        _log.warning("the request ends with %s", type(error).__name__)
         return exit_code(error)
     write_report(outcome_file, report)
     return OK

@@ -12,7 +12,6 @@ from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import KeptSession
-from kafka_ingest.postgres.dead_letters import PostgresDeadLetterLedger
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
@@ -23,12 +22,7 @@ from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_
 from kafka_ingest.preflight.spark import SparkPreflight, spark_results
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
-from kafka_ingest.protocol.dead_letters import (
-    DeadLetterAction,
-    DeadLetterReport,
-    DeadLetterRequest,
-    resolve_dead_letters,
-)
+from kafka_ingest.protocol.dead_letters import DeadLetterReport, DeadLetterRequest
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.protocol.roll_back import RollBackPorts
@@ -97,12 +91,9 @@ class World:
         Args:
             request: Who asks for what, and why.
             apply: Do it; else nothing is written.
-            tell: Called with each line of the log of the process that decodes.
+            tell: Called with each line of the log of the process that does it.
         """
-        if request.action is DeadLetterAction.REPLAY:
-            return run_replay(ReplayOrder(self.postgres_params(), self.pipeline, request, apply), tell)
-        ledger = PostgresDeadLetterLedger(self.postgres_params(), self.pipeline.batch)
-        return resolve_dead_letters(self.pipeline, request, ledger, apply=apply)
+        return run_replay(ReplayOrder(self.postgres_params(), self.pipeline, request, apply), tell)
 
     def lag_ports(self) -> LagPorts:
         """Return what a report of the lag needs."""

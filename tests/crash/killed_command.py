@@ -56,8 +56,7 @@ def main(event: str, arguments: list[str]) -> int:
     )
     # The job's own code in this process: what dies with it dies in the middle of the transaction.
     replace_in(world, "run_replay", lambda order, _tell: replay_job.replay(order))
-    for module in (world, replay_job):
-        replace_in(module, "PostgresDeadLetterLedger", lambda *given: _WatchedDeadLetters(given, reached))
+    replace_in(replay_job, "PostgresDeadLetterLedger", lambda *given: _WatchedDeadLetters(given, reached))
     return cli.main(arguments)
 
 

@@ -10,7 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import ParamValidationError
 
-from kafka_ingest.forms.change import KINDS, LOOKS, kinds_of, read_order
+from kafka_ingest.forms.change import KINDS, LOOKS, kinds_of
+from kafka_ingest.forms.order import read_order
 from kafka_ingest.operators.administration import (
     AdministrationOperator,
     administration_dag,

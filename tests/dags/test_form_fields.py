@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from kafka_ingest.errors import ConfigError, DeadLetterReason
 from kafka_ingest.forms import change, run
-from kafka_ingest.forms.change import read_order
+from kafka_ingest.forms.order import read_order
 from kafka_ingest.forms.run import run_options
 from kafka_ingest.operators.administration import administration_params
 from kafka_ingest.operators.context import form_params

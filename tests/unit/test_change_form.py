@@ -12,12 +12,9 @@ from kafka_ingest.forms.change import (
     FIELDS,
     KINDS,
     LOOKS,
-    ListRequest,
-    Order,
-    PreflightRequest,
     kinds_of,
-    read_order,
 )
+from kafka_ingest.forms.order import ListRequest, Order, PreflightRequest, read_order
 from kafka_ingest.protocol.dead_letters import (
     DeadLetterAction,
     DeadLetterChoice,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from kafka_ingest.errors import ConfigError, DeadLetterReason
-from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
+from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.forms.values import Choice, Field, Flag, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol import decisions
-from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterChoice, DeadLetterPlace, DeadLetterRequest
-from kafka_ingest.protocol.decisions import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.protocol.dead_letters import DeadLetterPlace
+from kafka_ingest.protocol.decisions import Change, LogPlace, Selection
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.roll_back import RollBackRequest
 from kafka_ingest.settings import PartitionOffset
 from kafka_ingest.times import parse_record_time
 
@@ -426,116 +425,3 @@ FIELDS: Mapping[str, Field] = {
     key: replace(one, section=f"Only for {', '.join(kinds)}" if (kinds := kinds_of(key)) else "")
     for key, one in _FIELDS.items()
 }
-
-# ----------
-# What a form of Airflow asks for. Every fault is found at once. A key that means nothing for the chosen kind is a
-# fault, since whoever filled it in expects something of it.
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightRequest:
-    """Look at everything that a pipeline rests on."""
-
-    pipeline: str
-    submit_job: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """Look at dead letters."""
-
-    pipeline: str
-    choice: DeadLetterChoice
-
-
-Request: TypeAlias = PreflightRequest | ListRequest | ChangeRequest | RollBackRequest | DeadLetterRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a form asks for; ``apply``: do it, do not only show it."""
-
-    request: Request
-    apply: bool
-
-
-def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str) -> Order:
-    """Return what a form asks for.
-
-    Args:
-        form: Values by key; keys that are missing hold their defaults.
-        zone: IANA time zone of a time without an offset from UTC.
-        who: The person who filled it in.
-        request_id: Identity of the request: the same one means the same change.
-
-    Raises:
-        ConfigError: Lists every fault.
-    """
-    values = FormValues(form, FIELDS, zone)
-    values.check_known_keys()
-    read = {key: values.read(key) for key in FIELDS}
-    for key, expected, found in _faults_between_keys(values, read):
-        values.fault(key, expected, found)
-    if values.faults:
-        raise ConfigError(
-            "the form asks for something that cannot be done",
-            expected="values as the form describes them",
-            found="\n".join(values.faults),
-            next_command="start a new run with these values corrected; nothing was changed",
-            pipeline=read["pipeline"],
-        )
-    return Order(_request(read, who, request_id), read["apply"])
-
-
-def _faults_between_keys(values: FormValues, read: Values) -> Iterator[tuple[str, str, str]]:
-    if not values.is_given("pipeline"):
-        yield "pipeline", "the name of a pipeline", "nothing"
-    kind = read["kind"]
-    if kind != values.given.get("kind", kind):
-        return  # an unknown kind: nobody can say what belongs to it
-    way = KINDS[kind].ways.get(read["reset_to"])
-    needed, possible = _keys_of(kind, way)
-    for key in sorted(needed):
-        if not values.is_given(key):
-            yield key, f"a value: {kind} needs it", "nothing"
-    for key in FIELDS:
-        if key not in needed | possible and values.is_given(key):
-            yield key, f"nothing for {kind}" + (f" to {read['reset_to']}" if way else ""), "a value"
-    if kind in CHANGES and read["only"] and not CHANGES[kind].scope.fits(read["only"]):
-        yield "only", CHANGES[kind].scope.expected, CHANGES[kind].scope.found
-
-
-def _keys_of(name: str, way: Kind | None) -> tuple[set[str], set[str]]:
-    """Return the keys that a kind needs, and those that it may have; ``way``: the chosen way to do it."""
-    kinds = [KINDS[name], *([way] if way else [])]
-    needed = {key for kind in kinds for key in kind.needs} | ({"reason"} if name not in LOOKS else set())
-    of_all = {"pipeline", "kind", *(("apply",) if name not in LOOKS else ())}
-    of_all |= {"supersede"} if name in CHANGES or name == ROLL_BACK else set()
-    return needed, of_all.union(*(kind.takes for kind in kinds))
-
-
-_ACTIONS = {REPLAY: DeadLetterAction.REPLAY, DISCARD: DeadLetterAction.DISCARD}
-
-
-def _request(read: Values, who: str, request_id: str) -> Request:
-    kind, pipeline = read["kind"], read["pipeline"]
-    if kind == PREFLIGHT:
-        return PreflightRequest(pipeline, read["submit_job"])
-    if kind == LIST_DEAD_LETTERS:
-        return ListRequest(pipeline, _choice_of(read))
-    if kind in _ACTIONS:
-        return DeadLetterRequest(request_id, pipeline, _ACTIONS[kind], _choice_of(read), who, read["reason"])
-    asked = {"who": who, "why": read["reason"], "supersede": read["supersede"]}
-    if kind == ROLL_BACK:
-        more = {key: read[key] for key in ("batches", "allow_compacted")}
-        return RollBackRequest(request_id=request_id, pipeline=pipeline, **asked, **more)
-    return ChangeRequest(pipeline, request_id, CHANGES[kind].make(read), **asked)
-
-
-def _choice_of(read: Values) -> DeadLetterChoice:
-    return DeadLetterChoice(
-        reasons=read["dead_letter_reasons"] or (),
-        places=read["dead_letter_places"] or (),
-        generation=read["generation"],
-        limit=read["most_dead_letters"],
-    )

@@ -13,7 +13,8 @@ from airflow.sdk import DAG, BaseOperator, Param
 
 from kafka_ingest import report
 from kafka_ingest.errors import ConfigError, PartitionFault, fault_error
-from kafka_ingest.forms.change import FIELDS, ListRequest, Order, PreflightRequest, read_order
+from kafka_ingest.forms.change import FIELDS
+from kafka_ingest.forms.order import ListRequest, Order, PreflightRequest, read_order
 from kafka_ingest.operators.context import airflow_outcome, form_params
 from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
 from kafka_ingest.preflight.checks import CheckResult, Verdict, is_ready

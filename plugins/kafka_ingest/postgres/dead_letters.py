@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import uuid4
 
 import psycopg2
@@ -35,25 +35,13 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import done_once, read_decisive
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.publisher import StagedRows
+from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters
 from kafka_ingest.postgres.staging_tables import create_staging_tables, drop_staging_tables, staging_table
+from kafka_ingest.protocol import dead_letters
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, BatchState, Request
-from kafka_ingest.protocol.dead_letters import (
-    ChosenGroup,
-    DeadLetterChoice,
-    DeadLetterOutcome,
-    DeadLetterRequest,
-    DeadLetterView,
-    RecordedDeadLetters,
-    StayingGroup,
-)
 from kafka_ingest.protocol.position import OffsetRange
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.settings import PROTOCOL_VERSION, BatchSettings
-
-#: A page of dead letters: what a load decodes and stages at once (``spark_jobs/records.py``), so that as much memory is
-#: enough for any number of them.
-PAGE_RECORDS = 10_000
-PAGE_BYTES = 8_000_000
 
 #: Stages a page of dead letters, each with its bytes, into the staging tables of a batch.
 StagePage: TypeAlias = Callable[[Sequence[Row]], None]
@@ -66,27 +54,13 @@ _LIMITS = TransactionLimits(lock_timeout_seconds=30, idle_timeout_seconds=1_800)
 TASK, ATTEMPT = 0, 0
 
 
-def choice_parameters(choice: DeadLetterChoice) -> dict[str, Any]:
-    """Return a choice, without its limit, as parameters of a statement."""
-    places = choice.places
-    return {
-        "batch_id": choice.batch_id,
-        "generation": choice.generation,
-        "reasons": list(choice.reasons) or None,
-        "topic": [place.topic for place in places],
-        "partition": [place.partition for place in places],
-        "range_start": [place.start for place in places],
-        "range_end": [place.end for place in places],
-    }
-
-
 class PostgresDeadLetterLedger:
     """The ledger and the target, as far as dead letters go.
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
         settings: The pipeline's settings of today.
-        stager_of: What decodes and stages, where dead letters are replayed.
+        stager_of: What decodes and stages.
         limits: Time-outs of the transaction.
     """
 
@@ -94,7 +68,7 @@ class PostgresDeadLetterLedger:
         self,
         params: Mapping[str, object],
         settings: BatchSettings,
-        stager_of: StagerOf | None = None,
+        stager_of: StagerOf,
         limits: TransactionLimits = _LIMITS,
     ) -> None:
         self._params = params
@@ -103,7 +77,7 @@ class PostgresDeadLetterLedger:
         self._limits = limits
 
     @contextmanager
-    def begin_dead_letters(self, request: DeadLetterRequest) -> Iterator[PostgresDeadLetters]:
+    def begin_dead_letters(self, request: dead_letters.DeadLetterRequest) -> Iterator[PostgresDeadLetters]:
         """Open a transaction; leaving the context without commit rolls it back."""
         # Closing a connection rolls back what was not committed, and cannot fail on a broken one.
         with closing(connect(self._params, application_name="kafka_ingest dead letters")) as connection:
@@ -117,7 +91,7 @@ class PostgresDeadLetters:
     """The transaction of one request; see the port for the order of the methods."""
 
     def __init__(
-        self, cursor: Cursor, settings: BatchSettings, request: DeadLetterRequest, stager_of: StagerOf | None
+        self, cursor: Cursor, settings: BatchSettings, request: dead_letters.DeadLetterRequest, stager_of: StagerOf
     ) -> None:
         self._cursor = cursor
         self._settings = settings
@@ -125,7 +99,7 @@ class PostgresDeadLetters:
         self._stager_of = stager_of
         self._batch = _replay(request, settings, ())
 
-    def lock(self) -> DeadLetterView:
+    def lock(self) -> dead_letters.DeadLetterView:
         """Lock the pipeline, so that nobody plans meanwhile, and read the ledger.
 
         Raises:
@@ -137,23 +111,22 @@ class PostgresDeadLetters:
             run_query(self._cursor, "lock_pipeline", pipeline=pipeline)
             # A request of dead letters plans nothing: no batch belongs to it.
             ledger = read_decisive(self._cursor, pipeline, asked, self._settings.target)
-            return DeadLetterView(ledger, self._recorded())
+            return dead_letters.DeadLetterView(ledger, self._recorded())
 
-    def choose(self) -> Sequence[ChosenGroup]:
+    def choose(self) -> Sequence[dead_letters.ChosenGroup]:
         """Choose and lock the unresolved dead letters that the request is about."""
         choice = self._request.choice
         with database_faults("choose dead letters"):
             parameters = {"most": choice.limit, **choice_parameters(choice)}
             run_query(self._cursor, "choose_dead_letters", pipeline=self._request.pipeline, **parameters)
-            return [ChosenGroup(**row) for row in fetch_rows(self._cursor, "group_chosen_dead_letters")]
+            return [dead_letters.ChosenGroup(**row) for row in fetch_rows(self._cursor, "group_chosen_dead_letters")]
 
-    def stage(self, chosen: Sequence[ChosenGroup]) -> None:
+    def stage(self, chosen: Sequence[dead_letters.ChosenGroup]) -> None:
         """Decode the bytes of all chosen dead letters with today's settings, and stage what becomes of each.
 
         Raises:
             TargetMismatch: The target does not fit the settings, or a function of it raised an error for a record.
         """
-        assert self._stager_of is not None  # noqa: S101 - only a replay stages, and it is made with one
         self._batch = _replay(self._request, self._settings, chosen)
         with _as_a_replay(), database_faults("stage dead letters"):
             create_staging_tables(self._cursor, self._batch)
@@ -200,7 +173,7 @@ class PostgresDeadLetters:
                 detail=[record.detail for record in records],
             )
 
-    def resolve(self) -> DeadLetterOutcome:
+    def resolve(self) -> dead_letters.DeadLetterOutcome:
         """Mark as resolved what is staged as a row or as counted; give the others their new reasons."""
         by = {"pipeline": self._request.pipeline, "request_id": self._request.request_id}
         pipeline = {"pipeline": self._request.pipeline}
@@ -209,15 +182,17 @@ class PostgresDeadLetters:
             counted = run_query(self._cursor, "resolve_counted", self._names("counted"), **by)
             stayed = fetch_rows(self._cursor, "keep_dead_letters", self._names("dead_letters"), **pipeline)
             drop_staging_tables(self._cursor, self._batch)
-        return DeadLetterOutcome(replayed, counted, 0, tuple(StayingGroup(**row) for row in stayed))
+        return dead_letters.DeadLetterOutcome(
+            replayed, counted, 0, tuple(dead_letters.StayingGroup(**row) for row in stayed)
+        )
 
-    def discard(self) -> DeadLetterOutcome:
+    def discard(self) -> dead_letters.DeadLetterOutcome:
         """Mark all chosen dead letters as resolved, without a row."""
         by = {"pipeline": self._request.pipeline, "request_id": self._request.request_id}
         with database_faults("discard dead letters"):
-            return DeadLetterOutcome(discarded=run_query(self._cursor, "discard_dead_letters", **by))
+            return dead_letters.DeadLetterOutcome(discarded=run_query(self._cursor, "discard_dead_letters", **by))
 
-    def record(self, outcome: DeadLetterOutcome) -> RecordedDeadLetters:
+    def record(self, outcome: dead_letters.DeadLetterOutcome) -> dead_letters.RecordedDeadLetters:
         """Store who did it, why, and what became of the dead letters."""
         request, target = self._request, self._settings.target
         with database_faults("record what became of dead letters"):
@@ -256,7 +231,7 @@ class PostgresDeadLetters:
             except psycopg2.Error as error:
                 raise refusals.target_fault(error, self._batch) from None
 
-    def _recorded(self) -> RecordedDeadLetters | None:
+    def _recorded(self) -> dead_letters.RecordedDeadLetters | None:
         request = self._request
         asked = {"pipeline": request.pipeline, "request_id": request.request_id}
         row = fetch_row(self._cursor, "select_dead_letter_request", **asked)
@@ -287,7 +262,9 @@ def _as_a_replay() -> Iterator[None]:
         raise
 
 
-def _replay(request: DeadLetterRequest, settings: BatchSettings, chosen: Sequence[ChosenGroup]) -> Batch:
+def _replay(
+    request: dead_letters.DeadLetterRequest, settings: BatchSettings, chosen: Sequence[dead_letters.ChosenGroup]
+) -> Batch:
     """Return what stages and inserts as a batch does: rows get its id. The ledger has no batch of it."""
     return Batch(
         batch_id=str(uuid4()),
@@ -305,28 +282,32 @@ def _replay(request: DeadLetterRequest, settings: BatchSettings, chosen: Sequenc
     )
 
 
-def _ranges(chosen: Sequence[ChosenGroup]) -> tuple[OffsetRange, ...]:
+def _ranges(chosen: Sequence[dead_letters.ChosenGroup]) -> tuple[OffsetRange, ...]:
     """Return one range for each place, from the first chosen offset to the last."""
-    places: dict[tuple[str, int, int], list[ChosenGroup]] = {}
+    places: dict[tuple[str, int, int], list[dead_letters.ChosenGroup]] = {}
     for group in chosen:
         places.setdefault((group.topic, group.generation, group.partition), []).append(group)
-    return tuple(
-        OffsetRange(
-            topic=topic,
-            partition=partition,
-            generation=generation,
-            topic_id=groups[0].topic_id,
-            timeline=0,
-            start=min(group.first_offset for group in groups),
-            end=(end := max(group.end_offset for group in groups)),
-            committed_before=end,
-            loaded_to=end,
-        )
-        for (topic, generation, partition), groups in places.items()
+    return tuple(_range(groups) for groups in places.values())
+
+
+def _range(groups: Sequence[dead_letters.ChosenGroup]) -> OffsetRange:
+    first, end = groups[0], max(group.end_offset for group in groups)
+    return OffsetRange(
+        topic=first.topic,
+        partition=first.partition,
+        generation=first.generation,
+        topic_id=first.topic_id,
+        timeline=0,
+        start=min(group.first_offset for group in groups),
+        end=end,
+        committed_before=end,
+        loaded_to=end,
     )
 
 
-def _recorded_of(row: Row) -> RecordedDeadLetters:
-    stayed = tuple(StayingGroup(**group) for group in row["stayed"])
-    outcome = DeadLetterOutcome(row["replayed"], row["counted"], row["discarded"], stayed)
-    return RecordedDeadLetters(row["request_id"], row["arguments"], row["who"], row["why"], row["at"], outcome)
+def _recorded_of(row: Row) -> dead_letters.RecordedDeadLetters:
+    stayed = tuple(dead_letters.StayingGroup(**group) for group in row["stayed"])
+    outcome = dead_letters.DeadLetterOutcome(row["replayed"], row["counted"], row["discarded"], stayed)
+    return dead_letters.RecordedDeadLetters(
+        row["request_id"], row["arguments"], row["who"], row["why"], row["at"], outcome
+    )

@@ -22,9 +22,8 @@ from kafka_ingest.postgres.database import (
     fetch_rows,
     transaction,
 )
-from kafka_ingest.postgres.dead_letters import PAGE_BYTES, PAGE_RECORDS, choice_parameters
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import pipeline_of
+from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, pipeline_of
 from kafka_ingest.protocol.audit import FIRST_OFFSETS
 from kafka_ingest.protocol.dead_letters import DeadLetterChoice
 from kafka_ingest.protocol.ledger_view import PipelineRecord

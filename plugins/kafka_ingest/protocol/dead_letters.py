@@ -22,8 +22,7 @@ from kafka_ingest.errors import (
     fault_error,
     naming,
 )
-from kafka_ingest.protocol.ledger_view import PlanView
-from kafka_ingest.protocol.plan import require_bound_settings
+from kafka_ingest.protocol.ledger_view import PlanView, require_bound_settings
 from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.settings import PipelineSettings
 

@@ -1,4 +1,4 @@
-"""The replay of dead letters in a process of the job's code, without Spark and without a JVM."""
+"""Requests about dead letters, in a process of the job's code: without Spark and without a JVM."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class ReplayOrder:
 
 
 def write_report(path: Path, report: DeadLetterReport) -> None:
-    """Write what the replay did, or would do."""
+    """Write what was done, or would be."""
     write_document(path, {"report": msgspec.to_builtins(report)})
 
 
 def run_replay(order: ReplayOrder, tell: Callable[[str], None]) -> DeadLetterReport:
-    """Replay dead letters in a process of their own, and wait for it.
+    """Replay or discard dead letters in a process of their own, and wait for it.
 
     Args:
         order: What the process gets; its secrets travel in a file that it deletes at once.
@@ -59,7 +59,7 @@ def run_replay(order: ReplayOrder, tell: Callable[[str], None]) -> DeadLetterRep
         document = read_document(outcome_file)
     if not document:
         raise RetryLater(
-            "the process that replays dead letters ended without an answer",
+            "the process that resolves dead letters ended without an answer",
             expected="a report, or an error written by the process",
             found=f"exit code {code}",
             next_command=f"ask again with the request id {order.request.request_id}: it is done once; "
