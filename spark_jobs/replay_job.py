@@ -24,7 +24,7 @@ from kafka_ingest.spark.replay import ReplayOrder, write_report
 from kafka_ingest.spark.submission import take_environment, write_error
 from spark_jobs.decode.record import RecordDecoder
 from spark_jobs.decode.values import Rejected
-from spark_jobs.process import set_up_logging, start_arrow_without_pandas
+from spark_jobs.process import set_up_logging
 from spark_jobs.records import stored_records
 from spark_jobs.staging import StagingWriter, renaming_note
 
@@ -89,7 +89,6 @@ def _without_bytes(records: pa.RecordBatch) -> pa.RecordBatch:
 def main() -> int:
     """Do what was asked for, or only show it; return the exit code. Expected faults show their message, no trace."""
     set_up_logging([])
-    start_arrow_without_pandas()
     try:
         order, outcome_file = take_environment(os.environ, ReplayOrder)
     except IngestError as error:

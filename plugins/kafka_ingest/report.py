@@ -220,19 +220,15 @@ def outcome_rows(outcome: DeadLetterOutcome) -> list[Row]:
 
 
 def outcome_remarks(told: DeadLetterReport) -> Iterator[str]:
-    """Say which dead letters were chosen, by reason, and what was written."""
+    """Say which dead letters were chosen, by reason, and who had it done, if it was."""
     reasons: Counter[str] = Counter()
     for group in told.chosen:
         reasons[group.reason] += group.records
     if reasons:
         yield "chosen: " + ", ".join(f"{records:,} {reason}" for reason, records in sorted(reasons.items()))
-    recorded = told.recorded
-    if recorded is None:
-        yield "nothing was written: --apply does it"
-    elif told.was_done_before:
-        yield f"request {recorded.request_id} was done before, by {recorded.who} at {cell(recorded.at)}: {recorded.why}"
-    else:
-        yield f"recorded by {recorded.who}: {recorded.why}"
+    if done := told.recorded:
+        when = f"was done before, at {cell(done.at)}" if told.was_done_before else "is done"
+        yield f"request {done.request_id} {when}, by {done.who}: {done.why}"
 
 
 # ----------

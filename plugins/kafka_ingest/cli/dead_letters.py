@@ -279,6 +279,8 @@ def _tell(request: DeadLetterRequest, told: DeadLetterReport, output: Output) ->
     output.rows(report.outcome_rows(told.outcome), report.OUTCOME_COLUMNS, empty="no dead letters are chosen")
     for line in report.outcome_remarks(told):
         output.note(line)
+    if told.recorded is None:
+        output.note("nothing was written: --apply does it")
 
 
 _ACTIONS = {

@@ -178,7 +178,9 @@ class AdministrationOperator(BaseOperator):
         table = f"\n{report.table(rows, report.OUTCOME_COLUMNS)}" if rows else "No dead letters are chosen"
         self.log.info("%s", table)
         for line in report.outcome_remarks(told):
-            self.log.info("%s", line if told.recorded else _SHOWN)
+            self.log.info("%s", line)
+        if told.recorded is None:
+            self.log.info(_SHOWN)
         return {"applied": apply, "dead_letters": rows}
 
     def _log_change(self, positions: Sequence[report.Row], bindings: Sequence[report.Row]) -> None:
@@ -227,18 +229,18 @@ def _require_ready(pipeline: str, results: Sequence[CheckResult]) -> None:
 # The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
 
 _DOC = """\
-Everything that moves a pipeline's positions without a batch, and a look at what a pipeline rests on. **Trigger** it and
-fill in the form; nothing is changed until **Apply** is ticked.
+Everything that moves a pipeline's positions without a batch, dead letters that come back, and a look at what a pipeline
+rests on. **Trigger** it and fill in the form; nothing is changed until **Apply** is ticked.
 
 1. Trigger it without **Apply**: the log of `administer` shows what would happen, and every reason why it would be
    refused.
 2. Trigger it again with the same values and **Apply**. It is done in one transaction and recorded in
-   `kafka_ingest.position_change` with your name, the reason, from and to. The run's id is the request's id: a retry or
-   a cleared task does it once.
+   `kafka_ingest.position_change`, or `dead_letter_request`, with your name and the reason. The run's id is the
+   request's id: a retry or a cleared task does it once.
 
 Any number of runs may go on at once; the ledger takes one change after the other. The same without Airflow:
-`python -m kafka_ingest change`, `roll-back` and `preflight`. Which one, when, and what it does to table and position:
-`docs/operating.md`.
+`python -m kafka_ingest change`, `roll-back`, `dead-letters` and `preflight`. Which one, when, and what it does to
+table and position: `docs/operating.md`.
 """
 
 
@@ -251,7 +253,7 @@ def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
     """
     with DAG(
         dag_id="kafka_ingest_administration",
-        description="Preflight, reset, accept loss or new logs, rename, retire, roll back: shown first, then applied",
+        description="Preflight, reset, accept loss or new logs, rename, retire, roll back, replay: shown, then applied",
         doc_md=_DOC,
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
