@@ -1,0 +1,11 @@
+-- Record a request that resolves dead letters: who, why, which, and what became of them.
+-- Parameters: one for each column but the time; stayed as JSON text.
+-- Locks: the new row. Safe to run twice: refused (one_row_per_dead_letter_request).
+INSERT INTO kafka_ingest.dead_letter_request (
+    pipeline, request_id, action, arguments, who, why, replay_id, target_schema, target_table, replayed, counted,
+    discarded, stayed
+)
+VALUES (
+    %(pipeline)s, %(request_id)s, %(action)s, %(arguments)s, %(who)s, %(why)s, %(replay_id)s::uuid, %(target_schema)s,
+    %(target_table)s, %(replayed)s, %(counted)s, %(discarded)s, %(stayed)s::jsonb
+);
