@@ -343,8 +343,7 @@ CREATE TABLE kafka_ingest.dead_letter (
     )),
     CONSTRAINT resolved_dead_letter_says_how CHECK ((resolved_at IS NULL) = (resolution IS NULL)),
     CONSTRAINT dead_letter_was_resolved_by_a_request FOREIGN KEY (pipeline, request_id)
-        REFERENCES kafka_ingest.dead_letter_request (pipeline, request_id) ON UPDATE CASCADE
-        DEFERRABLE INITIALLY DEFERRED,
+        REFERENCES kafka_ingest.dead_letter_request (pipeline, request_id) ON UPDATE CASCADE,
     CONSTRAINT request_resolves_dead_letter CHECK (request_id IS NULL OR resolved_at IS NOT NULL)
 );
 

@@ -29,8 +29,7 @@ CREATE TABLE kafka_ingest.dead_letter_request (
 ALTER TABLE kafka_ingest.dead_letter
     ADD COLUMN request_id text, -- NULL while unresolved, and where somebody resolved it by hand
     ADD CONSTRAINT dead_letter_was_resolved_by_a_request FOREIGN KEY (pipeline, request_id)
-        REFERENCES kafka_ingest.dead_letter_request (pipeline, request_id) ON UPDATE CASCADE
-        DEFERRABLE INITIALLY DEFERRED,
+        REFERENCES kafka_ingest.dead_letter_request (pipeline, request_id) ON UPDATE CASCADE,
     ADD CONSTRAINT request_resolves_dead_letter CHECK (request_id IS NULL OR resolved_at IS NOT NULL);
 
 CREATE INDEX dead_letters_of_a_request ON kafka_ingest.dead_letter (pipeline, request_id) WHERE request_id IS NOT NULL;

@@ -203,6 +203,13 @@ def test_a_trigger_that_drops_rows_stops_the_replay(world: LedgerWorld) -> None:
     assert (rows(world), unresolved(world)) == ([0, 2, 5], 3)
 
 
+def test_a_trigger_that_leaves_rows_alone_is_no_obstacle(world: LedgerWorld) -> None:
+    world.decide(rows=[1, 3])
+    world.swallow("drops_others", 99)
+    assert done(world).outcome.replayed == 2
+    assert rows(world) == [0, 1, 2, 3, 5]
+
+
 def test_a_discarded_dead_letter_stays_and_keeps_its_record_out_of_a_reload(world: LedgerWorld) -> None:
     assert done(world, asked(action=DISCARD)).outcome == DeadLetterOutcome(discarded=3)
     batch = again(world)

@@ -44,6 +44,8 @@ _COUNT_COLUMNS = ("reason", "standing", "records", "first_at", "last_at")
 _PAYLOAD = ("key", "value", "header_names", "header_values")
 #: Bytes of a key, a value or a header that a terminal gets to see, as printable text or hexadecimal digits.
 _EXCERPT = 200
+#: More bytes than a value can have (1 GB, PostgreSQL 18).
+_WHOLE = 2**31 - 1
 _STANDINGS = {"unresolved": False, "resolved": True, "all": None}
 
 # ----------
@@ -164,8 +166,8 @@ def _list(settings: PipelineSettings, options: argparse.Namespace, output: Outpu
         if not counts:
             return OK
         output.note("")
-    excerpt = {} if output.as_json else {"excerpt": _EXCERPT}
-    rows = reports.dead_letters(settings.pipeline, choice, is_resolved=standing, **excerpt)
+    most = (_WHOLE if output.as_json else _EXCERPT) if options.show_values else 0
+    rows = reports.dead_letters(settings.pipeline, choice, is_resolved=standing, excerpt=most)
     columns: tuple[str, ...] = _LIST_COLUMNS
     if options.show_values:
         columns = (*columns, *_PAYLOAD)
@@ -180,8 +182,8 @@ def _show(settings: PipelineSettings, options: argparse.Namespace, output: Outpu
     """Show one dead letter, with the beginning of its bytes; of each generation that has one."""
     place = DeadLetterPlace(options.topic, options.partition, options.offset, options.offset + 1)
     choice = DeadLetterChoice(places=(place,), limit=10)
-    excerpt = {} if output.as_json else {"excerpt": _EXCERPT}
-    rows = world_of(settings).reports().dead_letters(settings.pipeline, choice, is_resolved=None, **excerpt)
+    most = _WHOLE if output.as_json else _EXCERPT
+    rows = world_of(settings).reports().dead_letters(settings.pipeline, choice, is_resolved=None, excerpt=most)
     if not rows:
         raise ConfigError(
             f"there is no dead letter of {options.topic}[{options.partition}] offset {options.offset}",

@@ -178,6 +178,7 @@ class PostgresDeadLetters:
         by = {"pipeline": self._request.pipeline, "request_id": self._request.request_id}
         pipeline = {"pipeline": self._request.pipeline}
         with database_faults("resolve dead letters"):
+            self._store(dead_letters.DeadLetterOutcome())
             replayed = run_query(self._cursor, "resolve_replayed", self._names("rows"), **by)
             counted = run_query(self._cursor, "resolve_counted", self._names("counted"), **by)
             stayed = fetch_rows(self._cursor, "keep_dead_letters", self._names("dead_letters"), **pipeline)
@@ -190,31 +191,15 @@ class PostgresDeadLetters:
         """Mark all chosen dead letters as resolved, without a row."""
         by = {"pipeline": self._request.pipeline, "request_id": self._request.request_id}
         with database_faults("discard dead letters"):
+            self._store(dead_letters.DeadLetterOutcome())
             return dead_letters.DeadLetterOutcome(discarded=run_query(self._cursor, "discard_dead_letters", **by))
 
     def record(self, outcome: dead_letters.DeadLetterOutcome) -> dead_letters.RecordedDeadLetters:
         """Store who did it, why, and what became of the dead letters."""
-        request, target = self._request, self._settings.target
         with database_faults("record what became of dead letters"):
-            run_query(
-                self._cursor,
-                "insert_dead_letter_request",
-                pipeline=request.pipeline,
-                request_id=request.request_id,
-                action=request.action.value,
-                arguments=request.arguments,
-                who=request.who,
-                why=request.why,
-                replay_id=self._batch.batch_id,
-                target_schema=target.schema,
-                target_table=target.table,
-                replayed=outcome.replayed,
-                counted=outcome.counted,
-                discarded=outcome.discarded,
-                stayed=json.dumps([asdict(group) for group in outcome.stayed]),
-            )
+            self._store(outcome)
             recorded = self._recorded()
-        assert recorded is not None  # noqa: S101 - this transaction has just inserted it
+        assert recorded is not None  # noqa: S101 - this transaction has just stored it
         return recorded
 
     def commit(self) -> None:
@@ -230,6 +215,26 @@ class PostgresDeadLetters:
                 commit(self._cursor)
             except psycopg2.Error as error:
                 raise refusals.target_fault(error, self._batch) from None
+
+    def _store(self, outcome: dead_letters.DeadLetterOutcome) -> None:
+        request, target = self._request, self._settings.target
+        run_query(
+            self._cursor,
+            "record_dead_letter_request",
+            pipeline=request.pipeline,
+            request_id=request.request_id,
+            action=request.action.value,
+            arguments=request.arguments,
+            who=request.who,
+            why=request.why,
+            replay_id=self._batch.batch_id,
+            target_schema=target.schema,
+            target_table=target.table,
+            replayed=outcome.replayed,
+            counted=outcome.counted,
+            discarded=outcome.discarded,
+            stayed=json.dumps([asdict(group) for group in outcome.stayed]),
+        )
 
     def _recorded(self) -> dead_letters.RecordedDeadLetters | None:
         request = self._request

@@ -35,9 +35,6 @@ from kafka_ingest.settings import TargetSettings
 #: One row as column name to value: numbers, text, ``datetime`` with UTC, ``bytes``, lists, ``None``.
 ReportRow = dict[str, Any]
 
-#: More bytes than a value can have (1 GB, PostgreSQL 18).
-WHOLE = 2**31 - 1
-
 
 class PostgresReports:
     """Lists from the ledger. Every method is one read-only transaction.
@@ -61,7 +58,7 @@ class PostgresReports:
         return self._rows("list_batches", pipeline=pipeline, limit=limit)
 
     def dead_letters(
-        self, pipeline: str, choice: DeadLetterChoice, *, is_resolved: bool | None, excerpt: int = WHOLE
+        self, pipeline: str, choice: DeadLetterChoice, *, is_resolved: bool | None, excerpt: int
     ) -> list[ReportRow]:
         """Return dead letters, those of the newest batch first, with the beginning of their keys and values.
 
