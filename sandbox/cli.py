@@ -14,7 +14,7 @@ from typing import Any
 from sandbox.airflow import USER
 from sandbox.errors import SandboxError
 from sandbox.java import java, java_for_registry, java_version
-from sandbox.orders import orders, send_orders
+from sandbox.orders import orders, send_records
 from sandbox.paths import SandboxPaths, default_paths
 from sandbox.postgres import PostgresServer
 from sandbox.system import TOPICS, WAREHOUSE, Sandbox
@@ -95,7 +95,7 @@ def _produce(options: argparse.Namespace) -> int:
         raise SandboxError("Kafka is not running", next_step="make up")
     first = _next_number(sandbox.paths, options.count)
     records = orders(options.count, first=first, malformed=options.malformed)
-    sent = send_orders(sandbox.kafka.bootstrap, options.topic, records)
+    sent = send_records(sandbox.kafka.bootstrap, options.topic, records)
     print(f"sent {sent} orders to {options.topic}, {options.malformed} of them malformed")
     return 0
 

@@ -1,7 +1,7 @@
 """``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and its proof.
 
-Every demo has a pipeline, a topic and a table of its own, made from ``dags/pipelines/orders.yaml``, so that it can run
-again in a sandbox that is in use.
+Every demo has pipelines, topics and tables of its own, made from ``dags/pipelines/orders.yaml`` and
+``docs/examples/payments.yaml``, so that it can run again in a sandbox that is in use.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.demo_driver import kill_driver, wait_for_staged_rows
-from sandbox.demo_pipeline import DemoPipeline, new_demo_pipeline
+from sandbox.demo_pipeline import DemoPipeline, new_demo_pipelines
 from sandbox.demo_report import DemoLoad, DemoResult, report_lines
 from sandbox.errors import SandboxError
-from sandbox.orders import orders, send_orders
+from sandbox.orders import orders, send_records
 from sandbox.paths import default_paths
+from sandbox.payments import compare_payments, payment_records
 from sandbox.system import WAREHOUSE, Sandbox, create_topics
 from sandbox.verification import compare_orders
 
-PARTITIONS = 4
+PARTITIONS, PAYMENT_PARTITIONS = 4, 2
 FIRST_ORDERS, MALFORMED, SECOND_ORDERS = 300_000, 25, 20_000
+PAYMENTS = 20_000
 _LOAD, _TRIES_AFTER_KILL = "load_batch", 2
 
 
@@ -31,48 +33,64 @@ class Demo:
     """One demo in a running sandbox."""
 
     sandbox: Sandbox
-    pipeline: DemoPipeline
+    orders: DemoPipeline
+    payments: DemoPipeline
 
     def run(self) -> DemoResult:
-        """Send, load, kill, load again, clear, compare.
+        """Send, load, kill, load again, clear, load records with two schemas, compare.
 
         Raises:
             SandboxError: A run did not end as it should.
         """
-        topic, bootstrap = self.pipeline.topic, self.sandbox.kafka.bootstrap
-        create_topics(bootstrap, {topic: PARTITIONS})
+        topic, bootstrap = self.orders.topic, self.sandbox.kafka.bootstrap
+        create_topics(bootstrap, {topic: PARTITIONS, self.payments.topic: PAYMENT_PARTITIONS})
         _say(f"sending {FIRST_ORDERS:,} orders to topic {topic} ({PARTITIONS} partitions), {MALFORMED} malformed")
-        send_orders(bootstrap, topic, orders(FIRST_ORDERS, malformed=MALFORMED))
+        send_records(bootstrap, topic, orders(FIRST_ORDERS, malformed=MALFORMED))
         client = self.sandbox.airflow().client()
-        client.wait_for_dag(self.pipeline.dag_id)
-        client.unpause(self.pipeline.dag_id)
+        for pipeline in (self.orders, self.payments):
+            client.wait_for_dag(pipeline.dag_id)
+            client.unpause(pipeline.dag_id)
         first_run, first = self._first_run()
         _say(f"sending {SECOND_ORDERS:,} more")
-        send_orders(bootstrap, topic, orders(SECOND_ORDERS, first=FIRST_ORDERS))
-        second_run = client.trigger(self.pipeline.dag_id)
+        send_records(bootstrap, topic, orders(SECOND_ORDERS, first=FIRST_ORDERS))
+        second_run = client.trigger(self.orders.dag_id)
         _say(f"run 2: {second_run}")
-        second = self._finished(second_run, "run 2", tries=1)
+        second = self._finished(self.orders, second_run, "run 2", tries=1)
         _say("clearing run 1, which had succeeded: all its tasks run again")
-        client.clear(self.pipeline.dag_id, first_run)
-        self._finished(first_run, "run 1 again", tries=None)
-        _say("reading the topic with a plain consumer, and comparing record by record")
-        comparison = compare_orders(
-            bootstrap, topic, self.sandbox.postgres.params(WAREHOUSE), (self.pipeline.schema, self.pipeline.table)
-        )
-        self.sandbox.ingest(["audit", self.pipeline.name])
-        return DemoResult(self.pipeline, comparison, (first, second), expected_dead_letters=MALFORMED)
+        client.clear(self.orders.dag_id, first_run)
+        of_payments = self._load_payments()
+        self._finished(self.orders, first_run, "run 1 again", tries=None)
+        return self._compared((first, second, of_payments))
 
     def _first_run(self) -> tuple[str, DemoLoad]:
-        run_id = self.sandbox.airflow().client().trigger(self.pipeline.dag_id)
+        run_id = self.sandbox.airflow().client().trigger(self.orders.dag_id)
         _say(f"run 1: {run_id}")
-        staged = wait_for_staged_rows(self.sandbox.postgres.params(WAREHOUSE), self.pipeline.name)
+        staged = wait_for_staged_rows(self.sandbox.postgres.params(WAREHOUSE), self.orders.name)
         killed = kill_driver(staged.batch_id)
         _say(f"run 1: rows were being copied ({staged.staged_bytes:,} bytes staged): sent SIGKILL to {killed}")
-        return run_id, self._finished(run_id, "run 1", tries=_TRIES_AFTER_KILL)
+        return run_id, self._finished(self.orders, run_id, "run 1", tries=_TRIES_AFTER_KILL)
 
-    def _finished(self, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
+    def _load_payments(self) -> DemoLoad:
+        topic = self.payments.topic
+        _say(f"meanwhile sending {PAYMENTS:,} payments as Avro to topic {topic}; their schema changes halfway")
+        records = payment_records(str(self.sandbox.registry_url), topic, PAYMENTS)
+        send_records(self.sandbox.kafka.bootstrap, topic, records)
+        run_id = self.sandbox.airflow().client().trigger(self.payments.dag_id)
+        return self._finished(self.payments, run_id, "payments", tries=1)
+
+    def _compared(self, loads: Sequence[DemoLoad]) -> DemoResult:
+        _say("reading the topics with a plain consumer, and comparing record by record")
+        bootstrap, postgres = self.sandbox.kafka.bootstrap, self.sandbox.postgres.params(WAREHOUSE)
+        registry, topic, target = str(self.sandbox.registry_url), self.payments.topic, self.payments.target
+        of_orders = compare_orders(bootstrap, self.orders.topic, postgres, self.orders.target)
+        of_payments = compare_payments(bootstrap, registry, topic, postgres, target)
+        for pipeline in (self.orders, self.payments):
+            self.sandbox.ingest(["audit", pipeline.name])
+        return DemoResult(self.orders, of_orders, loads, MALFORMED, self.payments, of_payments)
+
+    def _finished(self, pipeline: DemoPipeline, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
         """Wait for a run to succeed, with exactly ``tries`` tries of the load (``None``: any number)."""
-        client, dag_id = self.sandbox.airflow().client(), self.pipeline.dag_id
+        client, dag_id = self.sandbox.airflow().client(), pipeline.dag_id
         state = client.wait_for_run(dag_id, run_id)
         task = client.task(dag_id, run_id, _LOAD)
         if state != "success" or tries not in (None, task["try_number"]):
@@ -94,11 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the sandbox running afterwards")
     options = parser.parse_args(arguments)
     started = time.monotonic()
-    sandbox = Sandbox(default_paths())
-    was_running = "stopped" not in sandbox.states().values()
+    # A running sandbox without a registry gets one, and is left running as well.
+    was_running = "stopped" not in Sandbox(default_paths()).states().values()
+    sandbox = Sandbox(default_paths(), registry=True)
     try:
         sandbox.start(_say)
-        result = Demo(sandbox, new_demo_pipeline(sandbox.paths)).run()
+        result = Demo(sandbox, *new_demo_pipelines(sandbox.paths)).run()
         print("\n".join(report_lines(result, total_seconds=time.monotonic() - started)), flush=True)
         return 0 if result.is_proved else 1
     except SandboxError as error:

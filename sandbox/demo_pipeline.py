@@ -1,26 +1,31 @@
-"""The demo's own pipeline: the example file with another name, topic and table."""
+"""The demo's own pipelines: example files with other names, topics and tables."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandbox.paths import CHECKOUT, SandboxPaths, private_folder
 
-_EXAMPLE = CHECKOUT / "dags" / "pipelines" / "orders.yaml"
+#: The example files, by the name of their pipelines.
+_EXAMPLES = {
+    "orders": CHECKOUT / "dags" / "pipelines" / "orders.yaml",
+    "payments": CHECKOUT / "docs" / "examples" / "payments.yaml",
+}
 _SCHEMA = "shop"
-#: Lines of the example file that the demo replaces, and their replacements.
+#: Lines of an example file that the demo replaces, with its name for {0}, and their replacements.
 _CHANGES = (
-    (r"^pipeline: orders\b.*$", "pipeline: {name}"),
+    (r"^pipeline: {0}\b.*$", "pipeline: {name}"),
     (r'^schedule: "@hourly".*$', "schedule: null"),
-    (r"^  topics: \[orders\].*$", "  topics: [{name}]"),
-    (rf"^  table: {_SCHEMA}\.orders.*$", f"  table: {_SCHEMA}.{{name}}"),
+    (r"^  topics: \[{0}\].*$", "  topics: [{name}]"),
+    (rf"^  table: {_SCHEMA}\.{{0}}\b.*$", f"  table: {_SCHEMA}.{{name}}"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPipeline:
-    """Names of one demo; topic and table are named like the pipeline."""
+    """Names of one pipeline; topic and table are named like it."""
 
     name: str
     schema: str = _SCHEMA
@@ -36,30 +41,36 @@ class DemoPipeline:
         return self.name
 
     @property
+    def target(self) -> tuple[str, str]:
+        """Schema and name of the target."""
+        return self.schema, self.table
+
+    @property
     def dag_id(self) -> str:
         """The DAG that the pipeline file makes."""
         return f"kafka_to_postgres__{self.name}"
 
 
-def new_demo_pipeline(paths: SandboxPaths) -> DemoPipeline:
-    """Write the pipeline file of the next demo into the sandbox's own folder of pipelines.
+def new_demo_pipelines(paths: SandboxPaths) -> tuple[DemoPipeline, DemoPipeline]:
+    """Write the pipeline files of the next demo, orders and payments, into the sandbox's own folder of pipelines.
 
     Files of earlier demos are removed, so that Airflow shows only the newest; their tables stay.
     """
     folder = private_folder(paths.pipelines)
-    earlier = sorted(folder.glob("orders_demo_*.yaml"), key=lambda file: int(file.stem.rpartition("_")[2]))
-    number = int(earlier[-1].stem.rpartition("_")[2]) + 1 if earlier else 1
-    pipeline = DemoPipeline(f"orders_demo_{number}")
-    (folder / f"{pipeline.name}.yaml").write_text(_file_of(pipeline), encoding="utf-8")
+    earlier = list(folder.glob("*_demo_*.yaml"))
+    number = max((int(file.stem.rpartition("_")[2]) for file in earlier), default=0) + 1
+    orders, payments = (_written(example, number, folder) for example in _EXAMPLES)
     for file in earlier:
         file.unlink()
-    return pipeline
+    return orders, payments
 
 
-def _file_of(pipeline: DemoPipeline) -> str:
-    text = _EXAMPLE.read_text(encoding="utf-8")
+def _written(example: str, number: int, folder: Path) -> DemoPipeline:
+    pipeline = DemoPipeline(f"{example}_demo_{number}")
+    text = _EXAMPLES[example].read_text(encoding="utf-8")
     for pattern, replacement in _CHANGES:
-        text, found = re.subn(pattern, replacement.format(name=pipeline.name), text, flags=re.MULTILINE)
+        text, found = re.subn(pattern.format(example), replacement.format(name=pipeline.name), text, flags=re.MULTILINE)
         if found != 1:
-            raise ValueError(f"{_EXAMPLE} has {found} lines like {pattern}, and the demo needs one")
-    return text
+            raise ValueError(f"{_EXAMPLES[example]} has {found} lines like {pattern}, and the demo needs one")
+    (folder / f"{pipeline.name}.yaml").write_text(text, encoding="utf-8")
+    return pipeline

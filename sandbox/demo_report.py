@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.demo_pipeline import DemoPipeline
+from sandbox.payments import PaymentsComparison
 from sandbox.verification import Comparison
+
+_SCHEMAS = 2  # that the payments of a demo are written with
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +26,31 @@ class DemoLoad:
 class DemoResult:
     """What the demo found. Every invariant held, or it would not have come this far."""
 
-    pipeline: DemoPipeline
+    orders: DemoPipeline
     comparison: Comparison
     loads: Sequence[DemoLoad]
     expected_dead_letters: int
+    payments: DemoPipeline
+    payments_comparison: PaymentsComparison
 
     @property
     def is_proved(self) -> bool:
         """Whether every record is there exactly once, and only the malformed ones are dead letters."""
-        return self.comparison.is_exact and self.comparison.dead_letters == self.expected_dead_letters
+        compared = self.comparison
+        has_orders = compared.is_exact and compared.dead_letters == self.expected_dead_letters
+        return has_orders and self.payments_comparison.is_exact and len(self._payments_by_schema()) == _SCHEMAS
+
+    def payments_lines(self) -> list[str]:
+        """Return the lines about the topic whose schema changed."""
+        numbers = " and ".join(f"{number:,}" for number in self._payments_by_schema())
+        compared, table = self.payments_comparison, f"{self.payments.schema}.{self.payments.table}"
+        return [
+            f"  payments      {compared.rows:>9,}   in {table}, of Avro records with two schemas: {numbers}",
+            f"  differing     {compared.differing:>9,}   of these rows from their records, value by value",
+        ]
+
+    def _payments_by_schema(self) -> list[int]:
+        return list(self.payments_comparison.records_by_schema.values())
 
 
 def report_lines(result: DemoResult, *, total_seconds: float) -> list[str]:
@@ -41,11 +60,12 @@ def report_lines(result: DemoResult, *, total_seconds: float) -> list[str]:
         "",
         "What this demo proved" if result.is_proved else "THIS DEMO FAILED",
         f"  produced      {compared.produced:>9,}   records, read back with a plain consumer",
-        f"  rows          {compared.rows:>9,}   in {result.pipeline.schema}.{result.pipeline.table}",
+        f"  rows          {compared.rows:>9,}   in {result.orders.schema}.{result.orders.table}",
         f"  dead letters  {compared.dead_letters:>9,}   expected {result.expected_dead_letters}",
         f"  missing       {compared.missing:>9,}",
         f"  duplicates    {compared.duplicates:>9,}",
         f"  unexpected    {compared.unexpected:>9,}",
+        *result.payments_lines(),
         "  invariants         held   every query of sql/invariants returned nothing",
     ]
     lines += [

@@ -19,7 +19,7 @@ _NOTES = (None, "leave at the door", "présent 🎁", "")
 
 
 @dataclass(frozen=True)
-class OrderRecord:
+class SentRecord:
     """Key and value as they are sent."""
 
     key: bytes
@@ -42,13 +42,13 @@ def order(number: int) -> dict[str, Any]:
     }
 
 
-def order_record(number: int) -> OrderRecord:
+def order_record(number: int) -> SentRecord:
     """Return an order as a record, keyed by customer."""
     document = order(number)
-    return OrderRecord(document["customer"].encode(), json.dumps(document, ensure_ascii=False).encode())
+    return SentRecord(document["customer"].encode(), json.dumps(document, ensure_ascii=False).encode())
 
 
-def malformed_record(number: int, kind: int) -> OrderRecord:
+def malformed_record(number: int, kind: int) -> SentRecord:
     """Return a record that holds no order: cut JSON, a number that does not fit, or no order id, by kind."""
     whole = order_record(number)
     document = order(number)
@@ -57,18 +57,18 @@ def malformed_record(number: int, kind: int) -> OrderRecord:
         json.dumps({**document, "amount": "12345678901234.56"}).encode(),
         json.dumps({key: value for key, value in document.items() if key != "order_id"}).encode(),
     )
-    return OrderRecord(whole.key, values[kind % len(values)])
+    return SentRecord(whole.key, values[kind % len(values)])
 
 
-def orders(count: int, *, first: int = 0, malformed: int = 0) -> Iterator[OrderRecord]:
+def orders(count: int, *, first: int = 0, malformed: int = 0) -> Iterator[SentRecord]:
     """Yield records with the numbers [first, first + count), of which ``malformed``, evenly spread, are malformed."""
     bad = {first + position * count // malformed: position for position in range(malformed)}
     for number in range(first, first + count):
         yield malformed_record(number, bad[number]) if number in bad else order_record(number)
 
 
-def send_orders(
-    bootstrap: str, topic: str, records: Iterator[OrderRecord], *, progress: Callable[[int], None] | None = None
+def send_records(
+    bootstrap: str, topic: str, records: Iterator[SentRecord], *, progress: Callable[[int], None] | None = None
 ) -> int:
     """Send records with an idempotent producer (acks=all) and return their number when all are acknowledged.
 
@@ -93,7 +93,7 @@ def send_orders(
     return sent
 
 
-def _try_send(producer: Producer, topic: str, record: OrderRecord, faults: list[str]) -> bool:
+def _try_send(producer: Producer, topic: str, record: SentRecord, faults: list[str]) -> bool:
     try:
         producer.produce(
             topic,

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -78,22 +79,17 @@ class Sandbox:
         self._extra_env = {"KAFKA_INGEST_PIPELINES": str(paths.pipelines), **(extra_env or {})}
 
     def start(self, report: Report = print) -> None:
-        """Start all parts that are not running, in order; idempotent, so it also restarts crashed parts.
+        """Start all parts that are not running, Airflow last; idempotent, so it also restarts crashed parts.
 
         Raises:
             SandboxError: A part did not start.
         """
         java()
         private_folder(self.paths.pipelines)
-        self._start("PostgreSQL", self.postgres, report)
+        self._start_what_airflow_needs(report)
         for database in (WAREHOUSE, AIRFLOW_DATABASE):
             self.postgres.create_database(database)
-        self._start("Kafka", self.kafka, report)
         create_topics(self.kafka.bootstrap, TOPICS)
-        if self.registry is not None:
-            self._start("Schema registry", self.registry, report)
-        if self.spark is not None:
-            self._start("Spark", self.spark, report)
         report("ledger: migrating")
         self.ingest(["migrate"])
         self.airflow().start(report)
@@ -184,6 +180,20 @@ class Sandbox:
         if spark is not None:
             found["Spark"] = self._state(spark.is_running, lambda: spark.master_url)
         return {**found, **self._airflow_states()}
+
+    def _start_what_airflow_needs(self, report: Report) -> None:
+        """Start the servers that need no other one, beside each other."""
+        parts: dict[str, Part | None] = {
+            "PostgreSQL": self.postgres,
+            "Kafka": self.kafka,
+            "Schema registry": self.registry,
+            "Spark": self.spark,
+        }
+        wanted = [(name, part) for name, part in parts.items() if part is not None]
+        with ThreadPoolExecutor(len(wanted)) as threads:
+            starts = [threads.submit(self._start, name, part, report) for name, part in wanted]
+        for start in starts:
+            start.result()
 
     def _start(self, name: str, part: Part, report: Report) -> None:
         if part.is_running():

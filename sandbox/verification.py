@@ -88,7 +88,7 @@ def compare_orders(
         SandboxError: Kafka stopped answering.
     """
     topic_content = _TopicContent(history)
-    produced = Counter(topic_content.expected(_messages(bootstrap, topic)))
+    produced = Counter(topic_content.expected(messages(bootstrap, topic)))
     rows = Counter(_rows(postgres, topic, table))
     dead_letters = Counter(_dead_letters(postgres, topic))
     loaded = rows + dead_letters
@@ -128,7 +128,12 @@ class _TopicContent:
                 yield partition, offset, _digest_of_record(message.key(), value or b"")
 
 
-def _messages(bootstrap: str, topic: str) -> Iterator[Any]:
+def messages(bootstrap: str, topic: str) -> Iterator[Any]:
+    """Yield the committed messages of a topic up to its end now.
+
+    Raises:
+        SandboxError: Kafka stopped answering.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -169,7 +174,7 @@ def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> It
         "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines,"
         " tags, customer_key FROM {} WHERE kafka_topic = {}"
     ).format(sql.Identifier(*table), sql.Literal(topic))
-    for partition, offset, *columns, key in _fetched(postgres, statement):
+    for partition, offset, *columns, key in fetched(postgres, statement):
         order = dict(zip(_COLUMNS, columns, strict=True))
         yield partition, offset, _digest(None if key is None else key.encode(), order)
 
@@ -178,11 +183,12 @@ def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]
     statement = sql.SQL('SELECT partition, "offset", key, value FROM kafka_ingest.dead_letter WHERE topic = {}').format(
         sql.Literal(topic)
     )
-    for partition, offset, key, value in _fetched(postgres, statement):
+    for partition, offset, key, value in fetched(postgres, statement):
         yield partition, offset, _digest_of_record(None if key is None else bytes(key), bytes(value or b""))
 
 
-def _fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
+def fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query in pieces; numbers in jsonb are exact."""
     connection = psycopg2.connect(**dict[str, Any](postgres))
     try:
         register_default_jsonb(connection, loads=partial(json.loads, parse_float=Decimal))

@@ -8,15 +8,12 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from secrets import randbelow
-from types import TracebackType
 
 from kafka_ingest.errors import OK, Fenced, IngestError, exit_code, naming
 from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.postgres.faults import trace_without_payload
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
 from kafka_ingest.postgres.staging_tables import PostgresStaging
@@ -26,34 +23,11 @@ from kafka_ingest.protocol.load import LoadPorts, LoadProgress, load_batch
 from kafka_ingest.protocol.ports import TaskRunner
 from kafka_ingest.protocol.staging import StageContext, StageResult, StageTask, one_result_per_task
 from kafka_ingest.report import batch_summary
-from kafka_ingest.secrets import scrubbed, secret_values
+from kafka_ingest.secrets import secret_values
 from kafka_ingest.spark.archive import keep_job_folder
 from kafka_ingest.spark.submission import JobEnvironment, take_environment, write_batch, write_error
 from kafka_ingest.times import SystemClock
-
-
-class ScrubbedFormatter(logging.Formatter):
-    """Formats log records, traces included, and replaces secrets by ``***``: texts of libraries are not ours to trust.
-
-    Args:
-        pattern: Format of a line.
-        secrets: The values to hide.
-    """
-
-    def __init__(self, pattern: str, secrets: Sequence[str]) -> None:
-        super().__init__(pattern, "%H:%M:%S")
-        self._secrets = secrets
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format and scrub."""
-        return scrubbed(super().format(record), self._secrets)
-
-    def formatException(  # noqa: N802 (the name of logging.Formatter's method)
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
-    ) -> str:
-        """Format a trace; of database errors without anything that could quote a row."""
-        return trace_without_payload(ei[1]) if ei[1] else ""
+from spark_jobs.process import set_up_logging
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
@@ -123,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     set_up_logging([])
     try:
-        environment, outcome_file = take_environment(os.environ)
+        environment, outcome_file = take_environment(os.environ, JobEnvironment)
     except IngestError as error:
         # The four-part message is complete: a trace of an expected fault would only bury it.
         _log.error("%s", error)
@@ -139,19 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_code(error)
     write_batch(outcome_file, batch_summary(batch), phases)
     return OK
-
-
-def set_up_logging(secrets: Sequence[str]) -> None:
-    """Send log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
-    handler = logging.StreamHandler(sys.stdout)
-    formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # py4j logs each command that it sends on level DEBUG, and its own shutdown on INFO.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    sys.excepthook = _log_unexpected
-    threading.excepthook = lambda args: _log_unexpected(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def progress_line(progress: LoadProgress) -> str:
@@ -217,13 +178,6 @@ def _runner(kind: str, environment: JobEnvironment) -> TaskRunner:
 
     timeout = environment.hold.start_timeout_seconds
     return SparkTaskRunner(context_of, tasks=environment.job.tasks, executor_timeout_seconds=timeout)
-
-
-def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    if kind is KeyboardInterrupt:
-        _log.info("interrupted")
-    elif error is not None:
-        _log.critical("unexpected error", exc_info=(kind, error, trace))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,21 @@
-"""The job's processes: how they start, and how they end with their parent."""
+"""The job's processes: how they start, what they log, and how they end with their parent."""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+from kafka_ingest.secrets import scrubbed
 
 # ----------
 # The driver ends with the process that started it.
@@ -75,3 +82,56 @@ class _NoPandas(MetaPathFinder):
     def find_spec(self, fullname: str, *_: Any) -> None:
         if fullname == "pandas":
             raise ModuleNotFoundError("not loaded for pyarrow", name=fullname)
+
+
+# ----------
+# What they log: never a secret, never what quotes a row.
+
+_log = logging.getLogger("kafka_ingest.job")
+
+
+class ScrubbedFormatter(logging.Formatter):
+    """Formats log records, traces included, and replaces secrets by ``***``: texts of libraries are not ours to trust.
+
+    Args:
+        pattern: Format of a line.
+        secrets: The values to hide.
+    """
+
+    def __init__(self, pattern: str, secrets: Sequence[str]) -> None:
+        super().__init__(pattern, "%H:%M:%S")
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format and scrub."""
+        return scrubbed(super().format(record), self._secrets)
+
+    def formatException(  # noqa: N802 (the name of logging.Formatter's method)
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """Format a trace; of database errors without anything that could quote a row."""
+        # Only here: a process is tied to its parent before it loads libraries.
+        from kafka_ingest.postgres.faults import trace_without_payload
+
+        return trace_without_payload(ei[1]) if ei[1] else ""
+
+
+def set_up_logging(secrets: Sequence[str]) -> None:
+    """Send log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
+    handler = logging.StreamHandler(sys.stdout)
+    formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # py4j logs each command that it sends on level DEBUG, and its own shutdown on INFO.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    sys.excepthook = _log_unexpected
+    threading.excepthook = lambda args: _log_unexpected(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if kind is KeyboardInterrupt:
+        _log.info("interrupted")
+    elif error is not None:
+        _log.critical("unexpected error", exc_info=(kind, error, trace))

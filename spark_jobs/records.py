@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import methodcaller
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -149,6 +149,37 @@ def _record_batch(messages: Sequence[Message], headers_of: Sequence[Headers]) ->
         ],
         schema=RECORD_SCHEMA,
     )
+
+
+def stored_records(rows: Sequence[Mapping[str, Any]], *, unreadable: Container[int] = ()) -> pa.RecordBatch:
+    """Return dead letters of one partition as the reader gave their records, bytes, headers and times alike.
+
+    Args:
+        rows: Rows of the ledger's table; ``header_names`` are ``None`` where the headers could not be read.
+        unreadable: Which rows, by index, have header names that are not stored as they were.
+    """
+    headers, readable = _header_arrays(
+        [_UNREADABLE if index in unreadable else _stored_headers(row) for index, row in enumerate(rows)]
+    )
+    numbers = {name: number for number, name in TIME_TYPE_NAMES.items()}
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("topic", "partition", "offset")}
+    columns["timestamp_ms"] = [row["record_time_ms"] for row in rows]
+    columns["timestamp_type"] = [numbers.get(row["record_time_type"], NO_TIMESTAMP) for row in rows]
+    columns |= {name: [_stored_bytes(row[name]) for row in rows] for name in ("key", "value")}
+    arrays = [pa.array(columns[field.name], field.type) for field in list(RECORD_SCHEMA)[:-2]]
+    return pa.RecordBatch.from_arrays([*arrays, headers, readable], schema=RECORD_SCHEMA)
+
+
+def _stored_headers(row: Mapping[str, Any]) -> Headers:
+    names, values = row["header_names"], row["header_values"]
+    if names is None:
+        return _UNREADABLE
+    return list(zip(names, map(_stored_bytes, values), strict=True)) or None
+
+
+def _stored_bytes(value: Any) -> bytes | None:
+    """Return the bytes of a buffer of the database's driver."""
+    return None if value is None else bytes(value)
 
 
 def _timestamps(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:

@@ -98,6 +98,11 @@ _RENAMED = "(a header name is stored with U+0000 as \\u0000) "
 _RENAMED_ASCII = "(a header name is stored with all but ASCII as escapes) "
 
 
+def renaming_note(detail: str) -> str:
+    """Return what the detail of a dead letter begins with where header names are not stored as they were, else ""."""
+    return next((note for note in (_RENAMED, _RENAMED_ASCII) if detail.startswith(note)), "")
+
+
 def storable_text(text: str, *, is_ascii: bool = False) -> str:
     """Return text that PostgreSQL can hold: U+0000 and lone surrogates, or all but ASCII, are written as escapes."""
     encoding = "ascii" if is_ascii else "utf-8"

@@ -272,6 +272,29 @@ CREATE UNIQUE INDEX ranges_end_a_chain_once
 -- Where a reload of a span of time begins (queries/loaded_from.sql).
 CREATE INDEX ranges_by_record_time ON kafka_ingest.batch_partition (pipeline, record_time_max) WHERE published;
 
+-- Who resolved dead letters, when and why: requests to replay or to discard them, each done once.
+CREATE TABLE kafka_ingest.dead_letter_request (
+    request_number bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+    pipeline       text        NOT NULL,
+    request_id     text        NOT NULL,
+    action         text        NOT NULL,
+    arguments      text        NOT NULL, -- canonical JSON, kept as it came: it is compared as text
+    who            text        NOT NULL,
+    why            text        NOT NULL,
+    at             timestamptz NOT NULL DEFAULT clock_timestamp(),
+    replay_id      uuid        NOT NULL, -- the batch id of the rows that it wrote
+    target_schema  text        NOT NULL,
+    target_table   text        NOT NULL,
+    replayed       bigint      NOT NULL, -- became rows of the target
+    counted        bigint      NOT NULL, -- tombstones, which the pipeline only counts by now
+    discarded      bigint      NOT NULL,
+    stayed         jsonb       NOT NULL, -- what still does not fit: reason, records, and where the first one is
+    CONSTRAINT one_row_per_dead_letter_request PRIMARY KEY (pipeline, request_id),
+    CONSTRAINT dead_letter_request_belongs_to_a_pipeline FOREIGN KEY (pipeline)
+        REFERENCES kafka_ingest.pipeline (pipeline) ON UPDATE CASCADE,
+    CONSTRAINT dead_letter_action_is_known CHECK (action IN ('replay', 'discard'))
+);
+
 -- Records that did not fit, with their original bytes. The reasons are the closed list of core/dead_letters.py.
 CREATE TABLE kafka_ingest.dead_letter (
     pipeline         text        NOT NULL,
@@ -302,6 +325,7 @@ CREATE TABLE kafka_ingest.dead_letter (
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     resolved_at      timestamptz,
     resolution       text,
+    request_id       text, -- NULL while unresolved, and where somebody resolved it by hand
     CONSTRAINT one_dead_letter_per_record PRIMARY KEY (pipeline, topic, generation, partition, "offset"),
     CONSTRAINT dead_letter_belongs_to_a_batch FOREIGN KEY (batch_id, pipeline)
         REFERENCES kafka_ingest.batch (batch_id, pipeline) ON UPDATE CASCADE,
@@ -317,12 +341,17 @@ CREATE TABLE kafka_ingest.dead_letter (
         'tombstone', 'record_time_out_of_range', 'unreadable_headers', 'not_null_violation', 'check_violation',
         'refused_by_database'
     )),
-    CONSTRAINT resolved_dead_letter_says_how CHECK ((resolved_at IS NULL) = (resolution IS NULL))
+    CONSTRAINT resolved_dead_letter_says_how CHECK ((resolved_at IS NULL) = (resolution IS NULL)),
+    CONSTRAINT dead_letter_was_resolved_by_a_request FOREIGN KEY (pipeline, request_id)
+        REFERENCES kafka_ingest.dead_letter_request (pipeline, request_id) ON UPDATE CASCADE,
+    CONSTRAINT request_resolves_dead_letter CHECK (request_id IS NULL OR resolved_at IS NOT NULL)
 );
 
 CREATE INDEX dead_letters_of_a_batch ON kafka_ingest.dead_letter (batch_id, topic, generation, partition, "offset");
 
 CREATE INDEX unresolved_dead_letters ON kafka_ingest.dead_letter (pipeline, created_at) WHERE resolved_at IS NULL;
+
+CREATE INDEX dead_letters_of_a_request ON kafka_ingest.dead_letter (pipeline, request_id) WHERE request_id IS NOT NULL;
 
 -- Every change of a position that is not a published batch: who, when, why, from, to. Idempotent by request id.
 -- Columns from_* are NULL for a partition that had no position; topic and partition are NULL for a change of the whole

@@ -43,3 +43,12 @@ def fault(schema: ProtobufSchema, payload: bytes) -> DecodeError:
     (found,) = schema.documents([payload])
     assert isinstance(found, DecodeError), found
     return found
+
+
+def varint(number: int) -> bytes:
+    """Write a number that is not negative as Protobuf does."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*written, number])

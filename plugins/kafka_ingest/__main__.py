@@ -8,12 +8,20 @@ import sys
 from collections.abc import Sequence
 
 from kafka_ingest import __version__
-from kafka_ingest.cli import change, look, run, setup
+from kafka_ingest.cli import change, dead_letters, look, run, setup
 from kafka_ingest.cli.command import Output, add_command
 from kafka_ingest.errors import IngestError, exit_code
 
 #: In the order of ``--help``: before the first run, a run, a look at it, upkeep, changes.
-_COMMANDS = (look.PREFLIGHT, *setup.COMMANDS, *run.COMMANDS, *look.COMMANDS, *setup.UPKEEP, *change.COMMANDS)
+_COMMANDS = (
+    look.PREFLIGHT,
+    *setup.COMMANDS,
+    *run.COMMANDS,
+    *look.COMMANDS,
+    *dead_letters.COMMANDS,
+    *setup.UPKEEP,
+    *change.COMMANDS,
+)
 
 _INTERRUPTED = 130
 _EPILOG = """\

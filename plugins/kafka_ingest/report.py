@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 from kafka_ingest.errors import naming
 from kafka_ingest.protocol.batch import Batch, LoadPhases, RecordCounts, Request
+from kafka_ingest.protocol.dead_letters import DeadLetterOutcome, DeadLetterReport
 from kafka_ingest.protocol.ledger_view import PositionChange, SettingChange, retired_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
 from kafka_ingest.protocol.plan import PlanPreview
@@ -63,7 +65,12 @@ def cell(value: Any) -> str:
         case list() | tuple():
             return ", ".join(cell(item) for item in value)
         case _:
-            return " ".join(str(value).split())
+            return _printable(" ".join(str(value).split()))
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal might obey: a name in a record's headers can hold anything."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _readable(value: bytes) -> str:
@@ -155,7 +162,7 @@ def dead_letters_text(batch: Batch, groups: Sequence[DeadLetterGroup]) -> str:
     lines = [
         f"{became}: {batch.settings.target} does not have them",
         *([indent(table(rows, _REASON_COLUMNS), _INDENT)] if rows else []),
-        f"  look: python -m kafka_ingest dead-letters {batch.pipeline} --batch {batch.batch_id}",
+        f"  look: python -m kafka_ingest dead-letters list {batch.pipeline} --batch {batch.batch_id}",
         "  the batch went through because it did not pass",
         *(f"    {limit}" for limit in batch.settings.dead_letters.texts()),
     ]
@@ -188,6 +195,40 @@ def _by_topic(batch: Batch, value: Callable[[OffsetRange], Any]) -> dict[str, di
 
 def _iso(time: datetime | None) -> str | None:
     return time.isoformat() if time else None
+
+
+# ----------
+# What became of dead letters: the command line and Airflow's log show the same table.
+
+OUTCOME_COLUMNS = ("becomes", "reason", "records", "first_at", "detail")
+
+
+def outcome_rows(outcome: DeadLetterOutcome) -> list[Row]:
+    """Return a row for each thing that became of dead letters; for those that stay one for each reason."""
+    resolved = {"a row": outcome.replayed, "counted": outcome.counted, "discarded": outcome.discarded}
+    rows: list[Row] = [{"becomes": name, "records": records} for name, records in resolved.items() if records]
+    return rows + [
+        {
+            "becomes": "stays a dead letter",
+            "reason": group.reason,
+            "records": group.records,
+            "first_at": f"{group.topic}[{group.partition}] offset {group.offset}",
+            "detail": group.detail,
+        }
+        for group in outcome.stayed
+    ]
+
+
+def outcome_remarks(told: DeadLetterReport) -> Iterator[str]:
+    """Say which dead letters were chosen, by reason, and who had it done, if it was."""
+    reasons: Counter[str] = Counter()
+    for group in told.chosen:
+        reasons[group.reason] += group.records
+    if reasons:
+        yield "chosen: " + ", ".join(f"{records:,} {reason}" for reason, records in sorted(reasons.items()))
+    if done := told.recorded:
+        when = f"was done before, at {cell(done.at)}" if told.was_done_before else "is done"
+        yield f"request {done.request_id} {when}, by {done.who}: {done.why}"
 
 
 # ----------

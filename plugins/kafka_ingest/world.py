@@ -23,11 +23,13 @@ from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_
 from kafka_ingest.preflight.spark import SparkPreflight, spark_results
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
+from kafka_ingest.protocol.dead_letters import DeadLetterReport, DeadLetterRequest
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.protocol.roll_back import RollBackPorts
 from kafka_ingest.report import LagPorts
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.replay import ReplayOrder, run_replay
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
 from kafka_ingest.times import SystemClock
 
@@ -81,6 +83,19 @@ class World:
     def roll_back_ports(self) -> RollBackPorts:
         """Return what a roll-back needs."""
         return RollBackPorts(PostgresRollBackLedger(self.postgres_params()), self.log())
+
+    def resolve_dead_letters(
+        self, request: DeadLetterRequest, *, apply: bool, tell: Callable[[str], None]
+    ) -> DeadLetterReport:
+        """Replay or discard dead letters, or show what that would do; neither Kafka nor Spark is asked.
+
+        Args:
+            request: Who asks for what, and why.
+            apply: Do it; else nothing is written.
+            tell: Called with each line of the log of the process that does it.
+        """
+        order = ReplayOrder(self.postgres_params(), self.pipeline, request, apply, self.registry_config())
+        return run_replay(order, tell)
 
     def lag_ports(self) -> LagPorts:
         """Return what a report of the lag needs."""

@@ -13,7 +13,6 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from datetime import date
-from decimal import Decimal
 from functools import partial
 from uuid import UUID
 
@@ -21,14 +20,13 @@ from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.kafka.registry import UnusableSchema
 from spark_jobs.decode.avro_schema import AvroType, parse_schema
 from spark_jobs.decode.documents import MAX_NESTING, encode_document
-from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES
+from spark_jobs.decode.numbers import decimal_text
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
     NAN_NUMBER,
     NEGATIVE_INFINITY_NUMBER,
     DecodeError,
     excerpt,
-    out_of_range,
 )
 
 #: Reads one value of a type from the bytes of a record. Takes the bytes, the position of the value, the pieces of the
@@ -341,23 +339,10 @@ def _bytes_text(of: AvroType) -> Callable[[bytes], bytes]:
     return _base64_text
 
 
-#: More zeros than this are written as an exponent.
-_MOST_ZEROS = 1_000
-
-
 def _decimal_text(scale: int, data: bytes) -> bytes:
     if not data:
         raise malformed("a decimal without a byte")
-    if len(data) > MOST_DECIMAL_BYTES:
-        raise out_of_range("a decimal within the limits of numeric", f"one of {len(data)} bytes")
-    number = int.from_bytes(data, "big", signed=True)
-    # Python writes no int of more than 4,300 digits.
-    digits = str(abs(number)) if len(data) < 1_000 else str(Decimal(abs(number)))
-    sign = "-" if number < 0 else ""
-    if scale and not 0 <= scale <= len(digits) + _MOST_ZEROS:
-        return f"{sign}{digits}e{-scale}".encode()
-    digits = digits.rjust(scale + 1, "0")
-    return f"{sign}{digits[:-scale]}.{digits[-scale:]}".encode() if scale else f"{sign}{digits}".encode()
+    return decimal_text(data, scale)
 
 
 #: Days from 0001-01-01 to 1970-01-01, and those of the 400 years after which the calendar repeats.

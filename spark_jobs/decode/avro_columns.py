@@ -73,6 +73,18 @@ def quick_columns(
     return _Walk(schema, data, sure).columns() if data.size < _MOST_BYTES else None
 
 
+def may_have_others(of: AvroType, tree: PathNode) -> bool:
+    """Tell whether a record may have a field that a tree does not have, in an object that columns do not take whole."""
+    if tree.places:
+        return False
+    if of.other_than_null is not None:
+        of = of.other_than_null
+    if of.kind != "record" or of.meaning:
+        return True
+    known = tree.children
+    return any(name not in known or may_have_others(field, known[name]) for name, field in of.fields)
+
+
 def _with_one_path(plan: ColumnPlan, root: AvroType) -> ColumnPlan | None:
     """Return the plan with the one path that the schema has of its paths; ``None`` where that is not sure.
 

@@ -25,6 +25,7 @@ from kafka_ingest.kafka.registry import (
     missing_package,
     schema_id_of,
 )
+from spark_jobs.decode.paths import PathNode, WatchedColumns
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
     NAN_NUMBER,
@@ -49,10 +50,13 @@ class Schema:
         documents: Returns each record as a JSON document, or why it is none; ``None`` where payloads are documents.
         quick_columns: Returns whole columns of a large_binary array without null, or ``None`` where records must be
             read as documents.
+        may_have_others: Tells whether documents may have members that a tree does not have, where whole columns may be
+            read; what is not sure may be.
     """
 
     documents: Callable[[Sequence[bytes]], Sequence[bytes | DecodeError]] | None = None
     quick_columns: Callable[[pa.Array, Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
+    may_have_others: Callable[[PathNode], bool] | None = None
 
 
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
@@ -63,10 +67,10 @@ def _opened(kind: str, found: RegisteredSchema) -> Schema:
         return Schema(ProtobufSchema(found.text, found.references).documents)
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
-        from spark_jobs.decode.avro_columns import quick_columns
+        from spark_jobs.decode.avro_columns import may_have_others, quick_columns
 
         avro = AvroSchema(found.text, tuple(found.references.values()))
-        return Schema(avro.documents, partial(quick_columns, avro))
+        return Schema(avro.documents, partial(quick_columns, avro), partial(may_have_others, avro.root))
     return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
 
 
@@ -246,7 +250,7 @@ class FramedColumns:
         of_documents: Reads the columns of JSON documents.
         schemas: Where schemas come from.
         header: Name of the header that may name the schema.
-        whole_columns: Whether a schema may give whole columns, past the documents.
+        watched: Looks into documents for members that no column reads, if anything does.
     """
 
     def __init__(
@@ -256,9 +260,9 @@ class FramedColumns:
         schemas: Schemas,
         header: str,
         *,
-        whole_columns: bool = True,
+        watched: WatchedColumns | None = None,
     ) -> None:
-        self._whole_columns = whole_columns
+        self._watched = watched
         self._plans = plans
         self._of_documents = of_documents
         self._schemas = schemas
@@ -291,7 +295,9 @@ class FramedColumns:
 
     def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
-        if schema.quick_columns is None or not self._whole_columns:
+        if schema.quick_columns is None:
+            return named
+        if self._watched and self._watched.may_meet_others(schema.may_have_others):
             return named
         found = schema.quick_columns(named.payloads, self._plans)
         if found is None:

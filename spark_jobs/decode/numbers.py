@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import partial
 from typing import Annotated, Any
 
@@ -42,6 +42,9 @@ MAX_INTEGER_DIGITS = 131_072
 MAX_SCALE = 16_383
 #: Bytes of the longest number with all these digits, in two's complement.
 MOST_DECIMAL_BYTES = 61_230
+_ALL_DIGITS = Context(prec=MAX_INTEGER_DIGITS + MAX_SCALE + 10, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+#: Up to this many bits a number becomes decimal in one piece; in one piece a long one takes quadratic time.
+_SHORT_BITS = 2_000
 
 # Exponents are cut here: far beyond every limit, small enough for arithmetic on the size of any message.
 _EXPONENT_BOUND = 10**12
@@ -124,6 +127,34 @@ class DecimalText:
         digits = digits.rjust(scale + 1, "0")
         sign = "-" if self.negative else ""
         return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
+
+
+def decimal_text(data: bytes, scale: int) -> bytes:
+    """Write a decimal of a binary format with all its digits.
+
+    Args:
+        data: The unscaled number in two's complement, the most significant byte first.
+        scale: Digits after the point; negative ones are zeros before it.
+
+    Raises:
+        DecodeError: It is longer than any numeric.
+    """
+    if len(data) > MOST_DECIMAL_BYTES:
+        raise out_of_range("a decimal that numeric holds", f"one of {len(data)} bytes")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    sign, digits = "-" if unscaled < 0 else "", f"{_decimal(abs(unscaled)):f}"
+    if scale and not 0 < scale <= len(digits) + _MOST_ZEROS:
+        return f"{sign}{digits}e{-scale}".encode()
+    digits = digits.rjust(scale + 1, "0")
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}".encode() if scale else f"{sign}{digits}".encode()
+
+
+def _decimal(number: int) -> Decimal:
+    half = number.bit_length() // 2
+    if half <= _SHORT_BITS:
+        return Decimal(number)
+    high, low = _decimal(number >> half), _decimal(number & ((1 << half) - 1))
+    return _ALL_DIGITS.fma(high, _ALL_DIGITS.power(2, half), low)
 
 
 def _numeric_fields(precision: int, scale: int, texts: pa.Array) -> pa.Array:

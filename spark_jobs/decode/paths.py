@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -127,6 +127,14 @@ class WatchedColumns:
                 found = excerpt(json_path_text(path))
                 decode_errors[row] = wrong_type("no fields but those that columns read", found).at("the value")
         return DecodedPart(part.arrays, decode_errors)
+
+    def may_meet_others(self, may_have_others: Callable[[PathNode], bool] | None) -> bool:
+        """Tell whether documents of a schema must be looked at, for members that are neither read nor named yet.
+
+        Args:
+            may_have_others: Tells whether they may have members that a tree does not have; ``None`` where nobody knows.
+        """
+        return len(self._found) < MOST_NEW_FIELDS and (may_have_others is None or may_have_others(self._tree))
 
     def _know(self) -> None:
         self._tree = path_tree(self._known)

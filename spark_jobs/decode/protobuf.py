@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import lru_cache
 from math import copysign, isfinite
 from operator import attrgetter
@@ -21,7 +20,7 @@ import msgspec
 
 from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.numbers import MAX_INTEGER_DIGITS, MAX_SCALE
+from spark_jobs.decode.numbers import decimal_text
 from spark_jobs.decode.proto_files import (
     TYPE_BOOL,
     TYPE_BYTES,
@@ -41,7 +40,6 @@ from spark_jobs.decode.values import (
     NEGATIVE_INFINITY_NUMBER,
     DecodeError,
     excerpt,
-    out_of_range,
 )
 
 #: Reads a value, or a message, as what msgspec writes.
@@ -111,16 +109,10 @@ _NANOS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC; Z is written
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: the times that a Timestamp may be.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-#: numeric holds 147,455 digits, which are 61,232 bytes; the text of longer numbers would take quadratic time.
-_LONGEST_DECIMAL_BYTES = 61_232
-_SHORT_BITS = 2_000
-_ALL_DIGITS = Context(prec=MAX_INTEGER_DIGITS + MAX_SCALE + 10, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 #: Every other path would be another one when a reader turns the text back.
 _SNAKE_CASE, _UNDERSCORE = re.compile(r"(?:[a-z0-9.]|_[a-z])++"), re.compile("_([a-z])")
 #: Each is read from its bytes, so that more of them would take quadratic time, and nest deeper than the stack allows.
 _MOST_ANYS = 2
-#: More zeros are written as an exponent: a scale of five bytes could ask for two billion.
-_MOST_ZEROS = 40
 
 
 def _fraction(nanos: int) -> str:
@@ -186,26 +178,7 @@ def _list_value(message: Any) -> list[Any]:
 
 def _decimal(message: Any) -> msgspec.Raw:
     """Write a number with all its digits; its precision says nothing more."""
-    data, scale = message.value, message.scale
-    if len(data) > _LONGEST_DECIMAL_BYTES:
-        raise out_of_range("a decimal that numeric holds", f"one of {len(data)} bytes")
-    unscaled = int.from_bytes(data, "big", signed=True)
-    sign, digits = "-" if unscaled < 0 else "", f"{_exact(abs(unscaled)):f}"
-    if scale and not 0 < scale <= len(digits) + _MOST_ZEROS:
-        digits = f"{digits}e{-scale}"
-    elif scale:
-        digits = digits.rjust(scale + 1, "0")
-        digits = f"{digits[:-scale]}.{digits[-scale:]}"
-    return msgspec.Raw(f"{sign}{digits}".encode())
-
-
-def _exact(number: int) -> Decimal:
-    """Return a number in base 10, by halves: in one piece a long one takes quadratic time."""
-    half = number.bit_length() // 2
-    if half <= _SHORT_BITS:
-        return Decimal(number)
-    high, low = _exact(number >> half), _exact(number & ((1 << half) - 1))
-    return _ALL_DIGITS.fma(high, _ALL_DIGITS.power(2, half), low)
+    return msgspec.Raw(decimal_text(message.value, message.scale))
 
 
 def _wrapper(member: Any) -> Read:

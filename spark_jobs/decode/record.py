@@ -270,7 +270,7 @@ def _value_part(
     if value.format is ValueFormat.JSON_COLUMNS:
         return columns, watched
     schemas = schemas_of(registry, value.format, value.subject)
-    part = FramedColumns(plans, columns.decode, schemas, VALUE_SCHEMA_HEADER, whole_columns=watched is None)
+    part = FramedColumns(plans, columns.decode, schemas, VALUE_SCHEMA_HEADER, watched=watched)
     return part, watched
 
 

@@ -1,4 +1,4 @@
--- Count resolved dead letters in ranges that are read again.
+-- Count the dead letters that stay in ranges that are read again: discarded, or resolved by hand.
 -- Parameters: pipeline, and topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: none. Safe to run twice: reads only.
 SELECT count(*) AS resolved
@@ -13,4 +13,5 @@ JOIN kafka_ingest.dead_letter AS d
     AND d.partition = span.partition
     AND d."offset" >= span.replaced_from
     AND d."offset" < span.replaced_to
-WHERE d.resolved_at IS NOT NULL;
+WHERE d.resolved_at IS NOT NULL
+    AND (d.request_id IS NULL OR d.resolution = 'discarded');

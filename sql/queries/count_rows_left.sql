@@ -1,5 +1,6 @@
 -- Purpose: count rows that are still there although a DELETE of ranges should have deleted them. For tables with
---   triggers or rules, which can keep rows or put them back. Rows of resolved dead letters stay, unless with_resolved.
+--   triggers or rules, which can keep rows or put them back. Rows of dead letters that were resolved by hand stay,
+--   unless with_resolved.
 -- Identifiers: target, and its metadata columns topic, generation, partition, offset_column.
 -- Parameters: pipeline, with_resolved; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: none. Safe to run twice: it only reads.
@@ -23,4 +24,5 @@ SELECT count(*) AS found,
               AND (d.topic, d.generation, d.partition, d."offset")
                   = (s.topic, s.generation, s.partition, t.{offset_column})
               AND d.resolved_at IS NOT NULL
+              AND (d.request_id IS NULL OR d.resolution = 'discarded')
        )

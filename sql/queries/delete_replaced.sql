@@ -1,5 +1,6 @@
--- Delete the rows of the target and the dead letters of the ranges that are read again, by identity. A resolved dead
--- letter stays with the row that it was turned into, unless with_resolved.
+-- Delete the rows of the target and the dead letters of the ranges that are read again, by identity. A dead letter that
+-- was discarded, or resolved by hand, stays with the row that it was turned into, unless with_resolved; a replayed one
+-- is a record like any other.
 -- Identifiers: target, its metadata columns topic_column, generation_column, partition_column, offset_column, and the
 -- staging tables staged_rows, staged_dead_letters, staged_counted.
 -- Parameters: pipeline, with_resolved, first_offsets (how many to name), task and attempt of the winners as arrays, and
@@ -33,6 +34,7 @@ gone_rows AS (
                     AND d.partition = s.partition
                     AND d."offset" = t.{offset_column}
                     AND d.resolved_at IS NOT NULL
+                    AND (d.request_id IS NULL OR d.resolution = 'discarded')
             )
         )
     RETURNING s.topic, s.generation, s.partition, t.{offset_column} AS "offset"
@@ -47,7 +49,11 @@ gone_dead_letters AS (
         AND d.partition = s.partition
         AND d."offset" >= s.replaced_from
         AND d."offset" < s.replaced_to
-        AND (%(with_resolved)s OR d.resolved_at IS NULL)
+        AND (
+            %(with_resolved)s
+            OR d.resolved_at IS NULL
+            OR (d.request_id IS NOT NULL AND d.resolution <> 'discarded')
+        )
     RETURNING d.topic, d.generation, d.partition, d."offset"
 ),
 

@@ -1,5 +1,5 @@
--- Delete staged records whose resolved dead letter stays: they must not be published. Return what the records of all
--- resolved dead letters in the ranges are now.
+-- Delete staged records whose resolved dead letter stays (it was discarded, or resolved by hand): they must not be
+-- published. Return what the records of all these dead letters in the ranges are now.
 -- Identifiers: the staging tables staged_rows with its metadata columns topic_column, generation_column,
 -- partition_column, offset_column, staged_dead_letters, staged_counted.
 -- Parameters: pipeline, task and attempt of the winners as arrays, and topic, generation, partition, replaced_from,
@@ -19,6 +19,7 @@ WITH kept AS MATERIALIZED (
         AND d."offset" >= span.replaced_from
         AND d."offset" < span.replaced_to
     WHERE d.resolved_at IS NOT NULL
+        AND (d.request_id IS NULL OR d.resolution = 'discarded')
 ),
 
 winner AS MATERIALIZED (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any, Protocol
@@ -13,11 +13,13 @@ from psycopg2.extras import execute_values
 
 from kafka_ingest.errors import StagingLost
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
-from kafka_ingest.postgres.database import TransactionLimits
+from kafka_ingest.postgres.database import Connection, Row, TransactionLimits
+from kafka_ingest.postgres.dead_letters import ATTEMPT, TASK, PostgresDeadLetterLedger
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper, PostgresStaging
 from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.dead_letters import DeadLetterLedger
 from kafka_ingest.protocol.housekeeping import Housekeeper
 from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
 from kafka_ingest.protocol.position import Position
@@ -26,6 +28,7 @@ from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
 from tests.builders import batch_settings
 from tests.fakes.database import FakeDatabase, Identity, StoredRecord
+from tests.fakes.dead_letters import FakeDeadLetterLedger
 from tests.fakes.housekeeper import FakeHousekeeper
 from tests.fakes.ledger import FakeLedger, FakePositionLedger
 from tests.fakes.loading import FakeStaging
@@ -49,6 +52,10 @@ class LedgerWorld(Protocol):
     roll_backs: RollBackLedger
     changes: PositionLedger
     housekeeper: Housekeeper
+    letters: DeadLetterLedger
+
+    def decide(self, *, rows: Collection[int] = (), counted: Collection[int] = ()) -> None:
+        """Say as what the bytes of dead letters are read from now on, by offset: the others still do not fit."""
 
     def fill(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted] = ()) -> None:
         """Put records, and identities that are only counted, into the staging of the batch's claim; all or none."""
@@ -80,6 +87,9 @@ class LedgerWorld(Protocol):
     def reset(self, position: Position) -> None:
         """Put a position elsewhere, as a position change does."""
 
+    def put(self, position: Position) -> None:
+        """Let a position be of another log, as after an accepted re-creation."""
+
     def let_time_pass(self) -> None:
         """Let the ledger's clock go on; that of PostgreSQL does so by itself."""
 
@@ -96,6 +106,11 @@ class FakeWorld:
         self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
         self.changes: PositionLedger = FakePositionLedger(self.database)
         self.housekeeper: Housekeeper = FakeHousekeeper(self.database)
+        self._letters = FakeDeadLetterLedger(self._publisher)
+        self.letters: DeadLetterLedger = self._letters
+
+    def decide(self, *, rows: Collection[int] = (), counted: Collection[int] = ()) -> None:
+        self._letters.fitting, self._letters.counted = set(rows), set(counted)
 
     def fill(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted] = ()) -> None:
         attempt = (batch.batch_id, batch.claim)
@@ -135,6 +150,9 @@ class FakeWorld:
         self.database.positions["orders", position.topic_partition] = position
         self.database.bound_timelines["orders", position.topic_partition] = position.timeline
 
+    def put(self, position: Position) -> None:
+        self.database.positions["orders", position.topic_partition] = position
+
     def let_time_pass(self) -> None:
         self.database.advance(1)
 
@@ -150,8 +168,32 @@ class PostgresWorld:
         self.roll_backs: RollBackLedger = PostgresRollBackLedger(params, limits)
         self.changes: PositionLedger = PostgresPositionLedger(params, limits)
         self.housekeeper: Housekeeper = PostgresHousekeeper(params, limits)
+        self.letters: DeadLetterLedger = PostgresDeadLetterLedger(params, batch_settings(), self._stager_of, limits)
+        self._rows: set[int] = set()
+        self._counted: set[int] = set()
         columns = ", ".join(f"{column.name} {column.type}" for column in written_columns(batch_settings()))
         self.run(f"CREATE SCHEMA shop CREATE TABLE orders ({columns})")
+
+    def decide(self, *, rows: Collection[int] = (), counted: Collection[int] = ()) -> None:
+        self._rows, self._counted = set(rows), set(counted)
+
+    def _stager_of(self, connection: Connection, batch: Batch) -> Callable[[Sequence[Row]], None]:
+        """Stage what :meth:`decide` says, in place of the decoder."""
+        stem, cursor = f"kafka_ingest_staging.{staging_name(batch.batch_id, batch.claim)}", connection.cursor()
+        cursor.execute(
+            "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass", [f"{stem}_rows"]
+        )
+        for (name,) in cursor.fetchall():  # what the target refuses, staging has not
+            cursor.execute(f"ALTER TABLE {stem}_rows DROP CONSTRAINT {name}")
+
+        def stage(page: Sequence[Row]) -> None:
+            reasons = {o: None if o in self._rows else "wrong_type" for o in (row["offset"] for row in page)}
+            places = [(row["topic"], row["generation"], row["partition"], row["offset"]) for row in page]
+            records = [StoredRecord(*p, batch.batch_id, reasons[p[-1]]) for p in places if p[-1] not in self._counted]
+            _insert_staged(cursor, stem, [(TASK, ATTEMPT, record) for record in records])
+            _insert_counted(cursor, stem, [(TASK, ATTEMPT, p) for p in places if p[-1] in self._counted])
+
+        return stage
 
     def run(self, statement: str | sql.Composable, parameters: Any = ()) -> list[tuple[Any, ...]]:
         """Run statements in a transaction of their own; return the rows of the last one."""
@@ -164,10 +206,7 @@ class PostgresWorld:
         try:
             with closing(psycopg2.connect(**self.params)) as connection, connection, connection.cursor() as cursor:
                 _insert_staged(cursor, stem, staged)
-                # The table is there only where something may be replaced.
-                columns = '(stage_task, stage_attempt, topic, generation, partition, "offset")'
-                values = [(task, attempt, *identity) for task, attempt, identity in counted]
-                execute_values(cursor, f"INSERT INTO {stem}_counted {columns} VALUES %s", values)
+                _insert_counted(cursor, stem, counted)
         except errors.UndefinedTable as error:
             raise StagingLost("the staging tables of this attempt are gone", batch_id=batch.batch_id) from error
 
@@ -231,7 +270,21 @@ class PostgresWorld:
             {**asdict(position), "line": position.timeline},
         )
 
+    def put(self, position: Position) -> None:
+        self.run(
+            "UPDATE kafka_ingest.committed_offset SET generation = %(generation)s, topic_id = %(topic_id)s"
+            " WHERE topic = %(topic)s AND partition = %(partition)s",
+            asdict(position),
+        )
+
     def let_time_pass(self) -> None: ...
+
+
+def _insert_counted(cursor: Any, stem: str, counted: Sequence[Counted]) -> None:
+    """Insert identities into the table that is there only where something may be replaced."""
+    columns = '(stage_task, stage_attempt, topic, generation, partition, "offset")'
+    values = [(task, attempt, *identity) for task, attempt, identity in counted]
+    execute_values(cursor, f"INSERT INTO {stem}_counted {columns} VALUES %s", values)
 
 
 def _insert_staged(cursor: Any, stem: str, staged: Sequence[Staged]) -> None:

@@ -1,7 +1,9 @@
-"""A position change or a roll-back, asked for on the command line, that kills itself at a named moment.
+"""A change, a roll-back or a replay, asked for on the command line, that signals itself at a named moment.
 
 Started as ``python -m tests.crash.killed_command EVENT ARGUMENT...``. Events are the statements of a change that move
-something (``change.<statement>:after``), and the calls of a roll-back's transaction (``roll_back.<method>:after``).
+something (``change.<statement>:after``), and the calls of the transaction of a roll-back (``roll_back.<method>:after``)
+or of a request about dead letters (``dead_letters.<method>:after``). It kills itself; after
+``stop:``, it stops itself.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from kafka_ingest import world
 from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import run_query
+from kafka_ingest.postgres.dead_letters import PostgresDeadLetterLedger
+from kafka_ingest.protocol.dead_letters import DeadLetterRequest, DeadLetterTransaction
 from kafka_ingest.protocol.roll_back import (
     RollBackLedger,
     RollBackPlan,
@@ -25,16 +29,18 @@ from kafka_ingest.protocol.roll_back import (
     RollBackTransaction,
     RollBackView,
 )
+from spark_jobs import replay_job
 from tests.crash.killed_driver import replace_in
 from tests.crash.watched_ports import Reached, watched
 
 
 def main(event: str, arguments: list[str]) -> int:
-    """Runs the command; ends by SIGKILL when the event comes."""
+    """Runs the command; signals itself when the event comes."""
+    wanted, how = event.removeprefix("stop:"), signal.SIGSTOP if event.startswith("stop:") else signal.SIGKILL
 
     def reached(found: str) -> None:
-        if found == event:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if found == wanted:
+            os.kill(os.getpid(), how)
 
     def watched_query(cursor: Any, name: str, **parameters: Any) -> int:
         answer = run_query(cursor, name, **parameters)
@@ -48,7 +54,23 @@ def main(event: str, arguments: list[str]) -> int:
     replace_in(
         world, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
     )
+    # The job's own code in this process: what dies with it dies in the middle of the transaction.
+    replace_in(world, "run_replay", lambda order, _tell: replay_job.replay(order))
+    replace_in(replay_job, "PostgresDeadLetterLedger", lambda *given: _WatchedDeadLetters(given, reached))
     return cli.main(arguments)
+
+
+class _WatchedDeadLetters:
+    """Port ``DeadLetterLedger``."""
+
+    def __init__(self, given: tuple[Any, ...], reached: Reached) -> None:
+        self._ledger = PostgresDeadLetterLedger(*given)
+        self._reached = reached
+
+    @contextmanager
+    def begin_dead_letters(self, request: DeadLetterRequest) -> Iterator[DeadLetterTransaction]:
+        with self._ledger.begin_dead_letters(request) as transaction:
+            yield watched(transaction, "dead_letters", self._reached)
 
 
 class _WatchedRollBacks:

@@ -166,7 +166,11 @@ class PipelineAtRisk:
             connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
             cursor.execute("SELECT partition, committed_offset FROM kafka_ingest.committed_offset")
             positions = dict(cursor.fetchall())
-            cursor.execute('SELECT partition, "offset", value FROM kafka_ingest.dead_letter')
+            # A dead letter that was replayed is a row.
+            cursor.execute(
+                'SELECT partition, "offset", value FROM kafka_ingest.dead_letter'
+                " WHERE resolution IS DISTINCT FROM 'replayed'"
+            )
             found = Counter((partition, offset, bytes(content)) for partition, offset, content in cursor)
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self.files.table,))
             if cursor.fetchone() == (True,):

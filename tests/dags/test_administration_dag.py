@@ -10,7 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk.exceptions import ParamValidationError
 
-from kafka_ingest.forms.change import KINDS, PREFLIGHT, kinds_of, read_order
+from kafka_ingest.forms.change import KINDS, LOOKS, kinds_of
+from kafka_ingest.forms.order import read_order
 from kafka_ingest.operators.administration import (
     AdministrationOperator,
     administration_dag,
@@ -43,7 +44,7 @@ def test_no_kind_refuses_what_the_form_is_filled_in_with() -> None:
     for kind in KINDS:
         own = {key: value for key, value in needed.items() if kind in kinds_of(key)}
         form = {**filled_in, "pipeline": "orders", "kind": kind, **own}
-        reason = {} if kind == PREFLIGHT else {"reason": "a reason"}
+        reason = {} if kind in LOOKS else {"reason": "a reason"}
         read_order({**form, **reason}, zone="UTC", who="ada", request_id="manual__1")
 
 

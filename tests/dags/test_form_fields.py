@@ -11,9 +11,9 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
-from kafka_ingest.errors import ConfigError
+from kafka_ingest.errors import ConfigError, DeadLetterReason
 from kafka_ingest.forms import change, run
-from kafka_ingest.forms.change import read_order
+from kafka_ingest.forms.order import read_order
 from kafka_ingest.forms.run import run_options
 from kafka_ingest.operators.administration import administration_params
 from kafka_ingest.operators.context import form_params
@@ -72,7 +72,8 @@ def flag(key: str, label: str, *arguments: tuple[str, object]) -> Row:
 PLACES = "earliest, latest"
 KINDS = (
     "preflight, reset, skip-lag, accept-loss, accept-recreation, accept-cluster, accept-same-log, rename, "
-    "retire-topic, read-topic-again, change-target, change-identity-columns, change-isolation-level, roll-back"
+    "retire-topic, read-topic-again, change-target, change-identity-columns, change-isolation-level, roll-back, "
+    "list-dead-letters, replay-dead-letters, discard-dead-letters"
 )
 SPAN = "topic, partition, start and end, the first offset after the span; without end: up to the end of the log"
 OFFSET = "topic, partition and offset, the next one to read"
@@ -86,6 +87,10 @@ RELOADED_SPANS = (
 RESET_OFFSETS = (
     *((line, f"{OFFSET} (line 1)") for line in ("a 0 many", f"a 0 {GREATEST + 1}", f"a 0 {DIGITS}", f"a {DIGITS} 0")),
     ("a 0 1\na 0 2", "each partition once, not a 0 twice"),
+)
+DEAD_LETTER_PLACES = tuple(
+    (line, "topic, or topic and partition, or topic, partition, start and end (line 1)")
+    for line in ("a x", "a 0 1", "a 0 1 x", "a 0 1 2 3", f"a {2**31} 1 2")
 )
 SELECTIONS = tuple((line, "topic, or topic and partition (line 1)") for line in ("a x", f"a {DIGITS}"))
 
@@ -123,6 +128,22 @@ CHANGE = (
     number("batches", "Batches", 1, ("roll-back x --batches 2", 2)),
     flag("allow_compacted", "Allow compacted topics", ("roll-back x --batches 2 --allow-compacted", True)),
     flag("submit_job", "Submit a job"),
+    text(
+        "dead_letter_reasons",
+        "Reasons of dead letters",
+        "malformed\ntoo_long",
+        ("dead-letters list x --of-reason malformed --of-reason too_long", ["malformed", "too_long"]),
+        faults=[("malformed wrong", f"reasons of {', '.join(DeadLetterReason)}, not wrong")],
+    ),
+    text(
+        "dead_letter_places",
+        "Places of dead letters",
+        "a\na 1\na 1 5 9",
+        ("dead-letters replay x --only a 1 5 9 --only b", [["a", "1", "5", "9"], ["b"]]),
+        faults=DEAD_LETTER_PLACES,
+    ),
+    number("generation", "Generation", 0, ("dead-letters export x --generation 0", 0)),
+    number("most_dead_letters", "At most (dead letters)", 1, ("dead-letters discard x --limit 7", 7)),
 )
 ROWS = [*(("run", row) for row in RUN), *(("change", row) for row in CHANGE)]
 FIELDS = {"run": run.FIELDS, "change": change.FIELDS}

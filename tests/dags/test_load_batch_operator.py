@@ -205,7 +205,7 @@ def test_dead_letters_of_a_green_load_are_one_warning_with_reasons_first_offsets
         "  ---------  -------  ------------------\n"
         "  malformed        4  orders[0] offset 2\n"
         "  too_long         2  orders[0] offset 3\n"
-        "  look: python -m kafka_ingest dead-letters orders --batch 6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10\n"
+        "  look: python -m kafka_ingest dead-letters list orders --batch 6d0f6e5c-3f0a-4a39-9d1f-0d5f3f7c9a10\n"
         "  the batch went through because it did not pass\n"
         "    10,000 dead letters\n"
         "    5.0% of its records (not looked at up to 100 dead letters)\n"

@@ -14,7 +14,7 @@ from kafka_ingest.postgres.ledger import PostgresLedger
 from sandbox.airflow import AirflowServer
 from sandbox.airflow_client import AirflowClient
 from sandbox.errors import SandboxError
-from sandbox.orders import orders, send_orders
+from sandbox.orders import orders, send_records
 from sandbox.verification import compare_orders
 from tests.deadlines import until
 from tests.services import FreshTopics
@@ -88,7 +88,7 @@ class Shop:
 def opened_shop(world: AirflowWorld, name: str, *, partitions: int = 2, **settings: Any) -> Shop:
     """Makes a pipeline's topic, sends orders to it, and adds the pipeline to the running Airflow."""
     shop = Shop(name, world.topics.create(partitions=partitions), **settings)
-    send_orders(world.bootstrap, shop.topic, orders(shop.records, malformed=shop.malformed))
+    send_records(world.bootstrap, shop.topic, orders(shop.records, malformed=shop.malformed))
     world.add(shop)
     return shop
 

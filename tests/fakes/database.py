@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from kafka_ingest.errors import IngestError, LockTimeout
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, PartitionOutcome, Request
+from kafka_ingest.protocol.dead_letters import RecordedDeadLetters
 from kafka_ingest.protocol.ledger_view import (
     LedgerWrite,
     PipelineRecord,
@@ -70,6 +71,8 @@ class FakeDatabase:
         changes: Position changes, by pipeline and request id.
         roll_backs: What more is known of those that are roll-backs.
         resolved: Identities of dead letters that are marked as resolved.
+        replayed: Those of them that a replay resolved: for a reload they are records like any other.
+        dead_letter_requests: What was recorded for requests about dead letters, by pipeline and request id.
         staged: Staged records by (batch, claim): task, attempt and record. Not committed with anything: staging is
             outside the ledger.
         counted: Identities of records that are only counted, by (batch, claim), with task and attempt; staged, too.
@@ -93,6 +96,8 @@ class FakeDatabase:
     rows: list[StoredRecord] = field(default_factory=list)
     dead_letters: list[StoredRecord] = field(default_factory=list)
     resolved: set[Identity] = field(default_factory=set)
+    replayed: set[Identity] = field(default_factory=set)
+    dead_letter_requests: dict[tuple[str, str], RecordedDeadLetters] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
     counted: dict[tuple[str, int], list[tuple[int, int, Identity]]] = field(default_factory=dict)
     tables: dict[tuple[str, str], dict[str, str]] = field(default_factory=lambda: {("shop", "orders"): _columns()})
@@ -198,6 +203,8 @@ class FakeDatabase:
         gone = set(records)
         self.rows = [row for row in self.rows if row not in gone]
         self.dead_letters = [letter for letter in self.dead_letters if letter not in gone]
+        still = {letter.identity for letter in self.dead_letters}
+        self.resolved, self.replayed = self.resolved & still, self.replayed & still
 
 
 _TABLES = [f.name for f in fields(FakeDatabase) if f.name not in ("now", "mutex", "locked")]

@@ -83,7 +83,7 @@ class FakePublication(FakeSession):
     @at_once
     def replace(self, outcome: BatchOutcome, *, with_resolved: bool) -> Replacement:
         staged, counted = self._winners(outcome), self._counted(outcome)
-        self._stays = set() if with_resolved else self.database.resolved
+        self._stays = set() if with_resolved else self.database.resolved - self.database.replayed
         replaced = [self._replaced(part.range, {r.identity for r in staged} | counted) for part in outcome.partitions]
         kept = [self._kept(part.range, staged, counted) for part in outcome.partitions]
         self._changes.append(partial(self.database.delete, self._gone))
@@ -97,7 +97,7 @@ class FakePublication(FakeSession):
         publisher, rows = self._publisher, self._published(outcome, dead=False)
         if publisher.refused_by and rows:
             raise TargetMismatch("the target refused the batch", found=f"constraint {publisher.refused_by}")
-        if refused := [self._refused(row) for row in rows if row.offset in publisher.refused_offsets]:
+        if refused := [refused_record(publisher, row) for row in rows if row.offset in publisher.refused_offsets]:
             target, batch = str(self._batch.settings.target), self._batch
             raise RecordsRefused.naming(refused, target=target, pipeline=batch.pipeline, batch_id=batch.batch_id)
         if swallowed := [row.offset for row in rows if row.offset in publisher.swallowed_offsets]:
@@ -188,10 +188,6 @@ class FakePublication(FakeSession):
     def _is_replaced(identity: Identity, r: OffsetRange) -> bool:
         return lies_in(identity, r, r.start, r.replaced_to)
 
-    def _refused(self, record: StoredRecord) -> RefusedRecord:
-        detail = f"CHECK {self._publisher.refused_offsets[record.offset]} of the target is false"
-        return RefusedRecord(record.topic, record.partition, record.offset, DeadLetterReason.CHECK_VIOLATION, detail)
-
     def _published(self, outcome: BatchOutcome, *, dead: bool) -> list[StoredRecord]:
         staged = [record for record in self._winners(outcome) if record.identity not in self._stays]
         return [record for record in staged if (record.reason is not None) == dead]
@@ -205,3 +201,9 @@ class FakePublication(FakeSession):
     def _counted(self, outcome: BatchOutcome) -> set[Identity]:
         staged = self.database.counted.get((self._batch.batch_id, self._batch.claim), [])
         return {identity for task, attempt, identity in staged if outcome.winners.get(task) == attempt}
+
+
+def refused_record(publisher: FakePublisher, record: StoredRecord) -> RefusedRecord:
+    """Return a record that INSERT refuses."""
+    detail = f"CHECK {publisher.refused_offsets[record.offset]} of the target is false"
+    return RefusedRecord(record.topic, record.partition, record.offset, DeadLetterReason.CHECK_VIOLATION, detail)

@@ -84,8 +84,6 @@ class FakeRollBack(FakeSession):
             rows, dead_letters = self._within(before, after.committed_offset, before.committed_offset)
             deleted[before.topic_partition] = WrittenCounts(len(rows), len(dead_letters))
             self._changes.append(partial(self.database.delete, [*rows, *dead_letters]))
-            gone = {letter.identity for letter in dead_letters}
-            self._changes.append(partial(self.database.resolved.difference_update, gone))
         return deleted
 
     def record(self, record: RollBackRecord) -> None:

@@ -95,3 +95,47 @@ def test_preflight_shows_every_check_and_is_red_where_one_fails(
     loaded.query("CREATE TABLE shop.events (payload text)")
     with pytest.raises(AirflowFailException, match="target table"):
         administer(loaded, "manual__2")
+
+
+def test_dead_letters_are_listed_replayed_once_and_discarded(pipeline: FedPipeline) -> None:
+    columns = [{"name": "n", "type": "integer"}]
+    pipeline.open(value={"format": "json", "columns": columns})
+    pipeline.send(b'{"n": 1}', b'{"n": "two"}', b"{")
+    pipeline.load_here()
+    counts = administer(pipeline, "manual__1", kind="list-dead-letters")["dead_letters"]
+    assert counts == [
+        {"reason": "malformed", "standing": "unresolved", "records": 1},
+        {"reason": "wrong_type", "standing": "unresolved", "records": 1},
+    ]
+
+    columns[0]["type"] = "jsonb"
+    pipeline.write(pipeline.topic, value={"format": "json", "columns": columns})
+    pipeline.query("ALTER TABLE shop.events ALTER COLUMN n TYPE jsonb USING to_jsonb(n)")
+    replay = {"kind": "replay-dead-letters", "reason": "n is anything now"}
+    shown = administer(pipeline, "manual__2", **replay)
+    assert [(row["becomes"], row["records"]) for row in shown["dead_letters"]] == [
+        ("a row", 1),
+        ("stays a dead letter", 1),
+    ]
+    assert (shown["applied"], pipeline.rows("kafka_offset")) == (False, [(0,)])
+    applied = administer(pipeline, "manual__3", apply=True, **replay)
+    assert applied == {**shown, "applied": True}
+    assert administer(pipeline, "manual__3", apply=True, **replay) == applied  # cleared, or tried again
+    assert pipeline.rows("kafka_offset, n") == [(0, 1), (1, "two")]
+
+    discard = {"kind": "discard-dead-letters", "dead_letter_reasons": "malformed", "reason": "a test record"}
+    administer(pipeline, "manual__4", apply=True, **discard)
+    recorded = "SELECT request_id, action, who, why FROM kafka_ingest.dead_letter_request ORDER BY request_number"
+    assert pipeline.query(recorded) == [
+        ("manual__3", "replay", "ada", "n is anything now"),
+        ("manual__4", "discard", "ada", "a test record"),
+    ]
+    assert pipeline.dead_letters("resolution") == [("replayed",), ("discarded",)]
+
+
+def test_a_replay_beside_a_planned_batch_fails_at_once(pipeline: FedPipeline) -> None:
+    pipeline.open()
+    pipeline.send("a")
+    batch = pipeline.plan_only("planned")
+    with pytest.raises(AirflowFailException, match=batch.batch_id):
+        administer(pipeline, "manual__1", kind="replay-dead-letters", reason="why", apply=True)

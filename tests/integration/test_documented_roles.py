@@ -115,6 +115,13 @@ def test_the_loader_can_preflight_load_reload_and_audit(loaded: PipelineUnderTes
     assert loaded.command("audit", loaded.name)[0] == 0
 
 
+def test_the_loader_can_replay_dead_letters(loaded: PipelineUnderTest) -> None:
+    replay = ("dead-letters", "replay", loaded.name, "--reason", "trial", "--apply")
+    code, told, notes = loaded.command(*replay)
+    assert code == 0, notes
+    assert [group["reason"] for group in told["outcome"]["stayed"]] == ["wrong_type"]
+
+
 def test_a_table_of_a_later_migration_is_granted_by_default(roles: Roles, loaded: PipelineUnderTest) -> None:
     run(roles.params("migrator"), "CREATE TABLE kafka_ingest.later (n int)")
     assert run(roles.params("loader"), "INSERT INTO kafka_ingest.later VALUES (1) RETURNING n") == [(1,)]
@@ -123,8 +130,8 @@ def test_a_table_of_a_later_migration_is_granted_by_default(roles: Roles, loaded
 
 def test_the_reader_looks_at_everything_and_changes_nothing(roles: Roles, loaded: PipelineUnderTest) -> None:
     roles.use("reader")
-    for command in ("status", "lag", "batches", "dead-letters", "audit"):
-        code, _, notes = loaded.command(command, loaded.name)
+    for command in (["status"], ["lag"], ["batches"], ["dead-letters", "list"], ["audit"]):
+        code, _, notes = loaded.command(*command, loaded.name)
         assert code == 0, f"{command}: {notes}"
     code, _, notes = loaded.command("change", loaded.name, "reset", "--to", "earliest", "--reason", "trial", "--apply")
     assert code == 78
@@ -142,6 +149,6 @@ def test_a_reader_without_payload_sees_where_dead_letters_are_and_no_content(
     assert run(roles.params("reader"), 'SELECT partition, "offset", reason FROM kafka_ingest.dead_letter') == [
         (0, 1, "wrong_type")
     ]
-    code, _, notes = loaded.command("dead-letters", loaded.name)
+    code, _, notes = loaded.command("dead-letters", "list", loaded.name)
     assert code == 78
     assert "permission denied" in notes

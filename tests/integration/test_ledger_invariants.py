@@ -37,7 +37,23 @@ INSERT_DEAD_LETTER = (
     " VALUES ('orders', 'orders', 0, 0, {offset}, 'malformed', '', {batch})"
 )
 
+REPLAY = (
+    "INSERT INTO kafka_ingest.dead_letter_request (pipeline, request_id, action, arguments, who, why, replay_id,"
+    " target_schema, target_table, replayed, counted, discarded, stayed)"
+    " VALUES ('orders', 'r1', 'replay', '{}', 'ada', 'a test', gen_random_uuid(), 'shop', 'orders', 1, 0, 0, '[]');"
+    "UPDATE kafka_ingest.dead_letter SET resolved_at = now(), resolution = 'replayed', request_id = 'r1'"
+)
+INSERT_ROW = (
+    "INSERT INTO shop.orders SELECT payload, kafka_topic, kafka_generation, kafka_partition, 3, kafka_timestamp,"
+    " batch_id FROM shop.orders WHERE kafka_offset = 4"
+)
+
 BREAKS = {
+    "replayed_dead_letters_are_rows": (REPLAY, {"replayed_dead_letters_are_rows"}),
+    "replayed_dead_letters_are_rows: twice": (
+        f"{REPLAY};{INSERT_ROW};{INSERT_ROW}",
+        {"replayed_dead_letters_are_rows"},
+    ),
     "ranges_have_predecessors": (
         "UPDATE kafka_ingest.batch_partition SET line = 1 WHERE range_start = 0",
         {"ranges_have_predecessors"},
@@ -134,11 +150,7 @@ LATER_STILL = Request("orders", "scheduled__2026-01-02T14:00:00+00:00")
 
 
 def test_a_resolved_dead_letter_may_have_become_a_row(world: PostgresWorld) -> None:
-    world.run("UPDATE kafka_ingest.dead_letter SET resolved_at = now(), resolution = 'replayed'")
-    world.run(
-        "INSERT INTO shop.orders SELECT payload, kafka_topic, kafka_generation, kafka_partition, 3, kafka_timestamp,"
-        " batch_id FROM shop.orders WHERE kafka_offset = 4"
-    )
+    world.run(f"{REPLAY};{INSERT_ROW}")
     assert world.ledger.violations("orders") == []
 
 

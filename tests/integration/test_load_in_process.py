@@ -238,9 +238,9 @@ def test_reports_tell_status_lag_batches_and_dead_letters(pipeline: FedPipeline)
     assert (lag["committed_offset"], lag["end_offset"], lag["lag_offsets"], lag["headroom_offsets"]) == (2, 3, 1, 2)
     _, [batch], _ = pipeline.command("batches", "events")
     assert (batch["batch_id"], batch["run_id"], batch["offsets"]) == (summary["batch_id"], "r1", 2)
-    _, [hidden], _ = pipeline.command("dead-letters", "events", "--batch", summary["batch_id"])
+    _, [hidden], _ = pipeline.command("dead-letters", "list", "events", "--batch", summary["batch_id"])
     assert "value" not in hidden
-    _, [shown], _ = pipeline.command("dead-letters", "events", "--show-values")
+    _, [shown], _ = pipeline.command("dead-letters", "list", "events", "--show-values")
     assert (shown["offset"], shown["reason"], shown["value"]) == (1, "not_utf8", "Yv8=")
     assert pipeline.command("audit", "events")[:2] == (0, [])
 

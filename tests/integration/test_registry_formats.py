@@ -287,6 +287,20 @@ def test_tls_needs_the_ca_and_where_it_is_asked_for_the_clients_certificate(
         assert {request.authorization for request in faults.requests} == {"Basic bWU6Z2VoZWlt"}
 
 
+def test_dead_letters_of_a_registrys_format_come_back_when_the_mapping_was_mended(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    wrong = [*COLUMNS, {"name": "tag", "type": "bigint", "path": "$.tags"}]
+    topic = open_for(pipeline, {"format": "avro", "columns": wrong})
+    pipeline.send(written(AvroSerializer(registry, json.dumps(ORDER)), topic, VALUE))
+    assert pipeline.load()["counts"]["dead_letters"] == 1
+    right = [*COLUMNS, {"name": "tag", "type": "bigint", "path": "$.none"}]
+    pipeline.write(topic, kafka=REGISTRY, value={"format": "avro", "columns": right}, tombstones="count")
+    code, _, notes = pipeline.command("dead-letters", "replay", pipeline.name, "--reason", "mended", "--apply")
+    assert code == 0, notes
+    assert pipeline.rows("id, tag") == [(VALUE["id"], None)]
+
+
 def test_preflight_says_that_the_registry_answers_and_check_config_needs_none(
     pipeline: FedPipeline, registry: SchemaRegistryClient
 ) -> None:

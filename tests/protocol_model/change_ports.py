@@ -1,4 +1,4 @@
-"""Ports of position changes and roll-backs: they stand still at every call, and tell the history what took effect."""
+"""Ports of what people ask for: they stand still at every call, and tell the history what took effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
+from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable, RefusedRecord
+from kafka_ingest.protocol.dead_letters import (
+    ChosenGroup,
+    DeadLetterLedger,
+    DeadLetterOutcome,
+    DeadLetterRequest,
+    DeadLetterTransaction,
+    DeadLetterView,
+    RecordedDeadLetters,
+)
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.ledger_view import RecordedChange
 from kafka_ingest.protocol.ports import PositionLedger
@@ -129,5 +138,102 @@ class GatedRollBack:
             self._transaction.commit()
             assert self._record is not None
             self._transactions.history.roll_back(self._record)
+        if not self.is_open or answer is not CommitAnswer.RECEIVED:
+            raise CommitStateUnknown("the connection broke during COMMIT")
+
+
+class GatedDeadLetterLedger:
+    """Port ``DeadLetterLedger`` of one attempt."""
+
+    def __init__(self, ledger: DeadLetterLedger, attempt: Attempt, transactions: Transactions) -> None:
+        self._ledger = ledger
+        self._attempt = attempt
+        self._transactions = transactions
+
+    @contextmanager
+    def begin_dead_letters(self, request: DeadLetterRequest) -> Iterator[GatedDeadLetters]:
+        own: list[GatedDeadLetters] = []
+        try:
+            self._attempt.call("dead_letters.begin", lambda: own.append(self._open(request)))
+            yield own[0]
+        finally:
+            for session in own:
+                session.close()
+
+    def _open(self, request: DeadLetterRequest) -> GatedDeadLetters:
+        context = self._ledger.begin_dead_letters(request)
+        session = GatedDeadLetters(context, request, self._attempt, self._transactions)
+        self._transactions.open(session)
+        return session
+
+
+class GatedDeadLetters:
+    """One transaction, statement by statement; the server can end it."""
+
+    is_under_way = False
+
+    def __init__(
+        self,
+        context: AbstractContextManager[DeadLetterTransaction],
+        request: DeadLetterRequest,
+        attempt: Attempt,
+        transactions: Transactions,
+    ) -> None:
+        self.is_open = True
+        self._context = context
+        self._transaction = context.__enter__()
+        self._request = request
+        self._attempt = attempt
+        self._transactions = transactions
+
+    def lock(self) -> DeadLetterView:
+        return self._statement("lock", self._transaction.lock)
+
+    def choose(self) -> Sequence[ChosenGroup]:
+        return self._statement("choose", self._transaction.choose)
+
+    def stage(self, chosen: Sequence[ChosenGroup]) -> None:
+        self._statement("stage", lambda: self._transaction.stage(chosen))
+
+    def insert_rows(self) -> int:
+        return self._statement("insert_rows", self._transaction.insert_rows)
+
+    def refuse(self, records: Sequence[RefusedRecord]) -> None:
+        self._statement("refuse", lambda: self._transaction.refuse(records))
+
+    def resolve(self) -> DeadLetterOutcome:
+        return self._statement("resolve", self._transaction.resolve)
+
+    def discard(self) -> DeadLetterOutcome:
+        return self._statement("discard", self._transaction.discard)
+
+    def record(self, outcome: DeadLetterOutcome) -> RecordedDeadLetters:
+        return self._statement("record", lambda: self._transaction.record(outcome))
+
+    def commit(self) -> None:
+        """Commits; a COMMIT that is under way is over at once."""
+        self._attempt.call("dead_letters.commit", self._commit)
+
+    def close(self) -> None:
+        """End the session; what was not committed is rolled back."""
+        if self.is_open:
+            self.is_open = False
+            self._context.__exit__(None, None, None)
+
+    def _statement(self, name: str, action: Callable[[], T]) -> T:
+        return self._attempt.call(f"dead_letters.{name}", lambda: self._on_living_session(action))
+
+    def _on_living_session(self, action: Callable[[], T]) -> T:
+        if not self.is_open:
+            raise DatabaseUnavailable("the server ended the connection")
+        return action()
+
+    def _commit(self) -> None:
+        answer = self._attempt.commit_answer
+        if answer is CommitAnswer.LOST_BEFORE:
+            self.close()
+        if self.is_open:
+            self._transaction.commit()
+            self._transactions.history.resolve(self._request)
         if not self.is_open or answer is not CommitAnswer.RECEIVED:
             raise CommitStateUnknown("the connection broke during COMMIT")

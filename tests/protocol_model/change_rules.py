@@ -1,10 +1,11 @@
-"""People who change positions or roll back, while runs go on, die and come again."""
+"""People who change positions, roll back or resolve dead letters, while runs go on, die and come again."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterChoice, DeadLetterRequest
 from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     AcceptRecreation,
@@ -50,6 +51,13 @@ class ChangeRules(Schedule):
     def batches_are_rolled_back(self, batches: int, supersede: bool, allow_compacted: bool, stop: Stop) -> None:
         request_id = self._new_id("roll-back")
         request = RollBackRequest(request_id, "orders", batches, "somebody", "to test", supersede, allow_compacted)
+        self.world.go_on(self.world.start_asked(request), stop)
+
+    @precondition(_has_room)
+    @rule(action=st.sampled_from(DeadLetterAction), limit=st.sampled_from([None, 1, 3]), stop=stops)
+    def dead_letters_are_resolved(self, action: DeadLetterAction, limit: int | None, stop: Stop) -> None:
+        choice, request_id = DeadLetterChoice(limit=limit), self._new_id(action.value)
+        request = DeadLetterRequest(request_id, "orders", action, choice, "somebody", "to test")
         self.world.go_on(self.world.start_asked(request), stop)
 
     @precondition(lambda self: _has_room(self) and bool(self.world.asked))

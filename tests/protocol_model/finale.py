@@ -119,7 +119,8 @@ def _would_lose(position: Position, world: World) -> bool:
     again = range(position.committed_offset, partition.end_offset(ISOLATION))
     readable = {offset for offset, entry in partition.entries.items() if entry.is_readable(ISOLATION)}
     place = (position.topic, position.generation, position.partition)
-    return any((*place, offset) in world.history.stored for offset in again if offset not in readable)
+    lost = {(*place, offset) for offset in again if offset not in readable}
+    return bool(lost & world.history.stored.keys() - world.history.discarded)
 
 
 def _require_complete(world: World) -> None:

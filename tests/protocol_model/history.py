@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterRequest
 from kafka_ingest.protocol.ledger_view import PositionMove
 from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRecord
@@ -19,6 +20,14 @@ from tests.protocol_model.observed_log import ObservedLog, Reading, Truncation
 from tests.protocol_model.tasks import fate_of
 
 Identity = tuple[str, int, int, int]
+
+#: In place of the batch that wrote it, of a row that a replay wrote.
+REPLAY = "a replay"
+
+
+def fits_today(identity: Identity) -> bool:
+    """Whether the bytes of a dead letter fit the pipeline file as it is when they are replayed."""
+    return identity[-1] % 3 != 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,8 @@ class History:
         standings: Where every position must stand.
         moves: Batches that must be committed, in the order of their COMMITs, without those that had no ranges; with the
             positions that each moved, and where they stood before: ``None`` once a change came after it.
-        changes: Request ids of the changes and roll-backs that took effect.
+        changes: Request ids of the changes, roll-backs and requests about dead letters that took effect.
+        discarded: Records that are dead letters for good, whatever is read of them.
     """
 
     stored: dict[Identity, tuple[str, str]] = field(default_factory=dict)
@@ -85,10 +95,12 @@ class History:
     standings: dict[TopicPartition, Standing] = field(default_factory=dict)
     moves: dict[str, dict[TopicPartition, Standing | None]] = field(default_factory=dict)
     changes: frozenset[str] = frozenset()
+    discarded: frozenset[Identity] = frozenset()
 
     def copy(self) -> History:
         moves = {batch_id: dict(before) for batch_id, before in self.moves.items()}
-        return History(dict(self.stored), dict(self.read_at), dict(self.standings), moves, self.changes)
+        parts = (dict(self.stored), dict(self.read_at), dict(self.standings))
+        return History(*parts, moves, self.changes, self.discarded)
 
     def begin(self, positions: Iterable[Position], log: ObservedLog) -> None:
         """Positions that a plan has begun: nothing of the log was left out."""
@@ -138,12 +150,28 @@ class History:
             assert before is not None, f"{record} passes a position change of {place}"
             self._lower(place, before)
 
+    def resolve(self, request: DeadLetterRequest) -> None:
+        """Play a replay or a discard: of dead letters that nobody has discarded, in the order of their identities."""
+        self._once(request.request_id)
+        dead = sorted(i for i, (fate, _) in self.stored.items() if fate != "row" and i not in self.discarded)
+        chosen = dead[: request.choice.limit]
+        if request.action is DeadLetterAction.DISCARD:
+            self.discarded |= set(chosen)
+            return
+        for identity in chosen:
+            standing = self.standings.get(TopicPartition(identity[0], identity[2]))
+            assert standing is not None, f"{identity} is replayed although its partition has no position"
+            assert standing.generation == identity[1], f"{identity} is replayed, of another log"
+            batch_id = self.stored[identity][1]
+            self.stored[identity] = ("row", REPLAY) if fits_today(identity) else ("wrong_type", batch_id)
+
     def _lower(self, place: TopicPartition, to: Standing) -> None:
         now = self.standings[place]
         for offset in range(to.committed_offset, now.committed_offset):
             identity = (place.topic, now.generation, place.partition, offset)
             self.stored.pop(identity, None)
             self.read_at.pop(identity, None)
+            self.discarded -= {identity}
         self.standings[place] = replace(to, timeline=now.timeline + 1)
 
     def _once(self, request_id: str) -> None:
@@ -169,14 +197,16 @@ class History:
         self._require_one_history(readings, standing, log)
 
     def _replace(self, published: Published, reading: Reading) -> None:
-        identities = [(*reading.place, offset) for offset in range(reading.start, reading.end)]
+        read = ((*reading.place, offset) for offset in range(reading.start, reading.end))
+        identities = [identity for identity in read if identity not in self.discarded]
         lost = [i for i in identities if i in self.stored and i[-1] not in reading.values]
         assert published.may_lose or not lost, f"{published.batch_id} loses what the log no longer holds: {lost}"
         for identity in identities:
             self.stored.pop(identity, None)
             self.read_at[identity] = reading.at
         fates = published.fates(reading)
-        self.stored.update({identity: (fate, published.batch_id) for identity, fate in fates.items()})
+        new = {identity: (fate, published.batch_id) for identity, fate in fates.items()}
+        self.stored.update({identity: of for identity, of in new.items() if identity not in self.discarded})
 
     def _require_one_history(self, readings: list[Reading], standing: Standing, log: ObservedLog) -> None:
         """Nothing is published on top of records that the log had lost: not in a batch, not above a position.

@@ -13,6 +13,7 @@ from kafka_ingest.protocol.batch import BatchState
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.contracts.ledger_worlds import PostgresWorld
+from tests.fakes.database import StoredRecord
 from tests.protocol_model.stores import BatchLine
 
 #: Whoever stands still with a lock stands still for good: waiting for it changes nothing.
@@ -26,6 +27,7 @@ _LEDGER_TABLES = (
     "committed_offset",
     "batch_partition",
     "dead_letter",
+    "dead_letter_request",
     "position_change",
 )
 
@@ -67,6 +69,13 @@ class PostgresStore(PostgresWorld):
             " FROM kafka_ingest.committed_offset ORDER BY topic, partition"
         )
         return [Position(*row) for row in found]
+
+    def standing_dead_letters(self) -> list[StoredRecord]:
+        found = self.run(
+            'SELECT topic, generation, partition, "offset", batch_id, reason FROM kafka_ingest.dead_letter'
+            " WHERE resolution IS DISTINCT FROM 'replayed'"
+        )
+        return [StoredRecord(*row) for row in found]
 
     def batches(self) -> list[BatchLine]:
         found = self.run(

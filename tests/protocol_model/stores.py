@@ -10,6 +10,7 @@ from kafka_ingest.protocol.batch import BatchState
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.settings import PROTOCOL_VERSION
 from tests.contracts.ledger_worlds import FakeWorld, LedgerWorld
+from tests.fakes.database import StoredRecord
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Store(LedgerWorld, Protocol):
 
     def positions(self) -> Sequence[Position]:
         """Read the positions, by (topic, partition)."""
+
+    def standing_dead_letters(self) -> list[StoredRecord]:
+        """Read the dead letters that are not rows by now."""
 
     def batches(self) -> list[BatchLine]:
         """Read the batches, in the order in which they were recorded."""
@@ -65,6 +69,9 @@ class FakeStore(FakeWorld):
     def positions(self) -> Sequence[Position]:
         return list(self.database.positions.values())
 
+    def standing_dead_letters(self) -> list[StoredRecord]:
+        return [letter for letter in self.database.dead_letters if letter.identity not in self.database.replayed]
+
     def batches(self) -> list[BatchLine]:
         return [
             BatchLine(b.batch_id, b.request.identity, b.state, b.claim, b.announced_at is not None)
@@ -76,6 +83,8 @@ class FakeStore(FakeWorld):
         return (
             tuple(db.rows),
             tuple(db.dead_letters),
+            frozenset(db.resolved),
+            tuple(db.dead_letter_requests),
             tuple(db.positions.values()),
             tuple((b.state, b.claim, b.announced_at) for b in db.batches.values()),
         )

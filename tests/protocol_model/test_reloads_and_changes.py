@@ -8,6 +8,7 @@ import pytest
 
 from kafka_ingest.errors import BatchOutstanding, LogTruncated, ReloadWouldLose, RollBackRefused
 from kafka_ingest.protocol.batch import OffsetSpan, Request, RunOptions
+from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterChoice, DeadLetterRequest
 from kafka_ingest.protocol.decisions import (
     AcceptLoss,
     AcceptRecreation,
@@ -71,6 +72,19 @@ def roll_back(world: World, batches: int) -> Attempt:
     world.finish(attempt)
     world.check()
     return attempt
+
+
+def resolve(world: World, action: DeadLetterAction, limit: int | None = None) -> Attempt:
+    request_id, choice = f"{action.value}-{len(world.asked) + 1}", DeadLetterChoice(limit=limit)
+    request = DeadLetterRequest(request_id, "orders", action, choice, "somebody", "to test")
+    attempt = world.start_asked(request)
+    world.finish(attempt)
+    world.check()
+    return attempt
+
+
+def dead(world: World) -> list[tuple[int, str | None]]:
+    return sorted((letter.offset, letter.reason) for letter in world.store.standing_dead_letters())
 
 
 def owners(world: World) -> list[int]:
@@ -230,3 +244,45 @@ def test_a_reset_to_the_log_start_and_a_roll_back_of_all_that_followed_end_with_
     assert owners(world) == [2] * 4
     end_well(world)
     assert owners(world) == [4] * 10
+
+
+def test_what_fits_is_replayed_once_and_a_reload_reads_it_like_any_other(world: World) -> None:
+    """Offsets 1 and 6 are bad; of these the first fits by now."""
+    assert resolve(world, DeadLetterAction.REPLAY).error is None
+    assert [offset for offset, _ in dead(world)] == [6]
+    assert resolve(world, DeadLetterAction.REPLAY).error is None
+    assert run(world, reload(world, 0, 10)).error is None
+    assert [offset for offset, _ in dead(world)] == [1, 6]
+    end_well(world)
+
+
+def test_what_was_discarded_stays_whatever_a_reload_reads(world: World) -> None:
+    assert resolve(world, DeadLetterAction.DISCARD, limit=1).error is None
+    before = dead(world)
+    world.log.compact(PLACE, 1)
+    assert run(world, reload(world, 0, 10)).error is None
+    assert dead(world) == before
+    end_well(world)
+
+
+def test_a_replay_is_refused_while_a_batch_is_planned_and_waits_for_nobody(world: World) -> None:
+    world.log.append(PLACE, b"bad")
+    planned = world.start_run(world.new_request("scheduled"))
+    world.go_on(planned, "ledger.claim")
+    assert isinstance(resolve(world, DeadLetterAction.REPLAY).error, BatchOutstanding)
+    world.finish(planned)
+    assert resolve(world, DeadLetterAction.REPLAY).error is None
+    end_well(world)
+
+
+def test_a_replay_that_is_killed_anywhere_is_made_once_when_it_is_asked_for_again(world: World) -> None:
+    request = DeadLetterRequest("r1", "orders", DeadLetterAction.REPLAY, DeadLetterChoice(), "somebody", "to test")
+    for points in range(1, 40):
+        attempt = world.start_asked(request)
+        world.go_on(attempt, points)
+        if attempt.is_over:
+            break
+        world.kill(attempt)
+        world.check()
+    assert [offset for offset, _ in dead(world)] == [6]
+    end_well(world)

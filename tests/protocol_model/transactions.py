@@ -95,6 +95,7 @@ class Transactions:
         candidates = [Published(batch.batch_id, t.readings, batch.settings.tombstones, may_lose) for t in own_first]
         if len(candidates) == 1:
             return candidates[0]
-        records = (*self._store.rows(), *self._store.dead_letters())
+        records = (*self._store.rows(), *self._store.standing_dead_letters())
         found = {identity_of(record) for record in records if record.batch_id == batch.batch_id}
-        return next((c for c in candidates if c.identities == found), candidates[0])
+        kept = self.history.discarded
+        return next((c for c in candidates if c.identities - kept == found), candidates[0])

@@ -10,6 +10,7 @@ from kafka_ingest.errors import CommitDidNotHappen, Fenced, IngestError, RetryLa
 from kafka_ingest.protocol.audit import audit_batch, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.changes import ChangePorts, apply_change
+from kafka_ingest.protocol.dead_letters import DeadLetterRequest, resolve_dead_letters
 from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.load import LoadPorts, load_batch
@@ -21,10 +22,10 @@ from kafka_ingest.settings import FirstRunKind, HoldSettings, PipelineSettings
 from tests.fakes.loading import FakeRunStates, FakeTarget
 from tests.fakes.log import FakeLog
 from tests.protocol_model.attempts import CLUSTER, COMMIT, Attempt, Work
-from tests.protocol_model.change_ports import GatedChanges, GatedRollBacks
+from tests.protocol_model.change_ports import GatedChanges, GatedDeadLetterLedger, GatedRollBacks
 from tests.protocol_model.checks import check_store
 from tests.protocol_model.gated_ports import LogOfCluster, gated
-from tests.protocol_model.history import History
+from tests.protocol_model.history import History, fits_today
 from tests.protocol_model.observed_log import ObservedLog
 from tests.protocol_model.situations import Happened, is_explained
 from tests.protocol_model.stores import Store
@@ -40,7 +41,7 @@ FIRST_MS = FakeLog().now_ms
 Arrivals = Sequence[tuple[int, list[bytes | None]]]
 
 #: What an operator asks for.
-Asked = ChangeRequest | RollBackRequest
+Asked = ChangeRequest | RollBackRequest | DeadLetterRequest
 
 #: How far an attempt goes: for so many points, or to the next call of that name.
 Stop = int | str
@@ -49,7 +50,10 @@ Stop = int | str
 _EFFECTS = {"ledger.record_plan", "ledger.claim", "ledger.mark_announced", "changes.record_change"}
 
 #: Others act while the runner runs its tasks; a COMMIT whose answer is lost may have taken effect.
-_UNWATCHED = {"runner.run", COMMIT, "roll_back.commit"}
+_UNWATCHED = {"runner.run", COMMIT, "roll_back.commit", "dead_letters.commit"}
+
+#: More offsets than a schedule has.
+_OFFSETS = range(10_000)
 
 
 class World:
@@ -59,11 +63,12 @@ class World:
         settings: The pipeline file, as it is now.
         attempts: Those that are alive, running or standing still.
         requests: Every request of a run so far.
-        asked: Every request of a change or roll-back so far.
+        asked: Every request of a change, of a roll-back or about dead letters so far.
     """
 
     def __init__(self, store: Store, settings: PipelineSettings) -> None:
         self.store = store
+        store.decide(rows=[offset for offset in _OFFSETS if fits_today(("", 0, 0, offset))])
         self.settings = settings
         self.log = ObservedLog(begins_anywhere=settings.plan.first_run.kind is not FirstRunKind.EARLIEST)
         self.attempts: list[Attempt] = []
@@ -131,7 +136,7 @@ class World:
         return self.start(f"audit of {batch_id}", lambda attempt: self.audit(batch_id, request, attempt))
 
     def start_asked(self, request: Asked) -> Attempt:
-        """Start a position change or a roll-back."""
+        """Start a position change, a roll-back, or a replay or discard of dead letters."""
         if request not in self.asked:
             self.happened.add(Happened.CHANGED)
             self.asked.append(request)
@@ -140,6 +145,9 @@ class World:
             if isinstance(request, ChangeRequest):
                 changes = GatedChanges(self.store.changes, attempt, self.transactions)
                 apply_change(self.settings, request, ChangePorts(changes, self._log_of(attempt)))
+            elif isinstance(request, DeadLetterRequest):
+                letters = GatedDeadLetterLedger(self.store.letters, attempt, self.transactions)
+                resolve_dead_letters(self.settings, request, letters, apply=True)
             else:
                 roll_backs = GatedRollBacks(self.store.roll_backs, attempt, self.transactions)
                 roll_back(request, RollBackPorts(roll_backs, gated(self.log.log, "log", attempt)))

@@ -8,7 +8,19 @@ import pytest
 
 from kafka_ingest.cli.change import change_of
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.change import FIELDS, KINDS, PREFLIGHT, Order, PreflightRequest, kinds_of, read_order
+from kafka_ingest.forms.change import (
+    FIELDS,
+    KINDS,
+    LOOKS,
+    kinds_of,
+)
+from kafka_ingest.forms.order import ListRequest, Order, PreflightRequest, read_order
+from kafka_ingest.protocol.dead_letters import (
+    DeadLetterAction,
+    DeadLetterChoice,
+    DeadLetterPlace,
+    DeadLetterRequest,
+)
 from kafka_ingest.protocol.decisions import (
     AcceptCluster,
     AcceptLoss,
@@ -173,9 +185,39 @@ def test_a_roll_back_names_how_many_batches() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != PREFLIGHT])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LOOKS])
 def test_every_change_needs_a_reason_even_to_show_it(kind: str) -> None:
     assert f"Reason: expected a value: {kind} needs it; found nothing" in faults(kind=kind, reason="  ")
+
+
+CHOICE = DeadLetterChoice(
+    reasons=("malformed", "wrong_type"),
+    places=(DeadLetterPlace("orders"), DeadLetterPlace("orders", 3, 10, 20), DeadLetterPlace("payments", 1)),
+    generation=0,
+    limit=5,
+)
+CHOSEN = {
+    "dead_letter_reasons": "wrong_type\nmalformed",
+    "dead_letter_places": "payments 1\norders 3 10 20\n\norders",
+    "generation": 0,
+    "most_dead_letters": 5,
+}
+
+
+@pytest.mark.parametrize("action", list(DeadLetterAction))
+def test_dead_letters_are_resolved_as_the_form_chooses_them(action: DeadLetterAction) -> None:
+    asked = order(kind=f"{action.value}-dead-letters", reason="mended", apply=True, **CHOSEN)
+    request = DeadLetterRequest("manual__2026-01-02T12:00:00", "orders", action, CHOICE, "ada", "mended")
+    assert asked == Order(request, apply=True)
+    assert (
+        f"Supersede the outstanding batch: expected nothing for {action.value}-dead-letters; found a value"
+        in faults(kind=f"{action.value}-dead-letters", reason="mended", supersede=True)
+    )
+
+
+def test_dead_letters_are_listed_without_a_reason() -> None:
+    assert order(kind="list-dead-letters", **CHOSEN) == Order(ListRequest("orders", CHOICE), apply=False)
+    assert order(kind="list-dead-letters").request == ListRequest("orders", DeadLetterChoice())
 
 
 def test_every_fault_is_listed_at_once_in_the_order_of_the_form() -> None:

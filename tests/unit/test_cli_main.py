@@ -85,7 +85,9 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
         ["unheard-of"],
         ["run"],
         ["plan", "orders"],
-        ["dead-letters", "orders", "--batch", "7"],
+        ["dead-letters", "orders"],
+        ["dead-letters", "list", "orders", "--batch", "7"],
+        ["dead-letters", "show", "orders", "orders", "0"],
         ["change", "orders"],
         ["change", "orders", "reset"],
         ["change", "orders", "reset", "--to", "earliest", "--by", "3"],
@@ -207,8 +209,15 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["batches"], ["dead-letters"], ["audit"], ["lag"], ["run", "--runner", "in-process"]],
-    ids=lambda arguments: arguments[0],
+    [
+        ["batches", "orders"],
+        *(["dead-letters", action, "orders"] for action in ("list", "export", "replay", "discard")),
+        ["dead-letters", "show", "orders", "orders", "0", "1"],
+        ["audit", "orders"],
+        ["lag", "orders"],
+        ["run", "orders", "--runner", "in-process"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
 )
 def test_a_command_names_its_pipeline_when_the_database_is_away(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -216,6 +225,5 @@ def test_a_command_names_its_pipeline_when_the_database_is_away(
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
     monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "postgresql://nobody@127.0.0.1:1/nothing")
-    command, *others = arguments
-    assert main.main([command, "orders", *others]) == 75
+    assert main.main(arguments) == 75
     assert "(pipeline orders)" in capsys.readouterr().err

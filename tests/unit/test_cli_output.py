@@ -9,7 +9,15 @@ from typing import Any
 
 from kafka_ingest.cli.command import Output
 from kafka_ingest.errors import Busy
-from kafka_ingest.report import cell, table
+from kafka_ingest.protocol.dead_letters import (
+    ChosenGroup,
+    DeadLetterOutcome,
+    DeadLetterReport,
+    RecordedDeadLetters,
+    StayingGroup,
+)
+from kafka_ingest.report import OUTCOME_COLUMNS, cell, outcome_remarks, outcome_rows, table
+from tests.builders import NOON
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lag_offsets": 1234567, "fault": None, "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)},
@@ -72,3 +80,27 @@ def test_bytes_are_text_where_they_can_be_read_and_hex_elsewhere() -> None:
     assert cell(b"a\nb") == "\\x610a62"
     assert cell(b"") == "\\x"
     assert cell([b"a", None]) == "a, -"
+
+
+def test_what_a_terminal_might_obey_is_escaped() -> None:
+    assert cell("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
+    assert cell(["\x1b]0;owned\x07", "plain é"]) == "\\x1b]0;owned\\x07, plain é"
+
+
+def test_what_became_of_dead_letters_is_a_table_and_a_few_lines() -> None:
+    stayed = (StayingGroup("malformed", 2, "orders", 0, 7, "the value: expected JSON"),)
+    outcome = DeadLetterOutcome(replayed=3, counted=1, stayed=stayed)
+    assert table(outcome_rows(outcome), OUTCOME_COLUMNS).splitlines() == [
+        "becomes              reason     records  first at            detail",
+        "-------------------  ---------  -------  ------------------  ------------------------",
+        "a row                -                3  -                   -",
+        "counted              -                1  -                   -",
+        "stays a dead letter  malformed        2  orders[0] offset 7  the value: expected JSON",
+    ]
+    chosen = tuple(ChosenGroup("orders", 0, p, None, r, n, 0, 9) for p, r, n in ((0, "a", 1), (1, "b", 2), (1, "a", 3)))
+    assert list(outcome_remarks(DeadLetterReport(chosen, outcome))) == ["chosen: 4 a, 2 b"]
+    recorded = RecordedDeadLetters("r1", "{}", "ada", "mended", NOON, outcome)
+    assert list(outcome_remarks(DeadLetterReport((), outcome, recorded, was_done_before=True))) == [
+        "request r1 was done before, at 2026-01-02 12:00:00Z, by ada: mended"
+    ]
+    assert list(outcome_remarks(DeadLetterReport((), outcome, recorded))) == ["request r1 is done, by ada: mended"]

@@ -14,7 +14,8 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from spark_jobs.decode import avro_columns
 from spark_jobs.decode.avro import AvroSchema
-from spark_jobs.decode.avro_columns import quick_columns
+from spark_jobs.decode.avro_columns import may_have_others, quick_columns
+from spark_jobs.decode.paths import path_tree
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.avro_encoding import long, sized
 
@@ -271,3 +272,41 @@ def test_few_records_are_left_to_the_exact_way(monkeypatch: pytest.MonkeyPatch) 
     assert quick_columns(schema_of("int"), [b"\x02"] * 2, [plan("integer", "a")]) is None
     assert quick_columns(schema_of("int"), [b"\x02"] * 3, [plan("integer", "a")]) is not None
     assert quick_columns(schema_of("int"), [], [plan("integer", "a")]) is None
+
+
+def record_of(**fields: object) -> object:
+    """Write a record type; each has a name of its own."""
+    return {
+        "type": "record",
+        "name": f"R{abs(hash(json.dumps(fields)))}",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+PART = record_of(c="long")
+
+
+@pytest.mark.parametrize(
+    ("schema", "others"),
+    [
+        (record_of(a="long", b=PART), False),
+        (record_of(a="long", b=["null", PART]), False),
+        (record_of(b=PART), False),
+        (record_of(a=record_of(x="long"), b=PART), False),  # a column takes it whole
+        (record_of(a="long", b=PART, d="long"), True),
+        (record_of(a="long", b=record_of(c="long", d="long")), True),
+        (record_of(a="long", b=["null", record_of(c="long", d="long")]), True),
+        # Not sure: which keys a map has, and which branch a record, only the records say.
+        (record_of(a="long", b={"type": "map", "values": "long"}), True),
+        (record_of(a="long", b=["null", "long", PART]), True),
+        (record_of(a="long", b="long"), True),
+        ("long", True),
+    ],
+)
+def test_a_schema_tells_whether_a_record_may_have_other_fields(schema: object, others: bool) -> None:
+    assert may_have_others(AvroSchema(json.dumps(schema)).root, path_tree([("a",), ("b", "c")])) is others
+
+
+def test_of_a_record_that_a_column_takes_whole_no_field_is_another() -> None:
+    schema = AvroSchema(json.dumps(record_of(a="long", b=PART)))
+    assert may_have_others(schema.root, path_tree([(), ("b", "d")])) is False

@@ -17,6 +17,8 @@ from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema, U
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
 from spark_jobs.decode import framed, record
+from spark_jobs.decode.avro import AvroSchema
+from spark_jobs.decode.avro_columns import FEWEST_RECORDS
 from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
@@ -226,6 +228,78 @@ def test_new_fields_are_watched_in_documents_whatever_whole_columns_there_are(mo
     decoder = record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
     decoder.decode(batch_of({**a_record(), "value": number_frame(1) + b"\x03"}), generation=0)
     assert decoder.new_fields == (NewField(("a",), "jsonb"),)
+
+
+AVRO = RegisteredSchema(
+    "AVRO",
+    """{"type": "record", "name": "Order", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "place", "type": ["null", {"type": "record", "name": "Place", "fields": [
+            {"name": "zip", "type": "long"}, {"name": "city", "type": ["null", "long"]}]}]}
+    ]}""",
+    {},
+)
+#: 7, then no place; a place with the zip 1 and no city, or with the city 2.
+WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY = (
+    number_frame(1) + end for end in (b"\x0e\x00", b"\x0e\x02\x02\x00", b"\x0e\x02\x02\x02\x04")
+)
+
+
+def avro_decoder(monkeypatch: pytest.MonkeyPatch, *columns: ColumnSettings, policy: NewFields) -> record.RecordDecoder:
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas_in(FakeRegistry({1: AVRO}), kind="AVRO"))
+    settings = replace(batch_settings(), value=ValueSettings(ValueFormat.AVRO, columns, new_fields=policy))
+    return record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+
+
+def avro_rows(
+    monkeypatch: pytest.MonkeyPatch, *columns: ColumnSettings, policy: NewFields
+) -> tuple[list[object], list[str]]:
+    """Return the columns of three Avro records, and what is said of their fields."""
+    decoder = avro_decoder(monkeypatch, *columns, policy=policy)
+    records = [{**a_record(), "value": value} for value in (WITHOUT_PLACE, WITHOUT_CITY, WITH_CITY)]
+    decoded = decoder.decode(batch_of(*records), generation=0)
+    rows = decoded.columns.select([column.name for column in columns]).to_pylist()
+    said = [dead.detail.rpartition(" ")[2] for dead in decoded.dead] or [field.path[-1] for field in decoder.new_fields]
+    return [tuple(row.values()) for row in rows], said
+
+
+def test_new_fields_of_avro_are_those_of_the_writers_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    id_, city = ColumnSettings("id", "bigint", ("id",)), ColumnSettings("city", "bigint", ("place", "city"))
+    rows = [(7, None), (7, None), (7, 2)]
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.IGNORE) == (rows, [])
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.WARN) == (rows, ["zip"])
+    assert avro_rows(monkeypatch, id_, city, policy=NewFields.DEAD_LETTER) == (rows[:1], ["$.place.zip"] * 2)
+    assert avro_rows(monkeypatch, id_, policy=NewFields.WARN)[1] == ["place"]
+
+
+def test_documents_of_avro_are_looked_at_until_every_field_of_the_schema_is_read_or_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    documents = AvroSchema.documents
+
+    def counted(self: AvroSchema, payloads: Sequence[bytes]) -> list[bytes | DecodeError]:
+        looked_at.append(len(payloads))
+        return documents(self, payloads)
+
+    monkeypatch.setattr(AvroSchema, "documents", counted)
+    city = ColumnSettings("city", "bigint", ("place", "city"))
+    decoder = avro_decoder(monkeypatch, city, policy=NewFields.WARN)
+    many = [{**a_record(), "value": value} for value in (WITHOUT_PLACE, WITH_CITY)] * FEWEST_RECORDS
+    for _ in range(3):
+        decoded = decoder.decode(batch_of(*many), generation=0)
+        assert decoded.columns.column("city").to_pylist() == [None, 2] * FEWEST_RECORDS
+    assert [".".join(field.path) for field in decoder.new_fields] == ["id", "place.zip"]
+    assert looked_at == [2 * FEWEST_RECORDS, 0, 0]
+
+
+@pytest.mark.parametrize("policy", [NewFields.IGNORE, NewFields.WARN])
+def test_a_default_in_avro_is_for_what_the_schema_or_the_record_does_not_have(
+    monkeypatch: pytest.MonkeyPatch, policy: NewFields
+) -> None:
+    city = ColumnSettings("city", "bigint", ("place", "city"), default="5")
+    gone = ColumnSettings("gone", "text", ("gone",), default='"-"')
+    assert avro_rows(monkeypatch, city, gone, policy=policy)[0] == [(5, "-"), (None, "-"), (2, "-")]
 
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,17 @@ def test_the_driver_does_without_arrow() -> None:
     assert loaded(program, "pyspark", "pyarrow", "numpy", "pandas") == ["pyspark"]
 
 
+def test_the_process_that_resolves_dead_letters_does_without_spark_and_pandas() -> None:
+    program = (
+        "import runpy, sys\n"
+        "from contextlib import suppress\n"
+        "with suppress(SystemExit):\n"  # it has no environment, and ends
+        "    runpy.run_module('spark_jobs.replay_dead_letters', run_name='__main__')"
+    )
+    libraries = ("pyspark", "py4j", "pyarrow", "pandas")
+    assert set(loaded(program, *libraries)) & set(libraries) == {"pyarrow"}
+
+
 def test_a_worker_does_without_pandas() -> None:
     program = "from spark_jobs.worker_daemon import preload\npreload()"
     assert loaded(program, "spark_jobs.stage", "pyarrow", "pandas") == ["spark_jobs.stage", "pyarrow"]

@@ -15,7 +15,8 @@ from kafka_ingest.protocol.batch import LoadPhases, TaskSeconds
 from kafka_ingest.protocol.load import LoadProgress
 from kafka_ingest.secrets import scrubbed, secret_values
 from kafka_ingest.spark.submission import read_outcome, read_phases, write_batch, write_error
-from spark_jobs.load_job import ScrubbedFormatter, progress_line
+from spark_jobs.load_job import progress_line
+from spark_jobs.process import ScrubbedFormatter
 
 SECRET = "p\"a\\s;s@w/o%r$d x'é"
 

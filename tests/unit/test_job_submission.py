@@ -14,6 +14,7 @@ from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.settings import HoldSettings, JobSettings
 from kafka_ingest.spark.submission import (
+    JobEnvironment,
     JobSubmission,
     in_process_command,
     in_process_environment,
@@ -77,7 +78,7 @@ def test_secrets_stand_in_a_file_of_the_users_own_and_nowhere_else(outcome: Path
 
 def test_the_job_gets_back_what_was_submitted_once(outcome: Path) -> None:
     variables = submission(outcome).env_vars
-    environment, outcome_file = take_environment(variables)
+    environment, outcome_file = take_environment(variables, JobEnvironment)
     assert environment.kafka["sasl.password"] == SECRETS[0]
     assert environment.kafka["isolation.level"] == "read_committed"
     assert environment.postgres["password"] == SECRETS[1]
@@ -86,12 +87,12 @@ def test_the_job_gets_back_what_was_submitted_once(outcome: Path) -> None:
     assert outcome_file == outcome
     assert list(outcome.parent.iterdir()) == []
     with pytest.raises(ConfigError, match="cannot take the settings"):
-        take_environment(variables)
+        take_environment(variables, JobEnvironment)
 
 
 def test_a_job_without_its_environment_says_how_to_start_it() -> None:
     with pytest.raises(ConfigError, match="was started without KAFKA_INGEST_JOB_FILE") as caught:
-        take_environment({})
+        take_environment({}, JobEnvironment)
     assert "kafka_ingest run" in caught.value.next_command
 
 
@@ -100,7 +101,7 @@ def test_a_file_of_another_version_is_refused_without_repeating_it(tmp_path: Pat
     job_file.write_text(json.dumps({"password": SECRETS[0]}))
     broken = {"KAFKA_INGEST_JOB_FILE": str(job_file), "KAFKA_INGEST_OUTCOME_FILE": "/tmp/o"}
     with pytest.raises(ConfigError, match="cannot be read") as caught:
-        take_environment(broken)
+        take_environment(broken, JobEnvironment)
     assert SECRETS[0] not in str(caught.value)
 
 

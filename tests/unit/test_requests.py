@@ -6,8 +6,8 @@ import pytest
 
 from kafka_ingest.errors import Busy, ConfigError, RequestChanged
 from kafka_ingest.protocol.batch import BatchState, Request
-from kafka_ingest.protocol.ledger_view import PlanView, still_stands
-from kafka_ingest.protocol.plan import numbered_request, require_bound_settings, standing_batch, superseded_batch
+from kafka_ingest.protocol.ledger_view import PlanView, require_bound_settings, still_stands
+from kafka_ingest.protocol.plan import numbered_request, standing_batch, superseded_batch
 from kafka_ingest.settings import IsolationLevel, MetadataColumns, TargetSettings
 from tests.builders import (
     EMPTY_VIEW,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sandbox.orders import OrderRecord, orders
+from sandbox.orders import SentRecord, orders
 
 
 def test_the_same_numbers_give_the_same_records() -> None:
@@ -32,18 +32,18 @@ def test_records_of_a_customer_have_one_key() -> None:
     assert len(keys) == 5000
 
 
-def _keys_by_customer(records: Iterable[OrderRecord]) -> dict[str, set[bytes]]:
+def _keys_by_customer(records: Iterable[SentRecord]) -> dict[str, set[bytes]]:
     found: dict[str, set[bytes]] = {}
     for record in records:
         found.setdefault(json.loads(record.value)["customer"], set()).add(record.key)
     return found
 
 
-def _is_malformed(record: OrderRecord) -> bool:
+def _is_malformed(record: SentRecord) -> bool:
     return _fault(record) is not None
 
 
-def _fault(record: OrderRecord) -> str | None:
+def _fault(record: SentRecord) -> str | None:
     try:
         document = json.loads(record.value)
     except ValueError:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from uuid import UUID
 
 from kafka_ingest.cli.command import Output, Parser, add_limit, add_pipeline, add_pipeline_or_all, command, world_of
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError, naming
@@ -43,8 +42,6 @@ _LAG_COLUMNS = (
     "fault",
 )
 _BATCH_COLUMNS = ("batch_id", "state", "run_id", "planned_at", "committed_at", "offsets", "rows", "dead_letters")
-_DEAD_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason", "detail", "batch_id")
-_PAYLOAD = ("key", "value", "header_names", "header_values")
 
 
 @command("status", "say where each pipeline stands", add_pipeline_or_all)
@@ -97,38 +94,6 @@ def run_batches(options: argparse.Namespace, output: Output) -> int:
     with naming(settings.pipeline):
         rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
     output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
-    return OK
-
-
-def _dead_letters_arguments(parser: Parser) -> None:
-    add_pipeline(parser)
-    parser.add_argument("--batch", type=UUID, metavar="ID", help="only those of one batch")
-    add_limit(parser, default=50)
-    parser.add_argument("--show-values", action="store_true", help="show keys, values and headers, too")
-
-
-@command(
-    "dead-letters",
-    "list records that did not fit, with the reason",
-    _dead_letters_arguments,
-    details="""\
-example: python -m kafka_ingest dead-letters orders --batch 0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55
-With --json and --show-values, keys, values and header values are base64.""",
-)
-def run_dead_letters(options: argparse.Namespace, output: Output) -> int:
-    """List a pipeline's dead letters; payloads are shown only when they are asked for: they may be personal data."""
-    from kafka_ingest.pipeline_files.files import find_pipeline
-
-    settings = find_pipeline(options.pipeline)
-    batch_id = str(options.batch) if options.batch else None
-    with naming(settings.pipeline):
-        rows = world_of(settings).reports().dead_letters(settings.pipeline, batch_id, options.limit)
-    columns: tuple[str, ...] = _DEAD_LETTER_COLUMNS
-    if options.show_values:
-        columns = (*columns, *_PAYLOAD)
-    else:
-        rows = [{key: value for key, value in row.items() if key not in _PAYLOAD} for row in rows]
-    output.rows(rows, columns, empty=f"pipeline {settings.pipeline} has no dead letters here")
     return OK
 
 
@@ -232,7 +197,7 @@ def _standing(row: Mapping[str, Any]) -> str:
     return f"{row['step']} {row['staged_offsets']:,} of {row['total_offsets']:,} offsets: {row['outstanding_request']}"
 
 
-COMMANDS = (run_status, run_lag, run_batches, run_dead_letters, run_audit)
+COMMANDS = (run_status, run_lag, run_batches, run_audit)
 
 # ----------
 # Command ``preflight``: everything that pipelines rest on, in one table.

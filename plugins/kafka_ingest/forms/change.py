@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from kafka_ingest.errors import ConfigError
-from kafka_ingest.forms.values import Choice, Field, Flag, FormValues, Number, Option, Text, is_number, lines_of
+from kafka_ingest.errors import DeadLetterReason
+from kafka_ingest.forms.values import Choice, Field, Flag, Number, Option, Text, is_number, lines_of
 from kafka_ingest.protocol import decisions
-from kafka_ingest.protocol.decisions import Change, ChangeRequest, LogPlace, Selection
+from kafka_ingest.protocol.dead_letters import DeadLetterPlace
+from kafka_ingest.protocol.decisions import Change, LogPlace, Selection
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.roll_back import RollBackRequest
 from kafka_ingest.settings import PartitionOffset
 from kafka_ingest.times import parse_record_time
 
@@ -44,6 +44,31 @@ def parse_selection(text: str) -> Selection:
         else:
             raise ValueError(f"topic, or topic and partition (line {number})")
     return Selection(tuple(sorted(topics)), tuple(sorted(partitions)))
+
+
+def parse_places(text: str) -> tuple[DeadLetterPlace, ...]:
+    """Read ``topic``, ``topic partition`` or ``topic partition start end``; empty lines count for nothing."""
+    return tuple(sorted((_place(number, words) for number, words in lines_of(text)), key=_place_order))
+
+
+def _place(number: int, words: list[str]) -> DeadLetterPlace:
+    numbers = words[1:]
+    is_read = len(words) in (1, 2, 4) and all(map(is_number, numbers[1:]))
+    if not is_read or (numbers and not is_number(numbers[0], _GREATEST_PARTITION)):
+        raise ValueError(f"topic, or topic and partition, or topic, partition, start and end (line {number})")
+    return DeadLetterPlace(words[0], *map(int, numbers))
+
+
+def _place_order(place: DeadLetterPlace) -> tuple[str, int, int]:
+    return (place.topic, -1 if place.partition is None else place.partition, place.start or 0)
+
+
+def parse_reasons(text: str) -> tuple[str, ...]:
+    """Read reasons of dead letters, in any number of lines."""
+    found = sorted({word for _, words in lines_of(text) for word in words})
+    if unknown := [reason for reason in found if reason not in list(DeadLetterReason)]:
+        raise ValueError(f"reasons of {', '.join(DeadLetterReason)}, not {', '.join(unknown)}")
+    return tuple(found)
 
 
 def _offset(number: int, words: list[str]) -> PartitionOffset:
@@ -228,12 +253,19 @@ CHANGES: Mapping[str, KindOfChange] = {
 }
 
 PREFLIGHT, ROLL_BACK = "preflight", "roll-back"
+LIST_DEAD_LETTERS, REPLAY, DISCARD = "list-dead-letters", "replay-dead-letters", "discard-dead-letters"
+#: What only looks: nothing is applied, and no reason is asked for.
+LOOKS = (PREFLIGHT, LIST_DEAD_LETTERS)
+_CHOICE_OF_DEAD_LETTERS = ("dead_letter_reasons", "dead_letter_places", "generation", "most_dead_letters")
 KINDS: Mapping[str, Kind] = {
     PREFLIGHT: Kind("look at connections, privileges, table, topics and packages", takes=("submit_job",)),
     **CHANGES,
     ROLL_BACK: Kind(
         "undo the last batches: rows, dead letters and positions together", ("batches",), ("allow_compacted",)
     ),
+    LIST_DEAD_LETTERS: Kind("count records that did not fit, and list the first", takes=_CHOICE_OF_DEAD_LETTERS),
+    REPLAY: Kind("decode dead letters again with today's pipeline file", takes=_CHOICE_OF_DEAD_LETTERS),
+    DISCARD: Kind("resolve dead letters without rows; their bytes stay", takes=_CHOICE_OF_DEAD_LETTERS),
 }
 
 
@@ -353,93 +385,43 @@ _FIELDS = {
         Option("--allow-compacted", "go on where compaction may have taken records that the table still holds"),
     ),
     "submit_job": Field("Submit a job", Flag(), "Run a small Spark job to look at its packages."),
+    "dead_letter_reasons": Field(
+        "Reasons of dead letters",
+        Text(lambda text, _zone: parse_reasons(text), is_multiline=True),
+        "Only those with these reasons, one a line, such as `wrong_type`; empty means all.",
+        Option(
+            "--of-reason",
+            "only those with this reason; can be given again (default: all)",
+            "REASON",
+            {"action": "append"},
+        ),
+    ),
+    "dead_letter_places": Field(
+        "Places of dead letters",
+        Text(lambda text, _zone: parse_places(text), is_multiline=True),
+        "One line each: `topic`, `topic partition`, or `topic partition start end` with the end not included; empty "
+        "means all.",
+        Option(
+            "--only",
+            "a topic, a partition of it, or offsets of that, END not included; can be given again (default: all)",
+            ("TOPIC", "PARTITION START END"),
+            {"nargs": "+", "action": "append"},
+        ),
+    ),
+    "generation": Field(
+        "Generation",
+        Number(at_least=0),
+        "Only those of this generation of their topics; empty means all.",
+        Option("--generation", "only those of this generation of their topics (default: all)"),
+    ),
+    "most_dead_letters": Field(
+        "At most (dead letters)",
+        Number(at_least=1),
+        "The first so many, by topic, partition and offset; empty means all.",
+        Option("--limit", "at most so many, the first by topic, partition and offset (default: all)"),
+    ),
 }
 FIELDS: Mapping[str, Field] = {
     key: replace(one, section=f"Only for {', '.join(kinds)}" if (kinds := kinds_of(key)) else "")
     for key, one in _FIELDS.items()
 }
-
-# ----------
-# What a form of Airflow asks for. Every fault is found at once. A key that means nothing for the chosen kind is a
-# fault, since whoever filled it in expects something of it.
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightRequest:
-    """Look at everything that a pipeline rests on."""
-
-    pipeline: str
-    submit_job: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a form asks for; ``apply``: do it, do not only show it."""
-
-    request: PreflightRequest | ChangeRequest | RollBackRequest
-    apply: bool
-
-
-def read_order(form: Mapping[str, Any], *, zone: str, who: str, request_id: str) -> Order:
-    """Return what a form asks for.
-
-    Args:
-        form: Values by key; keys that are missing hold their defaults.
-        zone: IANA time zone of a time without an offset from UTC.
-        who: The person who filled it in.
-        request_id: Identity of the request: the same one means the same change.
-
-    Raises:
-        ConfigError: Lists every fault.
-    """
-    values = FormValues(form, FIELDS, zone)
-    values.check_known_keys()
-    read = {key: values.read(key) for key in FIELDS}
-    for key, expected, found in _faults_between_keys(values, read):
-        values.fault(key, expected, found)
-    if values.faults:
-        raise ConfigError(
-            "the form asks for something that cannot be done",
-            expected="values as the form describes them",
-            found="\n".join(values.faults),
-            next_command="start a new run with these values corrected; nothing was changed",
-            pipeline=read["pipeline"],
-        )
-    return Order(_request(read, who, request_id), read["apply"])
-
-
-def _faults_between_keys(values: FormValues, read: Values) -> Iterator[tuple[str, str, str]]:
-    if not values.is_given("pipeline"):
-        yield "pipeline", "the name of a pipeline", "nothing"
-    kind = read["kind"]
-    if kind != values.given.get("kind", kind):
-        return  # an unknown kind: nobody can say what belongs to it
-    way = KINDS[kind].ways.get(read["reset_to"])
-    needed, possible = _keys_of(kind, way)
-    for key in sorted(needed):
-        if not values.is_given(key):
-            yield key, f"a value: {kind} needs it", "nothing"
-    for key in FIELDS:
-        if key not in needed | possible and values.is_given(key):
-            yield key, f"nothing for {kind}" + (f" to {read['reset_to']}" if way else ""), "a value"
-    if kind in CHANGES and read["only"] and not CHANGES[kind].scope.fits(read["only"]):
-        yield "only", CHANGES[kind].scope.expected, CHANGES[kind].scope.found
-
-
-def _keys_of(name: str, way: Kind | None) -> tuple[set[str], set[str]]:
-    """Return the keys that a kind needs, and those that it may have; ``way``: the chosen way to do it."""
-    kinds = [KINDS[name], *([way] if way else [])]
-    needed = {key for kind in kinds for key in kind.needs} | ({"reason"} if name != PREFLIGHT else set())
-    of_all = {"pipeline", "kind", *(("apply", "supersede") if name != PREFLIGHT else ())}
-    return needed, of_all.union(*(kind.takes for kind in kinds))
-
-
-def _request(read: Values, who: str, request_id: str) -> PreflightRequest | ChangeRequest | RollBackRequest:
-    kind, pipeline = read["kind"], read["pipeline"]
-    if kind == PREFLIGHT:
-        return PreflightRequest(pipeline, read["submit_job"])
-    asked = {"who": who, "why": read["reason"], "supersede": read["supersede"]}
-    if kind == ROLL_BACK:
-        more = {key: read[key] for key in ("batches", "allow_compacted")}
-        return RollBackRequest(request_id=request_id, pipeline=pipeline, **asked, **more)
-    return ChangeRequest(pipeline, request_id, CHANGES[kind].make(read), **asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,14 @@ from airflow.sdk import DAG, BaseOperator, Param
 
 from kafka_ingest import report
 from kafka_ingest.errors import ConfigError, PartitionFault, fault_error
-from kafka_ingest.forms.change import FIELDS, Order, PreflightRequest, read_order
+from kafka_ingest.forms.change import FIELDS
+from kafka_ingest.forms.order import ListRequest, Order, PreflightRequest, read_order
 from kafka_ingest.operators.context import airflow_outcome, form_params
 from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
 from kafka_ingest.preflight.checks import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.changes import apply_change, preview_change
+from kafka_ingest.protocol.dead_letters import DeadLetterRequest
 from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
 from kafka_ingest.settings import PipelineSettings
@@ -47,6 +50,10 @@ def administration_params(pipelines: Sequence[str]) -> dict[str, Param]:
 # The task: preflight, position changes and roll-backs, with the steps of the command line.
 
 _CHECK_COLUMNS = ("check", "result", "found", "fix")
+_COUNT_COLUMNS = ("reason", "standing", "records", "first_at", "last_at")
+_LETTER_COLUMNS = ("topic", "partition", "offset", "record_time", "reason", "detail", "resolution")
+#: A log is read from top to bottom; the command line exports any number.
+_MOST_LISTED = 50
 _SHOWN = "This is what would happen; nothing was changed. To do it, trigger the DAG again with Apply ticked."
 
 
@@ -102,6 +109,10 @@ class AdministrationOperator(BaseOperator):
         world, request = World(settings, airflow_connection), order.request
         if isinstance(request, PreflightRequest):
             return self._preflight(world, request)
+        if isinstance(request, ListRequest):
+            return self._list_dead_letters(world, request)
+        if isinstance(request, DeadLetterRequest):
+            return self._resolve_dead_letters(world, request, apply=order.apply)
         if isinstance(request, ChangeRequest):
             return self._change(world, request) if order.apply else self._show_change(world, request)
         return self._roll_back(world, request) if order.apply else self._show_roll_back(world, request)
@@ -149,6 +160,29 @@ class AdministrationOperator(BaseOperator):
         self._log_superseded(record.superseded)
         return {"applied": True, "positions": rows, "batch_ids": list(record.batch_ids)}
 
+    def _list_dead_letters(self, world: World, request: ListRequest) -> dict[str, Any]:
+        reports, choice = world.reports(), request.choice
+        counts = reports.dead_letter_counts(request.pipeline, choice, is_resolved=None)
+        self.log.info("%s", f"\n{report.table(counts, _COUNT_COLUMNS)}" if counts else "No dead letters are chosen")
+        first = replace(choice, limit=min(choice.limit or _MOST_LISTED, _MOST_LISTED))
+        # Nothing of the payload: it may be personal data.
+        rows = reports.dead_letters(request.pipeline, first, is_resolved=None, excerpt=0)
+        if rows:
+            self.log.info("The first of them:\n%s", report.table(rows, _LETTER_COLUMNS))
+        listed = [{key: row[key] for key in ("reason", "standing", "records")} for row in counts]
+        return {"applied": False, "dead_letters": listed}
+
+    def _resolve_dead_letters(self, world: World, request: DeadLetterRequest, *, apply: bool) -> dict[str, Any]:
+        told = world.resolve_dead_letters(request, apply=apply, tell=lambda line: self.log.info("%s", line))
+        rows = report.outcome_rows(told.outcome)
+        table = f"\n{report.table(rows, report.OUTCOME_COLUMNS)}" if rows else "No dead letters are chosen"
+        self.log.info("%s", table)
+        for line in report.outcome_remarks(told):
+            self.log.info("%s", line)
+        if told.recorded is None:
+            self.log.info(_SHOWN)
+        return {"applied": apply, "dead_letters": rows}
+
     def _log_change(self, positions: Sequence[report.Row], bindings: Sequence[report.Row]) -> None:
         if bindings:
             self._log_table(bindings, report.SETTING_COLUMNS)
@@ -195,18 +229,18 @@ def _require_ready(pipeline: str, results: Sequence[CheckResult]) -> None:
 # The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
 
 _DOC = """\
-Everything that moves a pipeline's positions without a batch, and a look at what a pipeline rests on. **Trigger** it and
-fill in the form; nothing is changed until **Apply** is ticked.
+Everything that moves a pipeline's positions without a batch, dead letters that come back, and a look at what a pipeline
+rests on. **Trigger** it and fill in the form; nothing is changed until **Apply** is ticked.
 
 1. Trigger it without **Apply**: the log of `administer` shows what would happen, and every reason why it would be
    refused.
 2. Trigger it again with the same values and **Apply**. It is done in one transaction and recorded in
-   `kafka_ingest.position_change` with your name, the reason, from and to. The run's id is the request's id: a retry or
-   a cleared task does it once.
+   `kafka_ingest.position_change`, or `dead_letter_request`, with your name and the reason. The run's id is the
+   request's id: a retry or a cleared task does it once.
 
 Any number of runs may go on at once; the ledger takes one change after the other. The same without Airflow:
-`python -m kafka_ingest change`, `roll-back` and `preflight`. Which one, when, and what it does to table and position:
-`docs/operating.md`.
+`python -m kafka_ingest change`, `roll-back`, `dead-letters` and `preflight`. Which one, when, and what it does to
+table and position: `docs/operating.md`.
 """
 
 
@@ -219,7 +253,7 @@ def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
     """
     with DAG(
         dag_id="kafka_ingest_administration",
-        description="Preflight, reset, accept loss or new logs, rename, retire, roll back: shown first, then applied",
+        description="Preflight, reset, accept loss or new logs, rename, retire, roll back, replay: shown, then applied",
         doc_md=_DOC,
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),

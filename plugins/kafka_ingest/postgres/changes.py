@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.errors import CommitStateUnknown, IngestError, TargetMismatch
+from kafka_ingest.errors import IngestError, TargetMismatch
 from kafka_ingest.postgres.catalog import read_hooks, read_table, target_identifiers
 from kafka_ingest.postgres.database import (
     SHORT_TRANSACTION,
@@ -33,6 +33,7 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import (
     Reason,
     begin_write,
+    done_once,
     first_writer_wins,
     move_positions,
     read_decisive,
@@ -86,7 +87,7 @@ class PostgresPositionLedger:
             CommitStateUnknown: The answer to COMMIT was lost; the same request again decides.
         """
         request = change.request
-        with _done_once(request.request_id), self._transaction("change positions") as cursor:
+        with done_once(request.request_id), self._transaction("change positions") as cursor:
             return _write_change(cursor, change, seen)
 
     @contextmanager
@@ -97,16 +98,6 @@ class PostgresPositionLedger:
             transaction(connection, limits or self._limits) as cursor,
         ):
             yield cursor
-
-
-@contextmanager
-def _done_once(request_id: str) -> Iterator[None]:
-    """Say what to do where the answer to COMMIT was lost: the same request finds what it has recorded."""
-    try:
-        yield
-    except CommitStateUnknown as unknown:
-        unknown.next_command = f"ask again with the request id {request_id}: it is done once"
-        raise
 
 
 def _read_view(cursor: Cursor, request: ChangeRequest, target: TargetSettings) -> ChangeView:
@@ -401,7 +392,7 @@ class PostgresRollBack:
             CommitDidNotHappen: The server answered something else than COMMIT: nothing was changed.
             TargetMismatch: A deferred constraint of the target refused it; nothing was changed.
         """
-        with _done_once(self._plan.request.request_id):
+        with done_once(self._plan.request.request_id):
             try:
                 commit(self._cursor)
             except psycopg2.Error as error:

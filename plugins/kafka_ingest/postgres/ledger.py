@@ -42,7 +42,7 @@ from kafka_ingest.postgres.rows import (
 )
 from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, Request
 from kafka_ingest.protocol.decisions import NewPlan
-from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT, PlanView, Violation
+from kafka_ingest.protocol.ledger_view import REPLAY_INVARIANT, TARGET_INVARIANT, PlanView, Violation
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import IdentityColumns, TargetSettings
@@ -150,10 +150,10 @@ def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     """
     found: list[Violation] = []
     for name in sql_names("invariants"):
-        if name != TARGET_INVARIANT:
+        if name not in (TARGET_INVARIANT, REPLAY_INVARIANT):
             cursor.execute(sql_text(f"invariants/{name}"), {"pipeline": pipeline, "newest_batches": _NEWEST_BATCHES})
             found += _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
-    return found + _target_violations(cursor, pipeline)
+    return found + _target_violations(cursor, pipeline) + _replay_violations(cursor, pipeline)
 
 
 def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
@@ -161,13 +161,29 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     batch = load_batch(cursor, newest["batch_id"]) if newest else None
     if batch is None or not batch.ranges:
         return []
+    target, parameters = batch.settings.target, {"pipeline": pipeline, "batch_id": batch.batch_id}
+    return _violations_in(cursor, TARGET_INVARIANT, target, _identity(cursor, batch), parameters)
+
+
+def _replay_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
+    row = fetch_row(cursor, "select_replay_to_audit", pipeline=pipeline)
+    bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline) if row else None
+    if row is None or bound is None:
+        return []
+    record = pipeline_of(bound)
+    target, parameters = TargetSettings(record.target_schema, record.target_table), {"pipeline": pipeline, **row}
+    return _violations_in(cursor, REPLAY_INVARIANT, target, record.identity, parameters)
+
+
+def _violations_in(
+    cursor: Cursor, name: str, target: TargetSettings, identity: IdentityColumns, parameters: Mapping[str, object]
+) -> list[Violation]:
     try:
-        identifiers = target_identifiers(batch.settings.target, _identity(cursor, batch))
-        statement = query_with_identifiers(f"invariants/{TARGET_INVARIANT}", **identifiers)
-        cursor.execute(statement, {"pipeline": pipeline, "batch_id": batch.batch_id})
+        statement = query_with_identifiers(f"invariants/{name}", **target_identifiers(target, identity))
+        cursor.execute(statement, parameters)
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
-        raise target_is_gone(error, batch.settings.target, pipeline) from error
-    return _violations(TARGET_INVARIANT, rows_of(cursor, _ROWS_PER_INVARIANT))
+        raise target_is_gone(error, target, str(parameters["pipeline"])) from error
+    return _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
 
 
 def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import psycopg2
 
-from kafka_ingest.errors import ConfigError, LedgerMoved
+from kafka_ingest.errors import CommitStateUnknown, ConfigError, LedgerMoved
 from kafka_ingest.postgres import rows
 from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
 from kafka_ingest.protocol.batch import Batch, Request
@@ -153,6 +153,16 @@ def first_writer_wins(write: LedgerWrite) -> Iterator[None]:
         yield
     except psycopg2.errors.UniqueViolation as error:
         raise write.moved(f"another one was first ({error.diag.constraint_name})") from error
+
+
+@contextmanager
+def done_once(request_id: str) -> Iterator[None]:
+    """Say what to do where the answer to COMMIT was lost: the same request finds what it has recorded."""
+    try:
+        yield
+    except CommitStateUnknown as unknown:
+        unknown.next_command = f"ask again with the request id {request_id}: it is done once"
+        raise
 
 
 # ----------

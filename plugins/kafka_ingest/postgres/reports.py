@@ -23,8 +23,9 @@ from kafka_ingest.postgres.database import (
     transaction,
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import pipeline_of
+from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, pipeline_of
 from kafka_ingest.protocol.audit import FIRST_OFFSETS
+from kafka_ingest.protocol.dead_letters import DeadLetterChoice
 from kafka_ingest.protocol.ledger_view import PipelineRecord
 from kafka_ingest.protocol.ports import AuditScope, Count, Counted, Piece, Place, Written, WrittenBatch
 from kafka_ingest.settings import TargetSettings
@@ -56,9 +57,42 @@ class PostgresReports:
         """Return the newest batches, the newest first."""
         return self._rows("list_batches", pipeline=pipeline, limit=limit)
 
-    def dead_letters(self, pipeline: str, batch_id: str | None, limit: int) -> list[ReportRow]:
-        """Return dead letters, those of the newest batch first, with their original bytes."""
-        return self._rows("list_dead_letters", pipeline=pipeline, batch_id=batch_id, limit=limit)
+    def dead_letters(
+        self, pipeline: str, choice: DeadLetterChoice, *, is_resolved: bool | None, excerpt: int
+    ) -> list[ReportRow]:
+        """Return dead letters, those of the newest batch first, with the beginning of their keys and values.
+
+        Args:
+            pipeline: Name of the pipeline.
+            choice: Which.
+            is_resolved: Only resolved ones, or only the others; ``None`` for both.
+            excerpt: How many bytes of key and value.
+        """
+        asked = {"is_resolved": is_resolved, "excerpt": excerpt, "limit": choice.limit}
+        return self._rows("list_dead_letters", pipeline=pipeline, **asked, **choice_parameters(choice))
+
+    def dead_letter_counts(
+        self, pipeline: str, choice: DeadLetterChoice, *, is_resolved: bool | None
+    ) -> list[ReportRow]:
+        """Count dead letters by reason and by what became of them, the most frequent first; a limit does not count."""
+        parameters = choice_parameters(choice)
+        return self._rows("count_dead_letters", pipeline=pipeline, is_resolved=is_resolved, **parameters)
+
+    def all_dead_letters(
+        self, pipeline: str, choice: DeadLetterChoice, *, is_resolved: bool | None
+    ) -> Iterator[ReportRow]:
+        """Yield dead letters with their original bytes, in the order of their identities: any number, in pages."""
+        after: Mapping[str, Any] = {"topic": "", "generation": -1, "partition": -1, "offset": -1}
+        asked = {"is_resolved": is_resolved, "bytes": PAGE_BYTES, **choice_parameters(choice)}
+        left = choice.limit
+        while left != 0:
+            records = PAGE_RECORDS if left is None else min(left, PAGE_RECORDS)
+            place = {f"after_{name}": after[name] for name in ("topic", "generation", "partition", "offset")}
+            page = self._rows("export_dead_letters", pipeline=pipeline, records=records, **place, **asked)
+            yield from page
+            if not page:
+                return
+            after, left = page[-1], None if left is None else left - len(page)
 
     def _rows(self, query: str, **parameters: object) -> list[ReportRow]:
         with (

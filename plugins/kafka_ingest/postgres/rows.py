@@ -14,6 +14,7 @@ import msgspec
 from kafka_ingest.errors import VersionSkew
 from kafka_ingest.postgres.database import Cursor, Row, fetch_rows
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchStanding, BatchState, Hold, RecordCounts, Request
+from kafka_ingest.protocol.dead_letters import DeadLetterChoice
 from kafka_ingest.protocol.decisions import ChangeRequest, NewChange
 from kafka_ingest.protocol.ledger_view import (
     PipelineRecord,
@@ -367,3 +368,26 @@ def _point(row: Row, side: str) -> PositionPoint | None:
     if row[f"{side}_offset"] is None:
         return None
     return PositionPoint(**_fields(_POINT, row, f"{side}_"))
+
+
+# ----------
+# Dead letters: which of them, and how many at once.
+
+#: A page of dead letters: what a load decodes and stages at once (``spark_jobs/records.py``), so that as much memory is
+#: enough for any number of them.
+PAGE_RECORDS = 10_000
+PAGE_BYTES = 8_000_000
+
+
+def choice_parameters(choice: DeadLetterChoice) -> dict[str, Any]:
+    """Return a choice, without its limit, as parameters of a statement."""
+    places = choice.places
+    return {
+        "batch_id": choice.batch_id,
+        "generation": choice.generation,
+        "reasons": list(choice.reasons) or None,
+        "topic": [place.topic for place in places],
+        "partition": [place.partition for place in places],
+        "range_start": [place.start for place in places],
+        "range_end": [place.end for place in places],
+    }

@@ -14,6 +14,7 @@ from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.catalog import CatalogColumn, CatalogTable, read_table
 from kafka_ingest.postgres.database import (
     Connection,
+    Cursor,
     Identifiers,
     TransactionLimits,
     connect,
@@ -72,14 +73,11 @@ class PostgresStaging:
             TargetMismatch: The target is gone.
             DatabaseUnavailable: The server cannot be reached.
         """
-        stem, target = staging_name(batch.batch_id, batch.claim), batch.settings.target
-        with closing(self._connect()) as connection, database_faults(f"create staging tables for {target}"):
+        doing = f"create staging tables for {batch.settings.target}"
+        with closing(self._connect()) as connection, database_faults(doing):
             _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
             with transaction(connection) as cursor:
-                table = _target(cursor, target)
-                for part in ("dead_letters", "progress", *_counted(batch)):
-                    run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
-                _create_rows(cursor, stem, batch, table)
+                create_staging_tables(cursor, batch)
 
     def progress(self, batch: Batch) -> StageProgress:
         """Sum what the tasks of the batch's claim have staged so far; zero while there are no tables."""
@@ -110,6 +108,25 @@ class PostgresStaging:
 
     def _connect(self) -> Any:
         return connect(self._params, application_name="kafka_ingest staging")
+
+
+def create_staging_tables(cursor: Cursor, batch: Batch) -> None:
+    """Create the tables of the batch's claim in a transaction.
+
+    Raises:
+        TargetMismatch: The target is gone.
+    """
+    stem, table = staging_name(batch.batch_id, batch.claim), _target(cursor, batch.settings.target)
+    for part in ("dead_letters", "progress", *_counted(batch)):
+        run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
+    _create_rows(cursor, stem, batch, table)
+
+
+def drop_staging_tables(cursor: Cursor, batch: Batch) -> None:
+    """Drop the tables that :func:`create_staging_tables` has made in the same transaction."""
+    stem = staging_name(batch.batch_id, batch.claim)
+    for part in ("rows", "dead_letters", "progress", *_counted(batch)):
+        run_query(cursor, "drop_staging_table", {"staging_table": staging_table(stem, part)})
 
 
 def _counted(batch: Batch) -> Sequence[str]:

@@ -17,6 +17,7 @@ from kafka_ingest.protocol.ledger_view import (
     RecordedChange,
     SettingChange,
     moved,
+    require_bound_settings,
     retired_topics,
     until_it_stands,
 )
@@ -33,7 +34,6 @@ from kafka_ingest.protocol.log_faults import (
     missing_topic,
     served_elsewhere,
 )
-from kafka_ingest.protocol.plan import require_bound_settings
 from kafka_ingest.protocol.ports import Log, PositionLedger
 from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.protocol.target import quoted, quoted_table, rename_column, written_columns

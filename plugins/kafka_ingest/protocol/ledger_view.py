@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from kafka_ingest.errors import LedgerMoved, PartitionFault, change_command
+from kafka_ingest.errors import ConfigError, LedgerMoved, PartitionFault, change_command
 from kafka_ingest.protocol.batch import Batch, Hold
 from kafka_ingest.protocol.log import LogObservation, LogSnapshot
 from kafka_ingest.protocol.position import Position, TopicPartition
-from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel
+from kafka_ingest.protocol.target import rename_column
+from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel, PipelineSettings
 
 # ----------
 # What a plan reads from the ledger.
@@ -348,10 +349,51 @@ def unread_topics(view: PlanView, snapshot: LogSnapshot) -> Iterator[str]:
 
 
 # ----------
+# What the first plan has bound, and the pipeline file must not change on its own.
+
+
+def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
+    """Refuse a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
+
+    It must come before anything looks at the table: a column that the table lacks could just be added, and what was
+    loaded before would never be found again.
+
+    Raises:
+        ConfigError: Lists what differs.
+    """
+    record, batch = view.pipeline, settings.batch
+    if record is None:
+        return
+    bound = {
+        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target), "change-target"),
+        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "change-isolation-level"),
+    }
+    differing = {key: values for key, values in bound.items() if values[0] != values[1]}
+    commands = [change_command(settings.pipeline, kind) for _, _, kind in differing.values()]
+    if renamed := record.identity.differing(batch.metadata.identity):
+        differing |= {f"metadata_columns.{key}": (*names, "") for key, names in renamed.items()}
+        if "target.table" not in differing:  # change-target binds the names, too
+            renames = [rename_column(batch.target, *names) for names in renamed.values()]
+            command = change_command(settings.pipeline, "change-identity-columns")
+            commands.append(
+                f"first {' '.join(renames)} (never ADD COLUMN: loaded rows are found by it), then {command}"
+            )
+    if differing:
+        raise ConfigError(
+            "the pipeline file changes settings that its first plan has bound",
+            expected="; ".join(f"{key}: {stored}" for key, (stored, _, _) in differing.items()),
+            found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
+            next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
+        )
+
+
+# ----------
 # Invariants: what must hold of a pipeline at every moment (``sql/invariants``).
 
-#: The invariant that looks into the target itself; the name of its file.
+#: The invariants that look into the target itself, by the names of their files: rows of the newest batch, and of the
+#: newest replay.
 TARGET_INVARIANT = "target_rows"
+REPLAY_INVARIANT = "replayed_dead_letters_are_rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,15 @@ from typing import Any
 
 from kafka_ingest.errors import (
     Busy,
-    ConfigError,
     PartitionFault,
     PartitionStalled,
     RequestChanged,
-    change_command,
     fault_error,
     naming,
 )
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunOptions, run_options_of
 from kafka_ingest.protocol.decisions import NewPlan, PlanChoice
-from kafka_ingest.protocol.ledger_view import PlanView, until_it_stands, without_retired
+from kafka_ingest.protocol.ledger_view import PlanView, require_bound_settings, until_it_stands, without_retired
 from kafka_ingest.protocol.log import (
     LogSnapshot,
     StalledPartition,
@@ -33,7 +31,6 @@ from kafka_ingest.protocol.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
 from kafka_ingest.protocol.staging import relaxed_gc
-from kafka_ingest.protocol.target import rename_column
 from kafka_ingest.settings import PROTOCOL_VERSION, OffsetLimit, PartitionFaultPolicy, PipelineSettings
 from kafka_ingest.times import to_iso_text
 
@@ -116,41 +113,6 @@ def superseded_batch(view: PlanView, request: Request, is_finished: Callable[[Re
         ),
         batch_id=outstanding.batch_id,
     )
-
-
-def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
-    """Refuse a pipeline file that changes what the first plan has bound: table, identity columns, isolation level.
-
-    It must come before anything looks at the table: a column that the table lacks could just be added, and what was
-    loaded before would never be found again.
-
-    Raises:
-        ConfigError: Lists what differs.
-    """
-    record, batch = view.pipeline, settings.batch
-    if record is None:
-        return
-    bound = {
-        "target.table": (f"{record.target_schema}.{record.target_table}", str(batch.target), "change-target"),
-        "kafka.isolation_level": (record.isolation_level.value, batch.isolation_level.value, "change-isolation-level"),
-    }
-    differing = {key: values for key, values in bound.items() if values[0] != values[1]}
-    commands = [change_command(settings.pipeline, kind) for _, _, kind in differing.values()]
-    if renamed := record.identity.differing(batch.metadata.identity):
-        differing |= {f"metadata_columns.{key}": (*names, "") for key, names in renamed.items()}
-        if "target.table" not in differing:  # change-target binds the names, too
-            renames = [rename_column(batch.target, *names) for names in renamed.values()]
-            command = change_command(settings.pipeline, "change-identity-columns")
-            commands.append(
-                f"first {' '.join(renames)} (never ADD COLUMN: loaded rows are found by it), then {command}"
-            )
-    if differing:
-        raise ConfigError(
-            "the pipeline file changes settings that its first plan has bound",
-            expected="; ".join(f"{key}: {stored}" for key, (stored, _, _) in differing.items()),
-            found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
-            next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
-        )
 
 
 # ----------

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,8 @@ JOB_FILE_VARIABLE = "KAFKA_INGEST_JOB_FILE"
 SPARK_SECRET_FILE_VARIABLE = "KAFKA_INGEST_SPARK_SECRET_FILE"  # noqa: S105 (a name)
 OUTCOME_VARIABLE = "KAFKA_INGEST_OUTCOME_FILE"
 
+_Given = TypeVar("_Given")
+
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
@@ -55,19 +57,23 @@ class JobEnvironment:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def hand_over(environment: JobEnvironment, outcome_file: Path) -> dict[str, str]:
+def hand_over(environment: object, outcome_file: Path) -> dict[str, str]:
     """Write the job's file, mode 0600, beside its outcome file; return the variables that name both.
 
     Args:
-        environment: What the job gets.
+        environment: What the job gets, such as :class:`JobEnvironment`: a value of the type that it takes.
         outcome_file: A path in a folder that only this user can enter (``spark/archive.py``).
     """
     job_file = _secret_file(outcome_file.parent, "settings_", msgspec.json.encode(environment))
     return {JOB_FILE_VARIABLE: job_file, OUTCOME_VARIABLE: str(outcome_file)}
 
 
-def take_environment(variables: Mapping[str, str]) -> tuple[JobEnvironment, Path]:
+def take_environment(variables: Mapping[str, str], kind: type[_Given]) -> tuple[_Given, Path]:
     """Read what :func:`hand_over` wrote, and delete it: it can be taken once.
+
+    Args:
+        variables: The environment of the process.
+        kind: Type of what was handed over.
 
     Raises:
         ConfigError: There is no such file, or it holds something else; the message does not repeat it.
@@ -79,7 +85,7 @@ def take_environment(variables: Mapping[str, str]) -> tuple[JobEnvironment, Path
             next_command="start it by its DAG, or: python -m kafka_ingest run PIPELINE",
         )
     try:
-        return msgspec.json.decode(_taken(Path(job_file)), type=JobEnvironment), Path(outcome_file)
+        return msgspec.json.decode(_taken(Path(job_file)), type=kind), Path(outcome_file)
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"{JOB_FILE_VARIABLE} cannot be read",
@@ -135,12 +141,12 @@ def _taken(path: Path) -> bytes:
 
 def write_batch(path: Path, summary: Mapping[str, Any], phases: LoadPhases | None = None) -> None:
     """Write the summary of a committed batch (``report.batch_summary``), and where the time went."""
-    _write_whole(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
+    write_document(path, {"batch": summary, **({"phases": asdict(phases)} if phases else {})})
 
 
 def write_error(path: Path, error: IngestError) -> None:
     """Write an error that this package recognises."""
-    _write_whole(path, {"error": error.to_record()})
+    write_document(path, {"error": error.to_record()})
 
 
 def read_phases(path: Path) -> LoadPhases | None:
@@ -159,16 +165,23 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
     Raises:
         IngestError: The job's own error, in its class.
     """
+    document = read_document(path)
+    return document["batch"] if document else None
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """Return what a job wrote; ``None`` when it ended without.
+
+    Raises:
+        IngestError: The job's own error, in its class.
+    """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
-    if not document:
         return None
     if "error" in document:
         raise error_from_record(document["error"])
-    summary: dict[str, Any] = document["batch"]
-    return summary
+    return document
 
 
 def require_unlocked(batch: Batch, ledger: Ledger) -> None:
@@ -218,7 +231,8 @@ def loaded_batch(batch: Batch, ledger: Ledger, outcome_file: Path, output_tail: 
     )
 
 
-def _write_whole(path: Path, document: Mapping[str, Any]) -> None:
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write what a job tells its submitter: the file appears whole or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(document, file)
@@ -254,7 +268,7 @@ _LOCAL_CONF = {
 #: On a cluster that asks for its secret, the same blocks cross the network and may be on the workers' disks.
 _ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.io.encryption.enabled": "true"}
 _LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
-#: Prefixes of Airflow's own settings, connections and variables in the environment. The job does not use them.
+#: Prefixes of Airflow's own settings, connections and variables in the environment.
 _AIRFLOWS_VARIABLES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 #: Workers that start sooner; the module must be there before Spark hands out the job's code.
 _LOCAL_WORKERS = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
@@ -380,7 +394,7 @@ def _submission(
             **(_local_workers(archive) if has_own_workers else {}),
             # Without it Spark warns about the machine's own name, which the driver does not use.
             **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
-            **dict.fromkeys([name for name in os.environ if name.startswith(_AIRFLOWS_VARIABLES)], ""),
+            **without_airflows_variables(),
             **variables,
         },
         name=name,
@@ -388,6 +402,11 @@ def _submission(
         executor_memory=job.executor_memory,
         executor_cores=job.executor_cores,
     )
+
+
+def without_airflows_variables() -> dict[str, str]:
+    """Return Airflow's own settings, connections and variables as empty ones: a job does not use them."""
+    return dict.fromkeys([name for name in os.environ if name.startswith(_AIRFLOWS_VARIABLES)], "")
 
 
 def is_authenticated(job: JobSettings, spark: ConnectionValues) -> bool:
