@@ -67,13 +67,19 @@ def registered_draft(records: Sequence[SampledRecord], registry: KnownSchemas) -
 
 def loads(text: str, records: Sequence[SampledRecord], registry: KnownSchemas, patch: pytest.MonkeyPatch) -> bool:
     """Tell whether the job makes a row of every record of the sample, with the file of its draft."""
+    return rows_loaded(text, records, registry, patch) == len(records)
+
+
+def rows_loaded(text: str, records: Sequence[SampledRecord], registry: KnownSchemas, patch: pytest.MonkeyPatch) -> int:
+    """Return how many rows the job makes of a sample, none a dead letter, with the file of its draft."""
+
     def known(_: object, value_format: str, subject: str | None) -> Schemas:
         return Schemas(registry, SCHEMA_KINDS[value_format], subject)  # type: ignore[arg-type]
 
     patch.setattr(record_decoder, "schemas_of", known)
     found = decoded(text, records)
     assert found.dead == [], [dead.detail for dead in found.dead]
-    return len(found.row_index) == len(records)
+    return len(found.row_index)
 
 
 def settings_of(text: str, tmp_name: str = "draft.yaml") -> PipelineSettings:

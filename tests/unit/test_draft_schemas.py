@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from kafka_ingest.spark import samples
 from kafka_ingest.spark.samples import Answer, SchemaSample, read_samples
 from spark_jobs.read_sample import read_sample
 from tests.avro_encoding import long, sized
-from tests.drafting import KnownSchemas, draft_text, loads, registered_draft, sampled, values_of
+from tests.debezium_samples import recorded_events
+from tests.drafting import KnownSchemas, draft_text, loads, registered_draft, rows_loaded, sampled, values_of
 
 
 @pytest.fixture(autouse=True)
@@ -341,6 +343,32 @@ def test_two_messages_of_one_schema_share_the_columns(monkeypatch: pytest.Monkey
     assert loads(text, records, registry, monkeypatch)
     assert columns_in(text) == ["{name: a, type: bigint}", "{name: b, type: text}"]
     assert "# not in schema 1, A\n" in text
+
+
+def recorded_schemas() -> KnownSchemas:
+    """The schemas of the change events that were recorded."""
+    path = Path(__file__).parents[1] / "data" / "debezium" / "avro-schemas.json"
+    listed = json.loads(path.read_text(encoding="utf-8")).items()
+    texts = {int(number): of if isinstance(of, str) else json.dumps(of) for number, of in listed}
+    return KnownSchemas({number: RegisteredSchema("AVRO", text, {}) for number, text in texts.items()})
+
+
+@pytest.mark.parametrize("topic", ["alltypes", "items", "pairs"])
+def test_change_events_that_java_wrote_get_the_columns_of_their_rows(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = recorded_events("avro-confluent-framing")[f"g.inventory.{topic}"]
+    records = [sampled(event.value, key=event.key, offset=offset) for offset, event in enumerate(events)]
+    registry = recorded_schemas()
+    text = registered_draft(records, registry)
+    tombstones = sum(event.value is None for event in events)
+    assert rows_loaded(text, records, registry, monkeypatch) == len(events) - tombstones
+    assert "{name: changed_at, type: timestamptz, path: $.ts_ms, as: epoch_millis}" in columns_in(text)
+    assert "{name: source, type: jsonb}" in columns_in(text)
+    assert not [column for column in columns_in(text) if "name: before" in column]
+    if topic == "items":
+        assert "{name: uid, type: uuid, path: [$.after.uid, $.before.uid]}" in columns_in(text)
+        assert '{name: price, type: "numeric(12,3)", path: [$.after.price, $.before.price]}' in columns_in(text)
 
 
 ASKED = [SchemaSample("AVRO", avro(("a", "bytes")).text, {}, [sized(b"\xff\x00"), b"\x80"])]

@@ -8,20 +8,23 @@ from functools import reduce
 from typing import Any
 
 from kafka_ingest.column_types import MAX_PRECISION
-from kafka_ingest.draft.fields import Column, Field, Fields, LeftOut, facts, left_out_as_unstorable, share
+from kafka_ingest.draft.fields import Column, Field, Fields, LeftOut, column_of, facts, left_out_as_unstorable, share
 from kafka_ingest.draft.shapes import (
+    ENVELOPE,
     MAX_COLUMNS,
     OBJECT,
     OTHER_JSON,
+    UNAVAILABLE,
     Described,
     Shape,
+    about_rows,
     described,
     most_present,
     shape_of,
 )
 from kafka_ingest.draft.values import Spelling, read_document, shown
 from kafka_ingest.kafka.registry import SCHEMA_KINDS, RegisteredSchema, frame_length, schema_id_of
-from kafka_ingest.settings import Rounding
+from kafka_ingest.settings import Conversion, Rounding
 from kafka_ingest.spark.samples import Place, RecordType, SchemaSample, read_samples
 
 #: Returns a registered schema by the number or GUID that records name (``SchemaRegistry.schema``).
@@ -194,16 +197,67 @@ def _of_types(named: NamedSchemas, schemas: Mapping[int | str, RegisteredSchema]
 
 
 def _described(types: Mapping[str, RecordType], most: int) -> Described:
-    places = _joined(types)
-    fields, is_plain = Fields(path for path in places), True
-    for document in (read_document(text.encode()) for of in types.values() for text in of.documents):
-        if document is not None:  # the decoder makes no other
-            fields.observe(document.value, is_plain=document.is_plain)
-            is_plain = is_plain and document.is_plain
+    are_changes = all(map(_is_envelope, types.values()))
+    places = _joined({name: _of_row(of) for name, of in types.items()} if are_changes else types)
+    fields, is_plain, has_placeholder = Fields(places), True, False
+    for document in filter(None, (read_document(text.encode()) for of in types.values() for text in of.documents)):
+        value = document.value
+        if are_changes:
+            value = {**value, _ROW: {**(value.get("before") or {}), **(value.get("after") or {})}}
+            has_placeholder = has_placeholder or UNAVAILABLE in value[_ROW].values()
+        fields.observe(value, is_plain=document.is_plain)
+        is_plain = is_plain and document.is_plain
     found = [(_column(place, fields.root.at(path), fields.documents), path) for path, place in places.items()]
-    return most_present(
+    kept = most_present(
         [(column, fields.root.at(path).present) for column, path in found], is_whole_plain=is_plain, most=most
     )
+    return _of_changes(kept, fields, about_rows(has_placeholder=has_placeholder)) if are_changes else kept
+
+
+# Change events of Debezium: columns of the row after the change, and before it where it was deleted.
+
+#: Where the row stands while events are described: no name of Avro or Protobuf.
+_ROW = "after, else before"
+
+
+def _is_envelope(of: RecordType) -> bool:
+    texts = {place.path for place in of.places if place.type == "text"}
+    rows = [
+        {(place.path[1:], place.type) for place in of.places if place.path[:1] == (side,) and place.path[1:]}
+        for side in ("before", "after")
+    ]
+    has_source = any(place.path[0] == "source" for place in of.places if place.path)
+    return ("op",) in texts and has_source and bool(rows[1]) and rows[0] == rows[1]
+
+
+def _of_row(of: RecordType) -> RecordType:
+    """Take the envelope's own places as JSON drafts do, and the row once."""
+    roots = {place.path[0]: place for place in of.places if len(place.path) == 1}
+    known = {place.path[0] for place in of.places if place.path}
+    envelope = [roots.get(name) or Place((name,), "jsonb") for name in ENVELOPE if name in known]
+    row = [replace(place, path=(_ROW, *place.path[1:])) for place in of.places if place.path[0] == "after"]
+    return replace(of, places=[*envelope, *row])
+
+
+def _of_changes(found: Described, fields: Fields, comments: tuple[str, ...]) -> Described:
+    left_out = tuple(replace(member, path=_sides(member.path)[0]) for member in found.left_out)
+    columns = tuple(_of_event(column, fields) for column in found.columns)
+    return Described(columns, left_out, comments, are_changes=True)
+
+
+def _of_event(column: Column, fields: Fields) -> Column:
+    if column.label[0] == _ROW:
+        return replace(column, label=column.label[1:], paths=_sides(column.paths[0]))
+    if column.label == ("ts_ms",) and column.type == "bigint":
+        time = column_of(column.label, fields.root.at(column.label), fields)
+        if isinstance(time, Column) and time.conversion is Conversion.EPOCH_MILLIS:
+            return replace(time, label=(ENVELOPE["ts_ms"],))
+    return column
+
+
+def _sides(path: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return where a member of the row stands: of a list of paths the first that a record has counts."""
+    return tuple((side, *path[1:]) for side in ("after", "before")) if path[:1] == (_ROW,) else (path,)
 
 
 # One column of all schemas.

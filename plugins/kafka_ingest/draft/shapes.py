@@ -20,7 +20,7 @@ _NAMED = 5
 
 _OPERATIONS = tuple("crudtm")
 #: What a value that did not travel holds (``unavailable.value.placeholder`` of Debezium's connectors).
-_UNAVAILABLE = "__debezium_unavailable_value"
+UNAVAILABLE = "__debezium_unavailable_value"
 
 
 #: Kinds of payloads, as comments call them.
@@ -144,11 +144,13 @@ class Described:
         columns: In the order in which their members were met.
         left_out: Members without a column.
         comments: About all of them.
+        are_changes: Whether they are change events of Debezium.
     """
 
     columns: tuple[Column, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     comments: tuple[str, ...] = ()
+    are_changes: bool = False
 
 
 def described(payloads: Iterable[bytes], shape: Shape, *, most: int = MAX_COLUMNS) -> Described:
@@ -263,19 +265,23 @@ def _changes(documents: Iterator[Document], shape: Shape) -> Described:
         )
         # Of a list of paths the first that a record has counts: a deleted row stands in before alone.
         row = {**(event.get("before") or {}), **(event.get("after") or {})}
-        has_placeholder = has_placeholder or _UNAVAILABLE in row.values()
+        has_placeholder = has_placeholder or UNAVAILABLE in row.values()
         rows.observe(row, is_plain=document.is_plain)
         if shape.prefix:
             rows.learn(_schema_of_row(document.value["schema"]))
     found = [*_envelope_columns(envelope, shape.prefix), *_row_columns(rows, shape.prefix)]
-    comments: tuple[str, ...] = _ABOUT_ROWS
-    if has_placeholder:
-        comments = (*comments, f'"{_UNAVAILABLE}" stands for a value that was not changed and did not travel.')
     return Described(
         tuple(column for column in found if isinstance(column, Column)),
         tuple(column for column in found if isinstance(column, LeftOut)),
-        comments,
+        about_rows(has_placeholder=has_placeholder),
+        are_changes=True,
     )
+
+
+def about_rows(*, has_placeholder: bool) -> tuple[str, ...]:
+    """Say what change events are; with a placeholder, what stands for values that did not travel."""
+    told = f'"{UNAVAILABLE}" stands for a value that was not changed and did not travel.'
+    return (*_ABOUT_ROWS, told) if has_placeholder else _ABOUT_ROWS
 
 
 def _schema_of_row(schema: Any) -> Any:
@@ -285,11 +291,11 @@ def _schema_of_row(schema: Any) -> Any:
 
 
 #: Members of the envelope that become columns, and the names of these; others repeat them in other units.
-_ENVELOPE = {"op": "op", "ts_ms": "changed_at", "source": "source", "transaction": "transaction", "message": "message"}
+ENVELOPE = {"op": "op", "ts_ms": "changed_at", "source": "source", "transaction": "transaction", "message": "message"}
 
 
 def _envelope_columns(envelope: Fields, prefix: tuple[str, ...]) -> Iterator[Column | LeftOut]:
-    for name, label in _ENVELOPE.items():
+    for name, label in ENVELOPE.items():
         member = envelope.root.members.get(name)
         if member is None or not member.kinds_of_values:
             continue

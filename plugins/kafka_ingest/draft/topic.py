@@ -221,7 +221,7 @@ def drafted(
         draft = _with_value(draft, records, shape, named)
     draft = _with_key(draft, records, lookup)
     draft = _with_headers(draft, records)
-    return _with_tombstones(draft, records, of_changes=draft.value is None and shape.are_changes)
+    return _with_tombstones(draft, records)
 
 
 def _heading(records: Sequence[SampledRecord], held: int) -> tuple[str, ...]:
@@ -251,6 +251,7 @@ def _with_schemas(draft: Draft, of: Registered, named: NamedSchemas, shape: Shap
     """Take the columns of schemas, where they read every value seen; as a comment where they read nearly all."""
     found = of.found
     draft = replace(draft, columns_format=of.format, columns=found.columns, left_out=found.left_out)
+    draft = replace(draft, are_changes=found.are_changes)
     if of.format and found.columns and not of.unread:
         comments = (f"columns come from the schemas that the values name: {named.told()}", *found.comments)
         return replace(draft, value=None, value_comments=comments)
@@ -280,7 +281,8 @@ def _with_value(draft: Draft, records: Sequence[SampledRecord], shape: Shape, na
         return draft
     found = described(_values(records), shape)
     whole = None if found.columns else _whole_value(shape, named, draft.registry)
-    return replace(draft, value=whole, columns=found.columns, left_out=found.left_out, value_comments=found.comments)
+    draft = replace(draft, value=whole, columns=found.columns, left_out=found.left_out, value_comments=found.comments)
+    return replace(draft, are_changes=found.are_changes)
 
 
 def _values(records: Sequence[SampledRecord]) -> Iterator[bytes]:
@@ -377,12 +379,12 @@ def _with_headers(draft: Draft, records: Sequence[SampledRecord]) -> Draft:
     return replace(draft, has_headers=True, headers_comment=comment)
 
 
-def _with_tombstones(draft: Draft, records: Sequence[SampledRecord], *, of_changes: bool) -> Draft:
+def _with_tombstones(draft: Draft, records: Sequence[SampledRecord]) -> Draft:
     nulls = sum(record.value is None for record in records)
     if not nulls:
         return draft
     seen = f"null values (tombstones): {share(nulls, len(records))}"
-    if of_changes:
+    if draft.value is None and draft.are_changes:
         comment = (
             f"{seen}; each follows an event with op d, unless compaction took it: count only counts, row keeps them"
         )

@@ -39,6 +39,7 @@ class Draft:
         columns: The typed columns, also those from the key. Beside ``value`` they are a comment.
         left_out: Members without a column.
         value_comments: About the columns in all.
+        are_changes: Whether the columns are of change events.
         key: The key as one column.
         key_format: The registry's format of a key that columns read.
         key_comments: About keys without a column of their own.
@@ -60,6 +61,7 @@ class Draft:
     columns: tuple[Column, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     value_comments: tuple[str, ...] = ()
+    are_changes: bool = False
     key: Whole | None = None
     key_format: str = ""
     key_comments: tuple[str, ...] = ()
