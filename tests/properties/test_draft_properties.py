@@ -15,7 +15,7 @@ from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.kafka.sample import SampledRecord
 from kafka_ingest.pipeline_files.document import parse_yaml
 from spark_jobs.decode.values import ColumnPlan, DecodeError
-from tests.decoding import read_columns, read_value
+from tests.decoding import document_of, read_columns, read_value
 from tests.drafting import decoded, draft_text, sampled
 
 #: Member names that are likely to meet, and such that are hard to write.
@@ -136,7 +136,7 @@ def test_a_draft_loads_its_sample_without_a_dead_letter_and_a_second_one_is_equa
     st.one_of(
         _TEXTS,
         st.from_regex(
-            r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([0-9]{2}:){2}[0-9]{2}(\.[0-9]{1,7})?(Z|[+-][0-9]{2}:[0-9]{2})?",
+            r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]([0-9]{2}:){2}[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?",
             fullmatch=True,
         ),
     )
@@ -157,6 +157,23 @@ def test_what_a_text_spells_is_what_the_job_reads(text: str) -> None:
     for spelling, type_name in types.items():
         if spells(spelling, text):
             assert not isinstance(read_value(type_name, json.dumps(text)), DeadLetterReason)
+    finer = {
+        Spelling.FINER_TIMESTAMPTZ: "timestamptz",
+        Spelling.FINER_TIMESTAMP: "timestamp",
+        Spelling.FINER_TIME: "time",
+    }
+    for spelling, type_name in finer.items():
+        if spells(spelling, text):
+            plan = ColumnPlan("a", parse_column_type(type_name), ("a",), is_rounded=True)
+            [outcome] = read_columns([plan], document_of(json.dumps(text)))
+            assert not isinstance(outcome, DecodeError)
+
+
+def test_times_that_rounding_would_carry_out_of_their_type_are_no_times() -> None:
+    assert spells(Spelling.FINER_TIME, "23:59:59.9999989")
+    assert not spells(Spelling.FINER_TIME, "23:59:59.9999999")
+    assert not spells(Spelling.FINER_TIMESTAMP, "9999-12-31T23:59:59.9999999")
+    assert not spells(Spelling.FINER_TIMESTAMPTZ, "9999-12-31T22:59:59.9999999-01:00")
 
 
 @given(st.one_of(st.binary(max_size=20), _VALUES.map(written).map(str.encode)))

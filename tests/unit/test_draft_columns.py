@@ -192,3 +192,17 @@ def test_names_are_snake_case_and_differ_also_from_those_that_every_table_has() 
         "%": "column",
         "Ä b": "ä_b",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "type_name"),
+    [
+        ("2026-01-31T01:02:03.1234567Z", "timestamptz"),
+        ("2026-01-31T01:02:03.123456789", "timestamp"),
+        ("01:02:03.1234567", "time"),
+    ],
+)
+def test_texts_of_finer_times_stay_texts_and_the_comment_names_the_rounding(value: str, type_name: str) -> None:
+    text = draft_text(values_of(json.dumps({"a": value})))
+    assert "{name: a, type: text}" in text
+    assert f"{{type: {type_name}, round: microseconds}} would fit" in text

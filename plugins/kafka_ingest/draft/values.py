@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NoReturn
@@ -140,8 +140,7 @@ class Spelling(StrEnum):
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _TIME = rf"{_SECONDS}(?:\.[0-9]{{1,6}})?"
-#: Finer ones, which a column rounds up at most to the last microsecond of a day and year.
-_FINER = rf"(?!23:59:59\.999999){_SECONDS}(?:\.[0-9]{{1,9}})?"
+_FINER = rf"{_SECONDS}(?:\.[0-9]{{1,9}})?"
 _OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _SHAPES: Mapping[Spelling, re.Pattern[str]] = {
     Spelling.TIMESTAMPTZ: re.compile(rf"{_DATE}[T ]{_TIME}{_OFFSET}"),
@@ -156,7 +155,7 @@ _SHAPES: Mapping[Spelling, re.Pattern[str]] = {
     Spelling.BASE64: re.compile("(?:[A-Za-z0-9+/]{4}){3,}+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
     Spelling.FINER_TIMESTAMPTZ: re.compile(rf"{_DATE}[T ]{_FINER}{_OFFSET}"),
     Spelling.FINER_TIMESTAMP: re.compile(rf"{_DATE}[T ]{_FINER}"),
-    Spelling.FINER_TIME: re.compile(_FINER),
+    Spelling.FINER_TIME: re.compile(rf"(?!23:59:59\.999999[0-9]){_FINER}"),  # it may be rounded to 24:00
 }
 
 
@@ -176,6 +175,11 @@ def _is_time_with_offset(text: str) -> bool:
     return datetime.fromisoformat(text).astimezone(UTC) is not None
 
 
+def _rounded_up(text: str) -> datetime:
+    # Fails beyond the year 9999, as the rounded time would.
+    return datetime.fromisoformat(text) + timedelta(microseconds=1)
+
+
 def _is_base64(text: str) -> bool:
     return binascii.b2a_base64(binascii.a2b_base64(text, strict_mode=True), newline=False).decode() == text
 
@@ -187,8 +191,8 @@ _CHECKS: Mapping[Spelling, Callable[[str], bool]] = {
     Spelling.TIME: lambda text: time.fromisoformat(text) is not None,
     Spelling.JSON: lambda text: read_document(text.encode()) is not None,
     Spelling.BASE64: _is_base64,
-    Spelling.FINER_TIMESTAMPTZ: _is_time_with_offset,
-    Spelling.FINER_TIMESTAMP: lambda text: datetime.fromisoformat(text) is not None,
+    Spelling.FINER_TIMESTAMPTZ: lambda text: _rounded_up(text).astimezone(UTC) is not None,
+    Spelling.FINER_TIMESTAMP: lambda text: _rounded_up(text) is not None,
     Spelling.FINER_TIME: lambda text: time.fromisoformat(text) is not None,
 }
 
