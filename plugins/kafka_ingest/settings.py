@@ -194,6 +194,15 @@ class Conversion(StrEnum):
     BASE64 = "base64"
 
 
+class NewFields(StrEnum):
+    """What becomes of fields of the value that no column reads."""
+
+    IGNORE = "ignore"
+    WARN = "warn"
+    DEAD_LETTER = "dead_letter"
+    ADD_COLUMN = "add_column"
+
+
 class KeyFormat(StrEnum):
     """How a record's key becomes a column, or the document of columns ``from: key``."""
 
@@ -242,6 +251,7 @@ class ValueSettings:
     format: ValueFormat
     columns: tuple[ColumnSettings, ...]
     subject: str | None = None
+    new_fields: NewFields = NewFields.IGNORE
 
 
 @dataclass(frozen=True, slots=True)

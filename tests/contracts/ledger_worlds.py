@@ -16,10 +16,11 @@ from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBa
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.schema_changes import PostgresSchemaEvolution
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper, PostgresStaging
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.housekeeping import Housekeeper
-from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, SchemaEvolution, Staging
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.protocol.roll_back import RollBackLedger
 from kafka_ingest.protocol.staging import staging_name
@@ -31,6 +32,7 @@ from tests.fakes.ledger import FakeLedger, FakePositionLedger
 from tests.fakes.loading import FakeStaging
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.roll_back import FakeRollBackLedger
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 #: Locks that a test holds on purpose are waited for only this long.
 IMPATIENT = TransactionLimits(lock_timeout_seconds=0.2)
@@ -49,6 +51,7 @@ class LedgerWorld(Protocol):
     roll_backs: RollBackLedger
     changes: PositionLedger
     housekeeper: Housekeeper
+    evolution: SchemaEvolution
 
     def fill(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted] = ()) -> None:
         """Put records, and identities that are only counted, into the staging of the batch's claim; all or none."""
@@ -96,6 +99,7 @@ class FakeWorld:
         self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
         self.changes: PositionLedger = FakePositionLedger(self.database)
         self.housekeeper: Housekeeper = FakeHousekeeper(self.database)
+        self.evolution: SchemaEvolution = FakeSchemaEvolution(self.database)
 
     def fill(self, batch: Batch, staged: Sequence[Staged], counted: Sequence[Counted] = ()) -> None:
         attempt = (batch.batch_id, batch.claim)
@@ -150,6 +154,7 @@ class PostgresWorld:
         self.roll_backs: RollBackLedger = PostgresRollBackLedger(params, limits)
         self.changes: PositionLedger = PostgresPositionLedger(params, limits)
         self.housekeeper: Housekeeper = PostgresHousekeeper(params, limits)
+        self.evolution: SchemaEvolution = PostgresSchemaEvolution(params, limits)
         columns = ", ".join(f"{column.name} {column.type}" for column in written_columns(batch_settings()))
         self.run(f"CREATE SCHEMA shop CREATE TABLE orders ({columns})")
 

@@ -203,6 +203,7 @@ class World:
             runner=gated(tasks, "runner", attempt),
             publisher=self.transactions.publisher_of(attempt, tasks),
             clock=attempt.clock,
+            evolution=gated(self.store.evolution, "evolution", attempt),
         )
         batch = load_batch(batch_id, ports, hold=HOLD, report=lambda _: None)
         assert batch.state is BatchState.COMMITTED, "a load that is not committed ended as if it were"

@@ -35,6 +35,7 @@ from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
 from tests.fakes.log import FakeLog
 from tests.fakes.publisher import CommitAnswer, FakePublisher
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 HOLD = HoldSettings()
 FIRST, SECOND = Request("orders", "run-1"), Request("orders", "run-2")
@@ -50,6 +51,7 @@ class World:
     publisher: FakePublisher
     runs: FakeRunStates
     clock: FakeClock
+    evolution: FakeSchemaEvolution
 
     def plan(self, request: Request, settings_hash: str = "hash-1") -> Batch:
         ports = PlanPorts(self.ledger, self.log, FakeTarget(), self.runs)
@@ -61,7 +63,9 @@ class World:
         report: Callable[[LoadProgress], None] = lambda _: None,
         on_published: Callable[[LoadPhases], None] = lambda _: None,
     ) -> Batch:
-        ports = LoadPorts(self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock)
+        ports = LoadPorts(
+            self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock, self.evolution
+        )
         return load_batch(batch.batch_id, ports, hold=HOLD, report=report, on_published=on_published)
 
     def audit(self, batch: Batch, request: Request) -> AuditReport:
@@ -90,6 +94,7 @@ def world() -> World:
         publisher=FakePublisher(database),
         runs=FakeRunStates(),
         clock=FakeClock(),
+        evolution=FakeSchemaEvolution(database),
     )
 
 

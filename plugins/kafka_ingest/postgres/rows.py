@@ -24,7 +24,8 @@ from kafka_ingest.protocol.ledger_view import (
 )
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
-from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel
+from kafka_ingest.protocol.target import AddedColumn
+from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel, NewFields, TargetSettings
 
 # ----------
 # Frozen settings as canonical JSON: keys sorted, no spaces, UTF-8. Its hash tells whether a planned batch still fits
@@ -72,11 +73,14 @@ def _to_json(value: BatchSettings | FirstRun) -> str:
 
 #: Fields that were added later: left out where they are empty, so that settings from before keep their hash.
 _ADDED = frozenset({"conversion", "other_paths", "from_key", "subject", "registry_connection"})
+#: The same for fields whose usual value is a word.
+_USUAL = {"new_fields": NewFields.IGNORE}
 
 
 def _without_added(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_added(v) for key, v in value.items() if v or key not in _ADDED}
+        told = ((key, v) for key, v in value.items() if (key, v) not in _USUAL.items())
+        return {key: _without_added(v) for key, v in told if v or key not in _ADDED}
     return [_without_added(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
@@ -241,6 +245,13 @@ def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
     """Read one batch; ``None`` when there is none."""
     batches = load_batches(cursor, [batch_id] if batch_id else [])
     return batches[0] if batches else None
+
+
+def load_added_columns(cursor: Cursor, pipeline: str, target: TargetSettings) -> dict[AddedColumn, str]:
+    """Read the columns that were added to a table for a pipeline, in this order, each with the batch that did it."""
+    place = {"target_schema": target.schema, "target_table": target.table}
+    rows = fetch_rows(cursor, "select_schema_changes", pipeline=pipeline, **place)
+    return {AddedColumn(row["name"], row["type"], tuple(row["path"])): row["batch_id"] for row in rows}
 
 
 def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:

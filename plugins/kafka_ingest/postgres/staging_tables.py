@@ -76,7 +76,7 @@ class PostgresStaging:
         with closing(self._connect()) as connection, database_faults(f"create staging tables for {target}"):
             _drop_tables(connection, batch, up_to_claim=batch.claim - 1)
             with transaction(connection) as cursor:
-                table = _target(cursor, target)
+                table = existing_target(cursor, target)
                 for part in ("dead_letters", "progress", *_counted(batch)):
                     run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
                 _create_rows(cursor, stem, batch, table)
@@ -117,7 +117,12 @@ def _counted(batch: Batch) -> Sequence[str]:
     return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
 
 
-def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
+def existing_target(cursor: Any, target: TargetSettings) -> CatalogTable:
+    """Read the target of a batch.
+
+    Raises:
+        TargetMismatch: It is gone.
+    """
     table = read_table(cursor, target)
     if table is None:
         raise TargetMismatch(

@@ -164,16 +164,28 @@ class SplitResult:
 
 
 @dataclass(frozen=True, slots=True)
+class NewField:
+    """A field of values that no column reads: the keys from the root, and the type that a column of its own would have.
+
+    The type is that of the writer's schema, as ``column_types.py`` spells it; from JSON, which has none, ``jsonb``.
+    """
+
+    path: tuple[str, ...]
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageResult:
     """What the winning attempt of one task staged. Only rows tagged with ``attempt_id`` are published.
 
-    ``seconds`` says how the attempt spent its time.
+    ``seconds`` says how the attempt spent its time, ``new_fields`` what it met and no column reads.
     """
 
     task_index: int
     attempt_id: int
     splits: tuple[SplitResult, ...]
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
+    new_fields: tuple[NewField, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
