@@ -83,6 +83,9 @@ class LedgerWorld(Protocol):
     def reset(self, position: Position) -> None:
         """Put a position elsewhere, as a position change does."""
 
+    def add_column(self, name: str, type_: str) -> None:
+        """Give the target a column, as somebody else might."""
+
     def let_time_pass(self) -> None:
         """Let the ledger's clock go on; that of PostgreSQL does so by itself."""
 
@@ -138,6 +141,9 @@ class FakeWorld:
     def reset(self, position: Position) -> None:
         self.database.positions["orders", position.topic_partition] = position
         self.database.bound_timelines["orders", position.topic_partition] = position.timeline
+
+    def add_column(self, name: str, type_: str) -> None:
+        self.database.tables["shop", "orders"][name] = type_
 
     def let_time_pass(self) -> None:
         self.database.advance(1)
@@ -235,6 +241,9 @@ class PostgresWorld:
             " %(partition)s, 'operator', 'test', %(committed_offset)s, 0, %(line)s)",
             {**asdict(position), "line": position.timeline},
         )
+
+    def add_column(self, name: str, type_: str) -> None:
+        self.run(sql.SQL("ALTER TABLE shop.orders ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(type_)))
 
     def let_time_pass(self) -> None: ...
 
