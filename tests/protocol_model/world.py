@@ -46,7 +46,13 @@ Asked = ChangeRequest | RollBackRequest
 Stop = int | str
 
 #: The calls that change something durable, if they succeed.
-_EFFECTS = {"ledger.record_plan", "ledger.claim", "ledger.mark_announced", "changes.record_change"}
+_EFFECTS = {
+    "ledger.record_plan",
+    "ledger.claim",
+    "evolution.add_columns",
+    "ledger.mark_announced",
+    "changes.record_change",
+}
 
 #: Others act while the runner runs its tasks; a COMMIT whose answer is lost may have taken effect.
 _UNWATCHED = {"runner.run", COMMIT, "roll_back.commit"}

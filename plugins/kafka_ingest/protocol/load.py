@@ -211,7 +211,6 @@ def load_batch(
     passes = _Passes(batch, ports, hold, report)
     with naming(batch.pipeline, batch.batch_id):
         try:
-            _require_protocol(batch)
             phases = passes.until_published()
         except Fenced as fenced:
             # The newer claim may wait for the cores that this attempt holds.
@@ -284,6 +283,7 @@ class _Passes:
 
     def _stage_and_publish(self) -> tuple[bool, LoadPhases]:
         batch, ports = self.batch, self._ports
+        _require_protocol(batch)
         ports.staging.create(batch)
         times = [ports.clock.now()]
         with self._heartbeat() as heartbeat:
