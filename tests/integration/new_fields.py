@@ -30,7 +30,7 @@ def reporting_new_fields(stage_task: Staged, types: Mapping[str, str] | None = N
         types: Types of members, as of a schema; of all others ``jsonb``.
     """
 
-    def reporting(task: StageTask, context: StageContext, attempt_id: int, *_: object) -> StageResult:
+    def reporting(task: StageTask, context: StageContext, attempt_id: int) -> StageResult:
         reader = _Noting(KafkaRangeReader(context.kafka, no_progress_timeout_seconds=60))
         try:
             result = stage_task(task, context, attempt_id, reader=reader)

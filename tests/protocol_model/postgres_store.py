@@ -134,8 +134,8 @@ class PostgresStore(PostgresWorld):
         """Return what a copy has: columns that were added since stay, and somebody else has added them."""
         schema, name = table.strings
         found = self.run(
-            "SELECT column_name FROM information_schema.columns"
-            " JOIN information_schema.columns AS c USING (column_name) WHERE columns.table_schema = %s AND columns.table_name = %s AND columns.is_generated = 'NEVER'"
+            "SELECT column_name FROM information_schema.columns AS t JOIN information_schema.columns AS c"
+            " USING (column_name) WHERE t.table_schema = %s AND t.table_name = %s AND t.is_generated = 'NEVER'"
             " AND c.table_name = %s",
             [schema, name, *copy.strings],
         )
