@@ -67,6 +67,7 @@ def test_a_field_that_appears_in_the_middle_of_a_batch_keeps_every_value(evolvin
         (1, 5, 7, None),
     ]
     assert pipeline.query("SELECT claim, state FROM kafka_ingest.batch") == [(2, "committed")]
+    assert pipeline.command("status", "events")[1][0]["added_columns"] == ["note", "total"]
     assert pipeline.query("SELECT count(*) FROM pg_tables WHERE schemaname = 'kafka_ingest_staging'") == [(0,)]
 
 
