@@ -21,6 +21,7 @@ from kafka_ingest.settings import (
     FirstRunKind,
     KeyFormat,
     KeySettings,
+    NewFields,
     PartitionOffset,
     ValueFormat,
     ValueSettings,
@@ -65,6 +66,14 @@ def test_a_column_without_conversion_and_other_paths_is_written_as_before_there_
     assert plain == {"name": "note", "path": ["note"], "required": False, "type": "character varying(40)"}
     assert (moved["other_paths"], moved["from_key"]) == ([["old", "a.b"]], True)
     assert converted["conversion"] == "epoch_millis"
+
+
+def test_settings_that_ignore_new_fields_are_written_as_before_there_was_a_choice() -> None:
+    assert "new_fields" not in settings_to_json(RICH)
+    adding = replace(RICH, value=replace(RICH.value, new_fields=NewFields.ADD_COLUMN))
+    assert json.loads(settings_to_json(adding))["value"]["new_fields"] == "add_column"
+    assert settings_from_json(settings_to_json(adding)) == adding
+    assert settings_hash(adding) != settings_hash(RICH)
 
 
 def test_the_hash_follows_every_change_and_nothing_else() -> None:

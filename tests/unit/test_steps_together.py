@@ -16,6 +16,7 @@ from kafka_ingest.errors import (
     Busy,
     CommitDidNotHappen,
     Fenced,
+    LockTimeout,
     RecordsRefused,
     RetryLater,
     SchemaChangeRefused,
@@ -41,7 +42,7 @@ from kafka_ingest.settings import (
     ValueSettings,
     WatchSettings,
 )
-from tests.builders import pipeline_settings
+from tests.builders import NOON, pipeline_settings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
@@ -714,3 +715,29 @@ def test_a_batch_that_another_attempt_published_before_the_second_claim_is_done(
     assert evolving.load(batch).state is BatchState.COMMITTED
     assert [claim for claim, _ in evolving.runner.passes] == [1, 2]
     assert evolving.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_table_that_others_use_is_asked_for_again_before_all_is_read_again(evolving: World) -> None:
+    add_columns, refusals = evolving.evolution.add_columns, [LockTimeout("somebody reads"), LockTimeout("and another")]
+
+    def busy_table(batch: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        if refusals:
+            raise refusals.pop()
+        return add_columns(batch, fields)
+
+    evolving.evolution.add_columns = busy_table  # type: ignore[method-assign]
+    began = evolving.clock.now()
+    assert evolving.run(FIRST).counts == RecordCounts(rows=2, dead_letters=1)
+    assert len(evolving.runner.passes) == 2
+    assert evolving.clock.now() - began == timedelta(seconds=10)
+
+
+def test_a_table_that_others_never_leave_ends_the_load_for_a_retry(evolving: World) -> None:
+    def busy_table(batch: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        raise LockTimeout("somebody reads")
+
+    evolving.evolution.add_columns = busy_table  # type: ignore[method-assign]
+    batch = evolving.plan(FIRST)
+    with pytest.raises(LockTimeout):
+        evolving.load(batch)
+    assert evolving.clock.now() - NOON == timedelta(seconds=55)

@@ -12,14 +12,22 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from kafka_ingest.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew, naming
+from kafka_ingest.errors import Busy, Fenced, IngestError, LockTimeout, RecordsRefused, RetryLater, VersionSkew, naming
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
 from kafka_ingest.protocol.log_faults import require_same_log
 from kafka_ingest.protocol.new_columns import most_passes, new_fields_of
 from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, SchemaEvolution, Staging, TaskRunner
 from kafka_ingest.protocol.publish import publish_batch
-from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask, cut_into_tasks, tasks_with_refused
+from kafka_ingest.protocol.staging import (
+    NewField,
+    StageProgress,
+    StageResult,
+    StageTask,
+    cut_into_tasks,
+    tasks_with_refused,
+)
+from kafka_ingest.protocol.target import AddedColumn
 from kafka_ingest.settings import PROTOCOL_VERSION, HoldSettings, NewFields
 
 __all__ = ["LoadPorts", "LoadProgress", "hold_given_back", "load_batch"]
@@ -162,6 +170,11 @@ class Heartbeat:
 #
 # Any number of attempts of one batch may run at the same time: each takes the next claim, and only the newest
 # can publish.
+
+#: How often columns are tried to be added to a table that others use, and how long those who have queued behind that
+#: have the table in between: two minutes in all outlast most reports.
+_LOCK_ATTEMPTS = 12
+_LOCK_PAUSE_SECONDS = 5.0
 
 #: How often a fenced attempt looks whether the newer claim is done.
 _FENCED_POLL_SECONDS = 2.0
@@ -342,11 +355,21 @@ class _Attempt:
             self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
         if fields:
-            added = self.ports.evolution.add_columns(self.batch, fields)
+            added = self._add_columns(fields)
             _log.warning("the batch is staged once more, for new columns: %s", ", ".join(c.name for c in added))
             return False
         publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
         return True
+
+    def _add_columns(self, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        """Ask again where others use the table: all that was read would have to be read again."""
+        for _ in range(_LOCK_ATTEMPTS - 1):
+            try:
+                return self.ports.evolution.add_columns(self.batch, fields)
+            except LockTimeout as error:
+                _log.warning("waiting to add columns: %s", error.found)
+                self.ports.clock.sleep(_LOCK_PAUSE_SECONDS)
+        return self.ports.evolution.add_columns(self.batch, fields)
 
     def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
         """Stage again the tasks that have read refused records; these records become dead letters now.
