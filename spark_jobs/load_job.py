@@ -16,6 +16,7 @@ from kafka_ingest.errors import OK, Fenced, IngestError, exit_code, naming
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.schema_changes import PostgresSchemaEvolution
 from kafka_ingest.postgres.staging_tables import PostgresStaging
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.protocol.batch import Batch, LoadPhases
@@ -162,6 +163,7 @@ def load_ports(environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
         runner=runner,
         publisher=PostgresPublisher(environment.postgres),
         clock=SystemClock(),
+        evolution=PostgresSchemaEvolution(environment.postgres),
     )
 
 

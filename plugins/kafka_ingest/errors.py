@@ -248,6 +248,10 @@ class TargetMismatch(StopAndCall):
     """The target table does not fit the pipeline, or one of its constraints refused the batch."""
 
 
+class SchemaChangeRefused(StopAndCall):
+    """Fields of records ask for columns that are not added by themselves."""
+
+
 class RecordsRefused(TargetMismatch):
     """INSERT into the target refused single records that staging had accepted: they can be dead letters instead.
 

@@ -200,6 +200,7 @@ class NewFields(StrEnum):
     IGNORE = "ignore"
     WARN = "warn"
     DEAD_LETTER = "dead_letter"
+    ADD_COLUMN = "add_column"
 
 
 class Rounding(StrEnum):

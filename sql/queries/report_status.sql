@@ -16,7 +16,12 @@ SELECT named.pipeline,
        newest.valid_through,
        (SELECT count(*)
           FROM kafka_ingest.dead_letter AS dead_letter
-         WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) AS unresolved_dead_letters
+         WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) AS unresolved_dead_letters,
+       ARRAY(SELECT change.column_name
+               FROM kafka_ingest.schema_change AS change
+              WHERE change.pipeline = named.pipeline
+                AND (change.target_schema, change.target_table) = (pipeline.target_schema, pipeline.target_table)
+              ORDER BY change.change_number) AS added_columns
   FROM unnest(%(pipelines)s::text[]) WITH ORDINALITY AS named (pipeline, place)
   LEFT JOIN kafka_ingest.pipeline AS pipeline ON pipeline.pipeline = named.pipeline
   LEFT JOIN kafka_ingest.batch AS outstanding ON outstanding.pipeline = named.pipeline AND outstanding.state = 'planned'

@@ -17,11 +17,12 @@ from kafka_ingest.postgres.database import Connection, Row, TransactionLimits
 from kafka_ingest.postgres.dead_letters import ATTEMPT, TASK, PostgresDeadLetterLedger
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
+from kafka_ingest.postgres.schema_changes import PostgresSchemaEvolution
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper, PostgresStaging
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.dead_letters import DeadLetterLedger
 from kafka_ingest.protocol.housekeeping import Housekeeper
-from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, Staging
+from kafka_ingest.protocol.ports import Ledger, PositionLedger, Publisher, SchemaEvolution, Staging
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.protocol.roll_back import RollBackLedger
 from kafka_ingest.protocol.staging import staging_name
@@ -34,6 +35,7 @@ from tests.fakes.ledger import FakeLedger, FakePositionLedger
 from tests.fakes.loading import FakeStaging
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.roll_back import FakeRollBackLedger
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 #: Locks that a test holds on purpose are waited for only this long.
 IMPATIENT = TransactionLimits(lock_timeout_seconds=0.2)
@@ -52,6 +54,7 @@ class LedgerWorld(Protocol):
     roll_backs: RollBackLedger
     changes: PositionLedger
     housekeeper: Housekeeper
+    evolution: SchemaEvolution
     letters: DeadLetterLedger
 
     def decide(self, *, rows: Collection[int] = (), counted: Collection[int] = ()) -> None:
@@ -90,6 +93,9 @@ class LedgerWorld(Protocol):
     def put(self, position: Position) -> None:
         """Let a position be of another log, as after an accepted re-creation."""
 
+    def add_column(self, name: str, type_: str) -> None:
+        """Give the target a column, as somebody else might."""
+
     def let_time_pass(self) -> None:
         """Let the ledger's clock go on; that of PostgreSQL does so by itself."""
 
@@ -106,6 +112,7 @@ class FakeWorld:
         self.roll_backs: RollBackLedger = FakeRollBackLedger(self.database)
         self.changes: PositionLedger = FakePositionLedger(self.database)
         self.housekeeper: Housekeeper = FakeHousekeeper(self.database)
+        self.evolution: SchemaEvolution = FakeSchemaEvolution(self.database)
         self._letters = FakeDeadLetterLedger(self._publisher)
         self.letters: DeadLetterLedger = self._letters
 
@@ -153,6 +160,9 @@ class FakeWorld:
     def put(self, position: Position) -> None:
         self.database.positions["orders", position.topic_partition] = position
 
+    def add_column(self, name: str, type_: str) -> None:
+        self.database.tables["shop", "orders"][name] = type_
+
     def let_time_pass(self) -> None:
         self.database.advance(1)
 
@@ -168,6 +178,7 @@ class PostgresWorld:
         self.roll_backs: RollBackLedger = PostgresRollBackLedger(params, limits)
         self.changes: PositionLedger = PostgresPositionLedger(params, limits)
         self.housekeeper: Housekeeper = PostgresHousekeeper(params, limits)
+        self.evolution: SchemaEvolution = PostgresSchemaEvolution(params, limits)
         self.letters: DeadLetterLedger = PostgresDeadLetterLedger(params, batch_settings(), self._stager_of, limits)
         self._rows: set[int] = set()
         self._counted: set[int] = set()
@@ -276,6 +287,9 @@ class PostgresWorld:
             " WHERE topic = %(topic)s AND partition = %(partition)s",
             asdict(position),
         )
+
+    def add_column(self, name: str, type_: str) -> None:
+        self.run(sql.SQL("ALTER TABLE shop.orders ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(type_)))
 
     def let_time_pass(self) -> None: ...
 

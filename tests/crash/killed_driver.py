@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ import msgspec
 from kafka_ingest.cli.command import world_of
 from kafka_ingest.errors import OK, CommitStateUnknown, IngestError, exit_code
 from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres import schema_changes
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -33,10 +35,13 @@ from kafka_ingest.protocol.batch import Batch, BatchState, Request
 from kafka_ingest.protocol.load import LoadPorts
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.protocol.ports import TaskRunner
+from kafka_ingest.protocol.staging import StageResult
+from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import load_job, stage
 from tests.crash.instructions import Instructions, Situation
 from tests.crash.watched_ports import reporting, watched, watched_load_ports, watched_plan_ports, watched_stage_task
+from tests.integration.new_fields import adding_columns, reporting_new_fields
 
 DAG_ID = "crash"
 #: Longer than any test waits: whoever waits so long here is killed before.
@@ -59,7 +64,7 @@ class Driver:
 
     def __init__(self, instructions: Instructions) -> None:
         self._told = instructions
-        self._settings = find_pipeline(instructions.pipeline)
+        self._settings = _settings_of(instructions)
         self._params = world_of(self._settings).postgres_params()
         self._ledger = PostgresLedger(
             self._params, TransactionLimits(instructions.lock_timeout_seconds, instructions.idle_timeout_seconds)
@@ -112,7 +117,9 @@ class Driver:
     def _load(self) -> int:
         replace_in(load_job, "load_ports", self._load_ports)
         replace_in(load_job, "write_batch", reporting(write_batch, "load.job.write_batch", self.reached))
-        replace_in(stage, "stage_task", watched_stage_task(self.reached))
+        replace_in(stage, "stage_task", self._stage_task())
+        record = schema_changes._record
+        replace_in(schema_changes, "_record", reporting(record, "load.evolution.record", self.reached))
         # A few dozen records are one task otherwise.
         replace_in(staging, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:
@@ -122,6 +129,14 @@ class Driver:
             code = load_job.main(arguments)
             _tell_error(outcome)
             return code
+
+    def _stage_task(self) -> Callable[..., StageResult]:
+        stage_task = watched_stage_task(self.reached)
+        return (
+            reporting_new_fields(stage_task, {"text": "text"})
+            if self._told.situation is Situation.NEW_FIELDS
+            else stage_task
+        )
 
     def _load_ports(self, environment: JobEnvironment, runner: TaskRunner) -> LoadPorts:
         publish_limits = TransactionLimits(30, self._told.idle_timeout_seconds)
@@ -145,6 +160,15 @@ class Driver:
                 raise CommitStateUnknown("the answer to COMMIT was taken away by the test")
             case _:
                 pass
+
+
+def _settings_of(told: Instructions) -> PipelineSettings:
+    settings = find_pipeline(told.pipeline)
+    if told.situation is not Situation.NEW_FIELDS:
+        return settings
+    adding = adding_columns(settings)
+    value = replace(adding.batch.value, columns=adding.batch.value.columns[:1])
+    return replace(adding, batch=replace(adding.batch, value=value))
 
 
 _LOAD_PORTS = load_job.load_ports

@@ -24,6 +24,7 @@ PORTS = {
     "runner": ports.TaskRunner,
     "publisher": ports.Publisher,
     "publication": ports.Publication,
+    "evolution": ports.SchemaEvolution,
 }
 LEFT_OUT = {ports.Clock, ports.RunStates, ports.GroupMirror, ports.PositionLedger, ports.WrittenTable}
 LEFT_OUT_CALLS = {

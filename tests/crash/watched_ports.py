@@ -47,6 +47,7 @@ def watched_load_ports(ports: LoadPorts, reached: Reached) -> LoadPorts:
         staging=watched(ports.staging, "load.staging", reached),
         runner=watched(ports.runner, "load.runner", reached),
         publisher=_WatchedPublisher(ports.publisher, reached),
+        evolution=watched(ports.evolution, "load.evolution", reached),
     )
 
 
@@ -87,13 +88,13 @@ class _WatchedPublisher:
             yield watched(publication, "load.publication", self._reached)
 
 
-def watched_stage_task(reached: Reached) -> Callable[[StageTask, Any, int], StageResult]:
+def watched_stage_task(reached: Reached) -> Callable[..., StageResult]:
     """Return the staging task, reporting ``load.task.stage`` and each ``load.task.copy``: before, middle, after."""
     writer = _watched_writer(reached)
 
-    def watched_task(task: StageTask, context: Any, attempt_id: int) -> StageResult:
+    def watched_task(task: StageTask, context: Any, attempt_id: int, **more: Any) -> StageResult:
         with patch.object(stage, "StagingWriter", writer):
-            result = stage_task(task, context, attempt_id)
+            result = stage_task(task, context, attempt_id, **more)
         reached("load.task.stage:after")
         return result
 

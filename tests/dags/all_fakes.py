@@ -32,6 +32,7 @@ from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
 from tests.fakes.log import FakeLog
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 
 @dataclass
@@ -111,7 +112,8 @@ class FakeSystem:
         outcome_file = Path(operator.env_vars[OUTCOME_VARIABLE])
         published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
-        ports = LoadPorts(self.ledger, self.log, staging, runner, self.publisher, FakeClock(NOON))
+        clock, evolution = FakeClock(NOON), FakeSchemaEvolution(self.database)
+        ports = LoadPorts(self.ledger, self.log, staging, runner, self.publisher, clock, evolution)
         try:
             if self.job_fault:
                 raise self.job_fault

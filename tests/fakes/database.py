@@ -26,7 +26,7 @@ from kafka_ingest.protocol.ledger_view import (
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.protocol.roll_back import RollBackRecord, UndoneSpan
-from kafka_ingest.protocol.target import written_columns
+from kafka_ingest.protocol.target import AddedColumn, written_columns
 from kafka_ingest.settings import TargetSettings
 from tests.builders import NOON, batch_settings
 
@@ -77,6 +77,7 @@ class FakeDatabase:
             outside the ledger.
         counted: Identities of records that are only counted, by (batch, claim), with task and attempt; staged, too.
         tables: Columns of each table, name to type, by schema and name.
+        added: Columns that loads have added, with the batch that did it, by pipeline, schema and table.
     """
 
     now: datetime = NOON
@@ -101,6 +102,7 @@ class FakeDatabase:
     staged: dict[tuple[str, int], list[tuple[int, int, StoredRecord]]] = field(default_factory=dict)
     counted: dict[tuple[str, int], list[tuple[int, int, Identity]]] = field(default_factory=dict)
     tables: dict[tuple[str, str], dict[str, str]] = field(default_factory=lambda: {("shop", "orders"): _columns()})
+    added: dict[tuple[str, str, str], tuple[tuple[AddedColumn, str], ...]] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         """Let time pass on the database's clock."""
@@ -130,6 +132,10 @@ class FakeDatabase:
         own = [b for b in self.batches_of(pipeline) if b.request.identity[:-1] == request.identity[:-1]]
         return own[-1] if own else None
 
+    def added_columns(self, pipeline: str, target: TargetSettings) -> tuple[AddedColumn, ...]:
+        """Return the columns that were added to a table for a pipeline."""
+        return tuple(column for column, _ in self.added.get((pipeline, target.schema, target.table), ()))
+
     def plan_view(self, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
         """Return what a plan sees."""
         planned = [batch for batch in self.batches_of(pipeline) if batch.state is BatchState.PLANNED]
@@ -142,6 +148,7 @@ class FakeDatabase:
             hold=self.holds.get(planned[0].batch_id) if planned else None,
             own=self.batch_of(pipeline, request),
             observations=tuple(self.observations[key] for key in sorted(self.observations) if key[0] == pipeline),
+            added_columns=self.added_columns(pipeline, target),
         )
 
     def valid_through(self, pipeline: str) -> datetime | None:

@@ -19,6 +19,7 @@ from kafka_ingest.protocol.ledger_view import (
     ServedTopic,
     Violation,
 )
+from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
@@ -71,7 +72,8 @@ class FakeLedger(FakePort):
             raise Fenced("the batch can no longer be loaded", batch_id=batch_id)
         db.batches[batch_id] = replace(batch, claim=batch.claim + 1)
         self._hold_on(batch_id, "claim", StageProgress(), heartbeat_timeout_seconds)
-        return db.batches[batch_id]
+        added = db.added_columns(batch.pipeline, batch.settings.target)
+        return replace(db.batches[batch_id], settings=with_added_columns(batch.settings, added))
 
     @at_once
     def heartbeat(
@@ -312,6 +314,7 @@ class FakePositionLedger(FakePort):
             table = getattr(db, name)
             setattr(db, name, {(new if key[0] == old else key[0], key[1]): row for key, row in table.items()})
         db.served = {key: replace(s, pipeline=new) if s.pipeline == old else s for key, s in db.served.items()}
+        db.added = {(new if key[0] == old else key[0], *key[1:]): columns for key, columns in db.added.items()}
         db.batches = {key: replace(b, pipeline=new) if b.pipeline == old else b for key, b in db.batches.items()}
 
 

@@ -79,7 +79,8 @@ class FakeRunner:
         is_cancelled: Whether ``cancel`` was called.
         is_released: Whether ``release`` was called.
         losers: Attempts whose rows stay in staging without having won, as after a task retry.
-        new_fields: What every task reports.
+        fields: Fields of the values. Those that no column reads are reported.
+        passes: Claim and columns of every run.
     """
 
     def __init__(self, database: FakeDatabase, log: FakeLog) -> None:
@@ -89,13 +90,15 @@ class FakeRunner:
         self.is_cancelled = False
         self.is_released = False
         self.losers = 0
-        self.new_fields: tuple[NewField, ...] = ()
+        self.fields: tuple[NewField, ...] = ()
+        self.passes: list[tuple[int, tuple[str, ...]]] = []
         self._attempt_id = 100
 
     def parallelism(self) -> int:
         return 2
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        self.passes.append((batch.claim, tuple(column.name for column in batch.settings.value.columns)))
         for _ in range(self.losers):
             for task in tasks:
                 self._stage(batch, task)
@@ -112,7 +115,9 @@ class FakeRunner:
     def _stage(self, batch: Batch, task: StageTask) -> StageResult:
         self._attempt_id += 1
         results = tuple(self._stage_split(batch, task, split) for split in task.splits)
-        return StageResult(task.task_index, self._attempt_id, results, new_fields=self.new_fields)
+        read = {column.path for column in batch.settings.value.columns}
+        found = tuple(field for field in self.fields if field.path not in read)
+        return StageResult(task.task_index, self._attempt_id, results, new_fields=found)
 
     def _stage_split(self, batch: Batch, task: StageTask, split: Split) -> SplitResult:
         partition = self.log.partition(split.topic_partition)

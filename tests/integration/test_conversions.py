@@ -79,3 +79,37 @@ def test_fields_that_no_column_reads_are_ignored_named_or_dead_letters(
     refused = [(2, "$.place.zip"), (3, r"$['\x00']")] if policy == "dead_letter" else []
     expected = "the value: expected no fields but those that columns read, found "
     assert pipeline.dead_letters("reason, detail") == [("wrong_type", f"{expected}{name}") for _, name in refused]
+
+
+def test_new_fields_become_columns_and_not_one_of_their_values_is_lost(pipeline: FedPipeline) -> None:
+    columns = [{"name": "id", "type": "bigint"}, {"name": "city", "type": "text", "path": "$.place.city"}]
+    value = {"format": "json", "columns": columns, "new_fields": "add_column"}
+    pipeline.open(value=value, tombstones="count", dead_letters={"max_count": 10, "max_ratio": 1.0})
+    pipeline.send(
+        '{"id": 1}', '{"id": 2, "colour": "red", "place": {"city": "a", "zip": 7}}', '{"id": 3, "colour": null}'
+    )
+    assert pipeline.load()["counts"]["rows"] == 3
+    assert pipeline.rows("id, city, colour, place_zip") == [
+        (1, None, None, None),
+        (2, "a", "red", 7),
+        (3, None, None, None),
+    ]
+    pipeline.send('{"id": 4, "colour": [1.50], "size": {"w": 1}}')
+    pipeline.load()
+    assert pipeline.rows("id, colour::text, size")[-1] == (4, "[1.50]", {"w": 1})
+    _, states, _ = pipeline.command("status", pipeline.name)
+    assert '"colour"' in str(states).replace("'", '"')
+
+
+def test_dead_letters_that_come_back_fill_the_columns_that_loads_have_added(pipeline: FedPipeline) -> None:
+    columns = [{"name": "id", "type": "bigint"}]
+    value = {"format": "json", "columns": columns, "new_fields": "add_column"}
+    sections = {"tombstones": "count", "dead_letters": {"max_count": 10, "max_ratio": 1.0}}
+    topic = pipeline.open(value=value, **sections)
+    pipeline.send('{"id": "1", "colour": "red"}', '{"id": 2, "colour": "blue"}')
+    assert pipeline.load()["counts"]["dead_letters"] == 1
+    mended = {**value, "columns": [{"name": "id", "type": "bigint", "as": "number_text"}]}
+    pipeline.write(topic, value=mended, **sections)
+    code, _, notes = pipeline.command("dead-letters", "replay", pipeline.name, "--reason", "ids are text", "--apply")
+    assert code == 0, notes
+    assert pipeline.rows("id, colour") == [(1, "red"), (2, "blue")]

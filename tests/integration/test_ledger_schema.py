@@ -174,6 +174,11 @@ def test_the_ledger_knows_just_the_kinds_of_changes_that_are_made(database: dict
     assert set(re.findall(r"'(\w+)'::text", definition)) == made_elsewhere | {kind.value for kind in ChangeKind}
 
 
+@pytest.mark.xfail(
+    not any(name.startswith("0003_") for name in sql_names("migrations")),
+    reason="0003 comes with the dead letters' requests",
+    strict=True,
+)
 def test_migrations_are_numbered_without_gaps() -> None:
     assert [int(name.split("_")[0]) for name in sql_names("migrations")] == list(
         range(1, len(sql_names("migrations")) + 1)

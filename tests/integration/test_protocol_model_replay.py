@@ -17,7 +17,7 @@ from tests.protocol_model.driven_steps import drive_steps
 from tests.protocol_model.model import ProtocolModel
 from tests.protocol_model.postgres_store import PostgresStore
 from tests.protocol_model.schedule import tally_of
-from tests.protocol_model.two_faults import LIVE, RELOAD, faults_of_a_run, require_one_copy
+from tests.protocol_model.two_faults import EVOLVING, LIVE, RELOAD, faults_of_a_run, require_one_copy
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_after_two_faults_in_one_run_a_third_attempt_loads_everything_once(
 ) -> None:
     """A sample of the ordered pairs, always the same; the model in memory tries all of them."""
     drive_steps(monkeypatch)
-    for request in (LIVE, RELOAD):
+    for request in (LIVE, RELOAD, EVOLVING):
         pairs = list(product(faults_of_a_run(request), repeat=2))
         for first, second in Random(4).sample(pairs, 12):
             require_one_copy(store.emptied(), first, second, request)

@@ -7,7 +7,7 @@ import shlex
 
 from kafka_ingest.__main__ import main
 from sandbox.kafka import KafkaBroker
-from sandbox.orders import orders, send_orders
+from sandbox.orders import orders, send_records
 from sandbox.paths import CHECKOUT
 from sandbox.system import TOPICS
 from tests.integration.pipeline_under_test import FedPipeline
@@ -40,7 +40,7 @@ def run_all(section: int, pipeline: FedPipeline) -> str:
 def test_the_tutorial_leads_from_a_topic_to_its_table(pipeline: FedPipeline, kafka_broker: KafkaBroker) -> None:
     pipeline.name = "first_orders"
     pipeline.topic = pipeline.make_topic(TOPICS["orders"])
-    send_orders(kafka_broker.bootstrap, pipeline.topic, orders(1_000))
+    send_records(kafka_broker.bootstrap, pipeline.topic, orders(1_000))
 
     run_all(1, pipeline)
     path = pipeline.folder / "first_orders.yaml"
@@ -54,7 +54,7 @@ def test_the_tutorial_leads_from_a_topic_to_its_table(pipeline: FedPipeline, kaf
     run_all(4, pipeline)
     assert pipeline.query("SELECT count(*), sum(order_id) FROM shop.first_orders") == [(1_000, 499_500)]
 
-    send_orders(kafka_broker.bootstrap, pipeline.topic, orders(100, first=1_000, malformed=3))
+    send_records(kafka_broker.bootstrap, pipeline.topic, orders(100, first=1_000, malformed=3))
     shown = run_all(5, pipeline)
     assert sorted(pipeline.dead_letters("reason")) == [("malformed",), ("missing_required",)]
     assert "missing_required" in shown

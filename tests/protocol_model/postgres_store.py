@@ -29,6 +29,7 @@ _LEDGER_TABLES = (
     "dead_letter",
     "dead_letter_request",
     "position_change",
+    "schema_change",
 )
 
 
@@ -58,6 +59,7 @@ class PostgresStore(PostgresWorld):
         self.run(sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in _tables()))
         for table in self._staging_tables():
             self.run(sql.SQL("DROP TABLE {}").format(table))
+        self.run("ALTER TABLE shop.orders DROP COLUMN IF EXISTS note, DROP COLUMN IF EXISTS total")
         return self
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ class PostgresStore(PostgresWorld):
 
     def restore(self, saved: Any) -> None:
         for table, copy in zip(_tables(), _COPIES, strict=True):
-            columns = sql.SQL(", ").join(self._stored_columns(table))
+            columns = sql.SQL(", ").join(self._stored_columns(table, copy))
             self.run(sql.SQL("DELETE FROM {}").format(table))
             self.run(
                 sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
@@ -137,12 +139,14 @@ class PostgresStore(PostgresWorld):
             )
         self.recover()
 
-    def _stored_columns(self, table: sql.Identifier) -> list[sql.Identifier]:
+    def _stored_columns(self, table: sql.Identifier, copy: sql.Identifier) -> list[sql.Identifier]:
+        """Return what a copy has: columns that were added since stay, and somebody else has added them."""
         schema, name = table.strings
         found = self.run(
-            "SELECT column_name FROM information_schema.columns"
-            " WHERE table_schema = %s AND table_name = %s AND is_generated = 'NEVER'",
-            [schema, name],
+            "SELECT column_name FROM information_schema.columns AS t JOIN information_schema.columns AS c"
+            " USING (column_name) WHERE t.table_schema = %s AND t.table_name = %s AND t.is_generated = 'NEVER'"
+            " AND c.table_name = %s",
+            [schema, name, *copy.strings],
         )
         return [sql.Identifier(column) for (column,) in found]
 

@@ -36,6 +36,7 @@ CALLS = [
     "task.read",
     "task.stage",
     "log.identity",
+    "evolution.add_columns",
     "publication.lock_batch",
     "publication.insert_rows",
     "publication.commit",
@@ -50,7 +51,9 @@ stops: st.SearchStrategy[Stop] = st.sampled_from([1, 2, 3, 5, 8, 13, 21, 34, 100
 #: Where an attempt stands while something happens to the log; ``None``: nobody cares where.
 Meanwhile = Stop | None
 meanwhile: st.SearchStrategy[Meanwhile] = st.sampled_from([None, "ledger.claim", "log.identity", 17, 19, 21, 23])
-values = st.lists(st.sampled_from([b"good", b"good", b"bad", None]), min_size=1, max_size=6)
+values = st.lists(
+    st.sampled_from([b"good", b"good", b"bad", None, b"field:note", b"field:total"]), min_size=1, max_size=6
+)
 growth = st.lists(st.sampled_from([b"good", b"bad"]), max_size=12)
 arrivals = st.lists(st.tuples(index, values), min_size=1, max_size=3)
 

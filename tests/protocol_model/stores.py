@@ -87,6 +87,7 @@ class FakeStore(FakeWorld):
             tuple(db.dead_letter_requests),
             tuple(db.positions.values()),
             tuple((b.state, b.claim, b.announced_at) for b in db.batches.values()),
+            tuple(db.added.items()),
         )
 
     def advance(self, seconds: float) -> None:

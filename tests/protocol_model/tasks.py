@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from kafka_ingest.errors import DatabaseUnavailable, PartitionMissing, TopicMissing
 from kafka_ingest.protocol.batch import Batch, RecordCounts
-from kafka_ingest.protocol.staging import Split, SplitResult, StageResult, StageTask
+from kafka_ingest.protocol.staging import NewField, Split, SplitResult, StageResult, StageTask
 from kafka_ingest.settings import Tombstones
 from tests.contracts.ledger_worlds import Counted, Staged
 from tests.fakes.database import StoredRecord
@@ -19,6 +19,8 @@ from tests.protocol_model.observed_log import ISOLATION, ObservedLog, Reading
 from tests.protocol_model.stores import Store
 
 BAD = b"bad"
+#: What a value with a field begins with, whose name follows.
+FIELD = b"field:"
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,24 @@ def fate_of(value: bytes | None, tombstones: Tombstones) -> str | None:
     return "malformed" if value.startswith(BAD) else "row"
 
 
+def fields_of(readings: Iterable[Reading]) -> set[str]:
+    """Return the names of all fields of what was read."""
+    values = (value or b"" for reading in readings for value in reading.values.values())
+    return {value.removeprefix(FIELD).decode() for value in values if value.startswith(FIELD)}
+
+
+def columns_of(batch: Batch) -> set[str]:
+    """Return the names of the fields that a batch's columns are filled from."""
+    return {column.path[0] for column in batch.settings.value.columns}
+
+
 class ModelTasks:
     """Port ``TaskRunner``: tasks one after another, each with one transaction of its own.
 
     Attributes:
         attempt: Whose tasks they are.
         claim: Batch and claim that they stage for, once they run.
-        readings: What the winning attempts read.
+        readings: What the winning attempts read for this claim.
     """
 
     def __init__(self, attempt: Attempt, log: ObservedLog, store: Store, losers: Losers) -> None:
@@ -62,7 +75,8 @@ class ModelTasks:
         return 2
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
-        self.claim = (batch.batch_id, batch.claim)
+        if self.claim != (batch.batch_id, batch.claim):
+            self.claim, self.readings = (batch.batch_id, batch.claim), []
         results = []
         for task in tasks:
             for _ in range(self._losers.before):
@@ -91,7 +105,8 @@ class ModelTasks:
             counted += [(task.task_index, number, i) for i in counted_identities(reading, batch, split.replaced_to)]
             results.append(SplitResult(split.index, counts, start_leader_epoch=start_epoch, end_leader_epoch=end_epoch))
         self.attempt.call("task.stage", lambda: self._stage(batch, records, counted, server))
-        return StageResult(task.task_index, number, tuple(results)), readings
+        new = tuple(NewField((name,), "jsonb") for name in sorted(fields_of(readings) - columns_of(batch)))
+        return StageResult(task.task_index, number, tuple(results), new_fields=new), readings
 
     def _read(self, split: Split) -> tuple[Reading, int | None, int | None]:
         if self._is_cancelled:

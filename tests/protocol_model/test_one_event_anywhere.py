@@ -5,7 +5,7 @@ The random schedules find such things by chance; here each is tried everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import pytest
@@ -25,15 +25,19 @@ RUN, OTHER = Request("scheduled", "run-2"), Request("scheduled", "run-3")
 Event = Callable[[World], None]
 
 
-def world_with_split_partition() -> World:
+def world_with(*waiting: bytes | None) -> World:
     """One record is loaded; the 8 that wait in partition 0 are read by two tasks, which meet at offset 5."""
     world = World(FakeStore(), model_settings())
     world.log.create_topic("orders", 2)
     world.log.append(FIRST, b"loaded")
     world.finish(world.start_run(Request("scheduled", "run-1")))
-    world.log.append(FIRST, b"1", b"bad", b"3", None, b"5", b"6", b"bad", b"8")
+    world.log.append(FIRST, *waiting)
     world.log.append(SECOND, b"a", b"bad")
     return world
+
+
+SPLIT = (b"1", b"bad", b"3", None, b"5", b"6", b"bad", b"8")
+NEW_FIELDS = (b"1", b"bad", b"field:note", None, b"5", b"6", b"field:total", b"8")
 
 
 def truncates(to: int, then: int) -> Event:
@@ -138,13 +142,29 @@ EVENTS: dict[str, Event] = {
 }
 
 
+#: What meets the steps more than the log.
+OF_OTHERS = list(EVENTS)[-8:]
+
+
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
 def test_whatever_happens_at_whichever_point_nothing_is_lost_or_doubled(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive_steps(monkeypatch)
+    try_everywhere(event, SPLIT)
+
+
+@pytest.mark.parametrize("event", OF_OTHERS)
+def test_whatever_others_do_while_columns_are_added_no_value_is_lost(
+    event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive_steps(monkeypatch)
+    try_everywhere(EVENTS[event], NEW_FIELDS)
+
+
+def try_everywhere(event: Event, waiting: Sequence[bytes | None]) -> None:
     for place in count():
-        world = world_with_split_partition()
+        world = world_with(*waiting)
         attempt = world.start_run(RUN)
         world.go_on(attempt, place)
         is_last = attempt.is_over

@@ -14,7 +14,7 @@ from tests.protocol_model.gated_ports import GatedPublisher
 from tests.protocol_model.history import History, Published
 from tests.protocol_model.observed_log import ObservedLog
 from tests.protocol_model.stores import Store
-from tests.protocol_model.tasks import ModelTasks
+from tests.protocol_model.tasks import ModelTasks, columns_of, fields_of
 
 
 class OpenSession(Protocol):
@@ -79,6 +79,9 @@ class Transactions:
         [stored] = [line for line in self._store.batches() if line.batch_id == batch.batch_id]
         assert (stored.state, stored.claim) == (BatchState.PLANNED, batch.claim), f"{attempt} is fenced and commits"
         assert batch.protocol_version == PROTOCOL_VERSION, f"{attempt} loaded a batch of another version"
+        own = [r for tasks in self._tasks if tasks.attempt is attempt for r in tasks.readings]
+        lost = fields_of(own) - columns_of(batch)
+        assert not lost, f"{attempt} publishes no values of {lost}"
         yield
         attempt.has_committed = True
         self.history.publish(self._published(attempt, batch), self._log)

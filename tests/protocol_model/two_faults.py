@@ -17,6 +17,8 @@ from tests.protocol_model.stores import FakeStore, Store
 from tests.protocol_model.world import FIRST_MS, World
 
 LIVE = Request("scheduled", "run-2")
+#: Reads values with fields that no column reads, in two partitions.
+EVOLVING = Request("scheduled", "run with new fields")
 #: Reads everything from the first record on: what is loaded is replaced, the backlog moves the positions.
 RELOAD = Request("backfill", "run-2", parameters=RunOptions(times=TimeSpan(FIRST_MS)).to_parameters())
 
@@ -25,14 +27,15 @@ RELOAD = Request("backfill", "run-2", parameters=RunOptions(times=TimeSpan(FIRST
 _STORED = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 2)]
 
 
-def world_with_backlog(store: Store) -> World:
-    """One batch is loaded; rows, a dead letter and an aborted record wait in two partitions."""
+def world_with_backlog(store: Store, request: Request) -> World:
+    """One batch is loaded; rows, a dead letter and an aborted record wait in two partitions for a request."""
     world = World(store, model_settings())
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     world.log.create_topic("orders", 2)
     world.log.append(first, b"loaded")
     world.finish(world.start_run(Request("scheduled", "run-1")))
-    world.log.append(first, b"a", b"bad", b"b", b"c")
+    fields = (b"field:note", b"field:total") if request is EVOLVING else (b"b", b"c")
+    world.log.append(first, b"a", b"bad", *fields)
     world.log.begin(second)
     world.log.append(second, b"aborted", transaction=world.log.transactions[0])
     world.log.end(world.log.transactions[0], Fate.ABORTED)
@@ -46,7 +49,7 @@ def faults_of_a_run(request: Request) -> list[Fault]:
     """Return every fault that a run with this request can meet in that world."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         drive_steps(monkeypatch)
-        world = world_with_backlog(FakeStore())
+        world = world_with_backlog(FakeStore(), request)
         attempt = world.start_run(request)
         world.finish(attempt)
         return every_fault(attempt)
@@ -54,7 +57,7 @@ def faults_of_a_run(request: Request) -> list[Fault]:
 
 def require_one_copy(store: Store, first: Fault, second: Fault, request: Request) -> None:
     """Run into both faults, then to the end, and check what is stored."""
-    world = world_with_backlog(store)
+    world = world_with_backlog(store, request)
     last = run_into(first, second, world=world, start=partial(world.start_run, request))
     assert last.error is None, f"after {first}, {second}: {last.error}"
     world.check()

@@ -47,7 +47,13 @@ Asked = ChangeRequest | RollBackRequest | DeadLetterRequest
 Stop = int | str
 
 #: The calls that change something durable, if they succeed.
-_EFFECTS = {"ledger.record_plan", "ledger.claim", "ledger.mark_announced", "changes.record_change"}
+_EFFECTS = {
+    "ledger.record_plan",
+    "ledger.claim",
+    "evolution.add_columns",
+    "ledger.mark_announced",
+    "changes.record_change",
+}
 
 #: Others act while the runner runs its tasks; a COMMIT whose answer is lost may have taken effect.
 _UNWATCHED = {"runner.run", COMMIT, "roll_back.commit", "dead_letters.commit"}
@@ -209,6 +215,7 @@ class World:
             runner=gated(tasks, "runner", attempt),
             publisher=self.transactions.publisher_of(attempt, tasks),
             clock=attempt.clock,
+            evolution=gated(self.store.evolution, "evolution", attempt),
         )
         batch = load_batch(batch_id, ports, hold=HOLD, report=lambda _: None)
         assert batch.state is BatchState.COMMITTED, "a load that is not committed ended as if it were"

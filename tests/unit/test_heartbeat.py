@@ -18,6 +18,7 @@ from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeClock, FakeStaging
 from tests.fakes.log import FakeLog
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 # The shortest interval, so that a test waits for one second at most.
 HOLD = HoldSettings(heartbeat_interval_seconds=1)
@@ -144,7 +145,9 @@ def test_a_fenced_attempt_is_cancelled_while_it_stages() -> None:
         # A newer plan superseded the batch while it was staged.
         database.batches[BATCH.batch_id] = planned_batch(*BATCH.ranges, state=BatchState.SUPERSEDED)
 
-    ports = LoadPorts(ledger, log, FakeStaging(database), runner, FakePublisher(database), clock)
+    ports = LoadPorts(
+        ledger, log, FakeStaging(database), runner, FakePublisher(database), clock, FakeSchemaEvolution(database)
+    )
     with pytest.raises(Fenced):
         load_batch(BATCH.batch_id, ports, hold=HOLD, report=report)
     assert database.rows == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,8 +16,10 @@ from kafka_ingest.errors import (
     Busy,
     CommitDidNotHappen,
     Fenced,
+    LockTimeout,
     RecordsRefused,
     RetryLater,
+    SchemaChangeRefused,
     StagingLost,
     TopicRecreated,
     VersionSkew,
@@ -27,14 +30,25 @@ from kafka_ingest.protocol.load import LoadPorts, LoadProgress, hold_given_back,
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch, preview_plan
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import NewField, StageProgress, StageResult, StageTask
+from kafka_ingest.protocol.target import AddedColumn
 from kafka_ingest.report import batch_summary, load_summary
-from kafka_ingest.settings import HoldSettings, NewFields, OffsetLimit, PipelineSettings, WatchSettings
-from tests.builders import pipeline_settings
+from kafka_ingest.settings import (
+    ColumnSettings,
+    HoldSettings,
+    NewFields,
+    OffsetLimit,
+    PipelineSettings,
+    ValueFormat,
+    ValueSettings,
+    WatchSettings,
+)
+from tests.builders import NOON, pipeline_settings
 from tests.fakes.database import FakeDatabase
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.loading import FakeClock, FakeRunner, FakeRunStates, FakeStaging, FakeTarget
 from tests.fakes.log import FakeLog
 from tests.fakes.publisher import CommitAnswer, FakePublisher
+from tests.fakes.schema_evolution import FakeSchemaEvolution
 
 HOLD = HoldSettings()
 FIRST, SECOND = Request("orders", "run-1"), Request("orders", "run-2")
@@ -50,6 +64,7 @@ class World:
     publisher: FakePublisher
     runs: FakeRunStates
     clock: FakeClock
+    evolution: FakeSchemaEvolution
 
     def plan(self, request: Request, settings_hash: str = "hash-1") -> Batch:
         ports = PlanPorts(self.ledger, self.log, FakeTarget(), self.runs)
@@ -61,7 +76,9 @@ class World:
         report: Callable[[LoadProgress], None] = lambda _: None,
         on_published: Callable[[LoadPhases], None] = lambda _: None,
     ) -> Batch:
-        ports = LoadPorts(self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock)
+        ports = LoadPorts(
+            self.ledger, self.log, FakeStaging(self.database), self.runner, self.publisher, self.clock, self.evolution
+        )
         return load_batch(batch.batch_id, ports, hold=HOLD, report=report, on_published=on_published)
 
     def audit(self, batch: Batch, request: Request) -> AuditReport:
@@ -90,6 +107,7 @@ def world() -> World:
         publisher=FakePublisher(database),
         runs=FakeRunStates(),
         clock=FakeClock(),
+        evolution=FakeSchemaEvolution(database),
     )
 
 
@@ -110,7 +128,7 @@ def test_new_fields_are_a_warning_of_the_batch_and_in_the_log(world: World, capl
     batch = world.settings.batch
     warning = replace(batch, value=replace(batch.value, new_fields=NewFields.WARN))
     world.settings = replace(world.settings, batch=warning)
-    world.runner.new_fields = (NewField(("a",), "jsonb"),)
+    world.runner.fields = (NewField(("a",), "jsonb"),)
     world.log.append("orders", b"1")
     expected = "fields of the value that no column reads: $.a"
     assert world.run(FIRST).warnings == (expected,)
@@ -526,3 +544,211 @@ def test_a_job_that_never_started_or_was_killed_has_its_hold_given_back(world: W
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert world.plan(SECOND).batch_id != batch.batch_id
+
+
+# Fields that no column reads, where the pipeline adds columns for them.
+
+TOTAL, NOTE = NewField(("order", "total"), "jsonb"), NewField(("note",), "jsonb")
+
+
+@pytest.fixture
+def evolving(world: World) -> World:
+    """A pipeline that adds columns, with records that have two fields which no column reads."""
+    value = ValueSettings(
+        ValueFormat.JSON_COLUMNS, (ColumnSettings("id", "bigint", ("id",)),), new_fields=NewFields.ADD_COLUMN
+    )
+    world.settings = pipeline_settings(batch=replace(world.settings.batch, value=value))
+    world.runner.fields = (NOTE, TOTAL)
+    world.log.append("orders", b"a", b"bad", b"c")
+    return world
+
+
+def test_a_batch_with_new_fields_is_staged_once_more_with_their_columns_and_only_then_published(
+    evolving: World,
+) -> None:
+    batch = evolving.run(FIRST)
+    assert evolving.runner.passes == [(1, ("id",)), (2, ("id", "note", "order_total"))]
+    assert (batch.claim, batch.counts) == (2, RecordCounts(rows=2, dead_letters=1))
+    assert evolving.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+    assert {name: type_ for name, type_ in evolving.database.tables["shop", "orders"].items() if name[0] in "no"} == {
+        "note": "jsonb",
+        "order_total": "jsonb",
+    }
+    assert evolving.database.staged == {}
+
+
+def test_the_next_batch_reads_added_columns_from_the_beginning(evolving: World) -> None:
+    evolving.run(FIRST)
+    evolving.log.append("orders", b"d")
+    evolving.run(SECOND)
+    assert evolving.runner.passes[2:] == [(1, ("id", "note", "order_total"))]
+
+
+def test_an_added_column_changes_no_plan_and_no_hash(evolving: World) -> None:
+    first = evolving.run(FIRST)
+    evolving.log.append("orders", b"d")
+    second = evolving.plan(SECOND)
+    assert (first.settings, first.settings_hash) == (second.settings, second.settings_hash)
+    assert evolving.plan(SECOND).batch_id == second.batch_id
+
+
+def test_a_batch_that_meets_new_fields_in_a_later_pass_is_staged_again_and_again(evolving: World) -> None:
+    evolving.runner.fields = (NOTE,)
+
+    def another_appears() -> None:
+        number = len(evolving.runner.passes)
+        evolving.runner.fields = (*evolving.runner.fields, NewField((f"f{number}",), "jsonb"))[:3]
+
+    evolving.runner.before_result = another_appears
+    batch = evolving.run(FIRST)
+    assert [claim for claim, _ in evolving.runner.passes] == [1, 2, 3, 4]
+    assert evolving.runner.passes[-1][1] == ("id", "note", "f1", "f2")
+    assert batch.counts == RecordCounts(rows=2, dead_letters=1)
+
+
+def test_fields_that_never_end_stop_the_batch_after_ten_columns(evolving: World) -> None:
+    def another_appears() -> None:
+        number = len(evolving.runner.passes)
+        evolving.runner.fields = (*evolving.runner.fields, NewField((f"f{number}",), "jsonb"))
+
+    evolving.runner.fields = (NOTE,)
+    evolving.runner.before_result = another_appears
+    with pytest.raises(SchemaChangeRefused, match="at most 10 are added for one batch"):
+        evolving.run(FIRST)
+    assert len(evolving.runner.passes) == 11
+    assert evolving.stored_offsets() == []
+
+
+@pytest.mark.parametrize("policy", [NewFields.IGNORE, NewFields.WARN, NewFields.DEAD_LETTER])
+def test_no_other_policy_adds_a_column(evolving: World, policy: NewFields) -> None:
+    batch = evolving.settings.batch
+    evolving.settings = pipeline_settings(batch=replace(batch, value=replace(batch.value, new_fields=policy)))
+    before = dict(evolving.database.tables["shop", "orders"])
+    assert evolving.run(FIRST).claim == 1
+    assert evolving.database.tables["shop", "orders"] == before
+
+
+def test_a_batch_that_stops_anyway_alters_nothing(evolving: World) -> None:
+    evolving.runner.before_result = lambda: evolving.log.recreate_topic("orders", partitions=2)
+    batch = evolving.plan(FIRST)
+    with pytest.raises(TopicRecreated):
+        evolving.load(batch)
+    assert evolving.database.added == {}
+
+
+def test_fields_that_appear_when_refused_records_are_staged_again_are_not_published_without_a_column(
+    evolving: World,
+) -> None:
+    evolving.runner.fields = ()
+    evolving.publisher.refused_offsets = {2: "not_that"}
+
+    def field_appears() -> None:
+        evolving.runner.fields = (NOTE,)
+
+    evolving.runner.before_result = field_appears
+    batch = evolving.run(FIRST)
+    assert batch.counts == RecordCounts(rows=1, dead_letters=2)
+    # Staged, the refused records once more, with the column, the refused records once more.
+    assert evolving.runner.passes == [(1, ("id",)), (1, ("id",)), (2, ("id", "note")), (2, ("id", "note"))]
+
+
+def test_an_attempt_that_was_fenced_while_it_staged_adds_no_column(evolving: World) -> None:
+    batch = evolving.plan(FIRST)
+
+    def newer_attempt() -> None:
+        evolving.runner.before_result = lambda: None
+        evolving.runner.fields = ()
+        evolving.load(batch)
+
+    run = evolving.runner.run
+
+    def watched(batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        results = run(batch, tasks)
+        return [replace(result, new_fields=(NOTE,)) for result in results] if batch.claim == 1 else results
+
+    evolving.runner.run = watched  # type: ignore[method-assign]
+    evolving.runner.before_result = newer_attempt
+    assert evolving.load(batch).state is BatchState.COMMITTED
+    assert evolving.database.added == {}
+    assert evolving.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_load_that_fails_in_its_second_pass_gives_back_the_hold_of_its_second_claim(evolving: World) -> None:
+    def fail_later() -> None:
+        if len(evolving.runner.passes) == 2:
+            raise BrokerUnavailable("the broker is away")
+
+    batch = evolving.plan(FIRST)
+    evolving.runner.before_result = fail_later
+    with pytest.raises(BrokerUnavailable):
+        evolving.load(batch)
+    evolving.runner.before_result = lambda: None
+    later = evolving.run(SECOND)
+    assert later.state is BatchState.COMMITTED
+    assert evolving.runner.passes[-1] == (1, ("id", "note", "order_total"))
+
+
+def test_a_job_that_was_killed_in_its_second_pass_has_its_hold_given_back(evolving: World) -> None:
+    batch = evolving.plan(FIRST)
+
+    def interrupted() -> None:
+        with hold_given_back(batch, evolving.ledger):
+            evolving.ledger.claim(batch.batch_id, 60)
+            evolving.ledger.claim(batch.batch_id, 60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert evolving.plan(SECOND).batch_id != batch.batch_id
+
+
+def test_the_heartbeat_of_a_pass_has_ended_before_the_next_claim(evolving: World) -> None:
+    claim, beating = evolving.ledger.claim, []
+
+    def watched(batch_id: str, seconds: int) -> Batch:
+        beating.append([thread.name for thread in threading.enumerate() if thread.name == "heartbeat"])
+        return claim(batch_id, seconds)
+
+    evolving.ledger.claim = watched  # type: ignore[method-assign, assignment]
+    evolving.run(FIRST)
+    assert beating == [[], []]
+
+
+def test_a_batch_that_another_attempt_published_before_the_second_claim_is_done(evolving: World) -> None:
+    batch, add_columns = evolving.plan(FIRST), evolving.evolution.add_columns
+
+    def then_another_attempt(claimed: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        added = add_columns(claimed, fields)
+        evolving.load(batch)
+        return added
+
+    evolving.evolution.add_columns = then_another_attempt  # type: ignore[method-assign, assignment]
+    assert evolving.load(batch).state is BatchState.COMMITTED
+    assert [claim for claim, _ in evolving.runner.passes] == [1, 2]
+    assert evolving.stored_offsets() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_table_that_others_use_is_asked_for_again_before_all_is_read_again(evolving: World) -> None:
+    add_columns, refusals = evolving.evolution.add_columns, [LockTimeout("somebody reads"), LockTimeout("and another")]
+
+    def busy_table(batch: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        if refusals:
+            raise refusals.pop()
+        return add_columns(batch, fields)
+
+    evolving.evolution.add_columns = busy_table  # type: ignore[method-assign]
+    began = evolving.clock.now()
+    assert evolving.run(FIRST).counts == RecordCounts(rows=2, dead_letters=1)
+    assert len(evolving.runner.passes) == 2
+    assert evolving.clock.now() - began == timedelta(seconds=10)
+
+
+def test_a_table_that_others_never_leave_ends_the_load_for_a_retry(evolving: World) -> None:
+    def busy_table(batch: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        raise LockTimeout("somebody reads")
+
+    evolving.evolution.add_columns = busy_table  # type: ignore[method-assign]
+    batch = evolving.plan(FIRST)
+    with pytest.raises(LockTimeout):
+        evolving.load(batch)
+    assert evolving.clock.now() - NOON == timedelta(seconds=55)

@@ -462,12 +462,14 @@ class ValueSection(Section):
         "another schema is a dead letter. `null`: any schema of the registry.",
         examples=["orders-value"],
     )
-    new_fields: Literal["ignore", "warn", "dead_letter"] | None = Field(
+    new_fields: Literal["ignore", "warn", "dead_letter", "add_column"] | None = Field(
         default=None,
         description="With `columns`: what becomes of a record with fields that no column reads, which are members of "
         "the root and of each object that a column's path leads through. `ignore`, as with `null`: they are passed "
         "over. `warn`: the batch is loaded, with a warning that names them (the first 20). `dead_letter`: the record "
-        "is a dead letter (`wrong_type`) that names the first.",
+        "is a dead letter (`wrong_type`) that names the first. `add_column`: the load adds a nullable jsonb column for "
+        "each to the table, which its role must own, and reads the batch once more: "
+        "[what the logs say](operating.md#what-the-logs-say).",
     )
     column: ColumnName | None = Field(default=None, description="The one column of `raw`, `text` or whole `json`.")
     required: bool = Field(

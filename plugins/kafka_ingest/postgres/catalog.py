@@ -135,6 +135,7 @@ class CatalogTable:
         hooks: Triggers and rules.
         unlogged_parts: Partitions and inheritance children that a crash empties, quoted where needed.
         forbidden_sequences: Column, and the sequence of its default that the role may not use, quoted where needed.
+        foreign_parts: Table or partition that the role does not own, quoted where needed, and its owner.
         undeletable_parts: Table or partition without replica identity, and the publication that asks for one.
         dependents: Foreign keys with rows that a reload deletes or changes, too.
     """
@@ -148,6 +149,7 @@ class CatalogTable:
     hooks: tuple[TargetHook, ...] = ()
     unlogged_parts: tuple[str, ...] = ()
     forbidden_sequences: tuple[tuple[str, str], ...] = ()
+    foreign_parts: tuple[tuple[str, str], ...] = ()
     undeletable_parts: tuple[tuple[str, str], ...] = ()
     dependents: tuple[Dependent, ...] = ()
 
@@ -224,6 +226,7 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
         hooks=read_hooks(cursor, target),
         unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation=relation)),
         forbidden_sequences=_listed(cursor, "target_sequences", relation=relation),
+        foreign_parts=_listed(cursor, "target_foreign_parts", relation=relation),
         undeletable_parts=_listed(cursor, "target_undeletable_parts", relation=relation),
         dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation=relation)),
     )

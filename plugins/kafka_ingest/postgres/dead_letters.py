@@ -35,10 +35,11 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import done_once, read_decisive
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.publisher import StagedRows
-from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters
+from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, load_added_columns
 from kafka_ingest.postgres.staging_tables import create_staging_tables, drop_staging_tables, staging_table
 from kafka_ingest.protocol import dead_letters
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, BatchState, Request
+from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import OffsetRange
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.settings import PROTOCOL_VERSION, BatchSettings
@@ -111,6 +112,8 @@ class PostgresDeadLetters:
             run_query(self._cursor, "lock_pipeline", pipeline=pipeline)
             # A request of dead letters plans nothing: no batch belongs to it.
             ledger = read_decisive(self._cursor, pipeline, asked, self._settings.target)
+            added = load_added_columns(self._cursor, pipeline, self._settings.target)
+            self._settings = with_added_columns(self._settings, added)
             return dead_letters.DeadLetterView(ledger, self._recorded())
 
     def choose(self) -> Sequence[dead_letters.ChosenGroup]:

@@ -105,6 +105,7 @@ _LEDGER_TABLES = {
     "batch_partition",
     "dead_letter",
     "position_change",
+    "schema_change",
     "schema_migration",
 }
 

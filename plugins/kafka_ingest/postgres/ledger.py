@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg2
 
@@ -34,6 +34,7 @@ from kafka_ingest.postgres.rows import (
     announcer,
     hold_of,
     is_batch_id,
+    load_added_columns,
     load_batch,
     load_batches,
     pipeline_of,
@@ -43,6 +44,7 @@ from kafka_ingest.postgres.rows import (
 from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, Request
 from kafka_ingest.protocol.decisions import NewPlan
 from kafka_ingest.protocol.ledger_view import REPLAY_INVARIANT, TARGET_INVARIANT, PlanView, Violation
+from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
 from kafka_ingest.settings import IdentityColumns, TargetSettings
@@ -52,7 +54,9 @@ from kafka_ingest.settings import IdentityColumns, TargetSettings
 
 
 def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
-    """Take the next claim of a planned batch; return a committed batch back as it is.
+    """Take the next claim of a planned batch; return a committed batch back without one.
+
+    Its mapping is read under the lock: who adds columns holds the lock, too.
 
     Raises:
         Fenced: The batch is superseded or rolled back.
@@ -66,7 +70,8 @@ def claim_batch(cursor: Cursor, batch_id: str, hold_seconds: int) -> Batch:
         raise _not_claimable(batch_id, standing)
     batch = load_batch(cursor, batch_id)
     assert batch is not None  # noqa: S101 - its row is locked
-    return batch
+    added = load_added_columns(cursor, batch.pipeline, batch.settings.target)
+    return replace(batch, settings=with_added_columns(batch.settings, added))
 
 
 def lock_standing(cursor: Cursor, batch_id: str) -> BatchStanding:

@@ -31,11 +31,15 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
     """Read what a plan needs. In a snapshot all parts are of one moment."""
     observations = fetch_rows(cursor, "select_observations", pipeline=pipeline)
     decisive = read_decisive(cursor, pipeline, request, target)
-    return replace(decisive, observations=tuple(rows.observation_of(row) for row in observations))
+    return replace(
+        decisive,
+        observations=tuple(rows.observation_of(row) for row in observations),
+        added_columns=tuple(rows.load_added_columns(cursor, pipeline, target)),
+    )
 
 
 def read_decisive(cursor: Cursor, pipeline: str, request: Request, target: TargetSettings) -> PlanView:
-    """Read what must still stand when something is recorded: all but the observations, a row for each partition."""
+    """Read what must still stand when something is recorded: neither observations nor added columns."""
     clock = fetch_rows(cursor, "read_clock")[0]["clock_timestamp"]
     bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline)
     positions = fetch_rows(cursor, "select_positions", pipeline=pipeline)

@@ -262,6 +262,28 @@ def _ctid(place: int) -> str:
 _PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
 
 
+def lock_batch(cursor: Cursor, batch: Batch) -> BatchStanding:
+    """Lock the batch row without waiting, in the transaction that changes the target for it.
+
+    Raises:
+        Busy: Another session has it locked.
+        Fenced: The ledger has no such batch, for example after a restore of the database.
+    """
+    with database_faults("lock the batch"):
+        try:
+            row = fetch_row(cursor, "lock_batch_nowait", batch_id=batch.batch_id)
+        except psycopg2.errors.LockNotAvailable as error:
+            raise Busy(
+                "another session has the batch locked",
+                expected="a batch row that nobody else is claiming, superseding or publishing",
+                found=server_message(error),
+                next_command="none: a retry finds the batch committed or loads it again",
+            ) from error
+    if row is None:
+        raise refusals.fenced(batch, "no such batch in the ledger")
+    return standing_of(row)
+
+
 class PostgresPublisher:
     """The port ``Publisher``, for one database.
 
@@ -299,19 +321,7 @@ class PostgresPublication:
             Busy: Another session has it locked.
             Fenced: The ledger has no such batch, for example after a restore of the database.
         """
-        with database_faults("lock the batch"):
-            try:
-                row = fetch_row(self._cursor, "lock_batch_nowait", batch_id=self._batch.batch_id)
-            except psycopg2.errors.LockNotAvailable as error:
-                raise Busy(
-                    "another session has the batch locked",
-                    expected="a batch row that nobody else is claiming, superseding or publishing",
-                    found=server_message(error),
-                    next_command="none: a retry finds the batch committed or loads it again",
-                ) from error
-        if row is None:
-            raise refusals.fenced(self._batch, "no such batch in the ledger")
-        return standing_of(row)
+        return lock_batch(self._cursor, self._batch)
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
         """Compare and set all positions; return the number of rows that were still as planned."""

@@ -25,7 +25,8 @@ from kafka_ingest.protocol.ledger_view import (
 )
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
-from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel, NewFields
+from kafka_ingest.protocol.target import AddedColumn
+from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel, NewFields, TargetSettings
 
 # ----------
 # Frozen settings as canonical JSON: keys sorted, no spaces, UTF-8. Its hash tells whether a planned batch still fits
@@ -250,6 +251,13 @@ def load_batch(cursor: Cursor, batch_id: str | None) -> Batch | None:
     """Read one batch; ``None`` when there is none."""
     batches = load_batches(cursor, [batch_id] if batch_id else [])
     return batches[0] if batches else None
+
+
+def load_added_columns(cursor: Cursor, pipeline: str, target: TargetSettings) -> dict[AddedColumn, str]:
+    """Read the columns that were added to a table for a pipeline, in this order, each with the batch that did it."""
+    place = {"target_schema": target.schema, "target_table": target.table}
+    rows = fetch_rows(cursor, "select_schema_changes", pipeline=pipeline, **place)
+    return {AddedColumn(row["name"], row["type"], tuple(row["path"])): row["batch_id"] for row in rows}
 
 
 def _batch_of(row: Row, ranges: tuple[OffsetRange, ...]) -> Batch:

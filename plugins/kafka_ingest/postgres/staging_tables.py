@@ -116,7 +116,7 @@ def create_staging_tables(cursor: Cursor, batch: Batch) -> None:
     Raises:
         TargetMismatch: The target is gone.
     """
-    stem, table = staging_name(batch.batch_id, batch.claim), _target(cursor, batch.settings.target)
+    stem, table = staging_name(batch.batch_id, batch.claim), existing_target(cursor, batch.settings.target)
     for part in ("dead_letters", "progress", *_counted(batch)):
         run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
     _create_rows(cursor, stem, batch, table)
@@ -134,7 +134,12 @@ def _counted(batch: Batch) -> Sequence[str]:
     return ("counted",) if any(r.replaced_to > r.start for r in batch.ranges) else ()
 
 
-def _target(cursor: Any, target: TargetSettings) -> CatalogTable:
+def existing_target(cursor: Any, target: TargetSettings) -> CatalogTable:
+    """Read the target of a batch.
+
+    Raises:
+        TargetMismatch: It is gone.
+    """
     table = read_table(cursor, target)
     if table is None:
         raise TargetMismatch(

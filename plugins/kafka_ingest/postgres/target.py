@@ -24,7 +24,7 @@ from kafka_ingest.postgres.catalog import (
 )
 from kafka_ingest.postgres.database import Identifiers, NewSessions, Sessions, database_faults, run_query, transaction
 from kafka_ingest.protocol.target import TargetColumn, TargetShape, quoted, quoted_table, rename_column, written_columns
-from kafka_ingest.settings import BatchSettings, TargetSettings
+from kafka_ingest.settings import BatchSettings, NewFields, TargetSettings
 
 # ----------
 # An existing target table against what the pipeline writes. Pure: every difference is a value.
@@ -72,6 +72,7 @@ def table_mismatches(
         *_unique_key_mismatches(settings, table),
         *_table_right_mismatches(settings, table),
         *_sequence_right_mismatches(settings, table),
+        *(owner_mismatches(table) if settings.value.new_fields is NewFields.ADD_COLUMN else ()),
     )
 
 
@@ -243,6 +244,24 @@ def _sequence_right_mismatches(settings: BatchSettings, table: CatalogTable) -> 
             yield from _not_granted(table.rights, (False, "USAGE", f"SEQUENCE {sequence}"))
 
 
+def owner_mismatches(table: CatalogTable) -> Iterator[Mismatch]:
+    """Yield what the role would have to own to add columns: ALTER TABLE cannot be granted."""
+    role = table.rights.role
+    for name, owner in table.foreign_parts:
+        fix = f"ALTER TABLE {name} OWNER TO {quoted(role)}; or GRANT {quoted(owner)} TO {quoted(role)};"
+        expected = f"the owner of {name}, to add columns (new_fields: add_column)"
+        yield Mismatch(f"role {role}", expected, f"its owner is {owner}", fix)
+
+
+def taken_mismatches(target: TargetSettings, written: TargetColumn, column: CatalogColumn) -> Iterator[Mismatch]:
+    """Yield why a column that is there already cannot take the values of a field that most records may lack."""
+    alter = f"ALTER TABLE {quoted_table(target)}"
+    yield from _written_column_mismatches(alter, written, column, is_metadata=False)
+    if column.is_not_null:
+        fix = f"{alter} ALTER COLUMN {quoted(written.name)} DROP NOT NULL;"
+        yield Mismatch(f"column {written.name}", "NULL allowed: records can lack the field", "NOT NULL", fix)
+
+
 def _staging_right_mismatches(table: CatalogTable) -> Iterator[Mismatch]:
     rights = table.rights
     yield from _not_granted(
@@ -351,7 +370,7 @@ def _create_schema(cursor: Any, schema: str) -> None:
 
 
 def _table_identifiers(settings: BatchSettings) -> Identifiers:
-    definitions = [_definition(column) for column in written_columns(settings)]
+    definitions = [column_definition(column) for column in written_columns(settings)]
     if settings.target.unique_key:
         key = sql.SQL(", ").join(map(sql.Identifier, unique_key_columns(settings)))
         definitions.append(sql.SQL("PRIMARY KEY ({key})").format(key=key))
@@ -359,7 +378,8 @@ def _table_identifiers(settings: BatchSettings) -> Identifiers:
     return {"table": table, "columns": sql.SQL(",\n    ").join(definitions)}
 
 
-def _definition(column: TargetColumn) -> sql.Composed:
+def column_definition(column: TargetColumn) -> sql.Composed:
+    """Return a column as CREATE TABLE and ALTER TABLE define it."""
     # The type is one of a closed list in its canonical spelling, never text of the pipeline file.
     type_ = sql.SQL(parse_column_type(column.type).sql)
     null = sql.SQL(" NOT NULL" if column.is_not_null else "")

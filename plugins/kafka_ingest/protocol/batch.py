@@ -36,7 +36,7 @@ class TaskSeconds:
 
 @dataclass(frozen=True, slots=True)
 class LoadPhases:
-    """How long the phases of one attempt took, in seconds, one after another.
+    """How long the phases of one attempt took, in seconds, one after another; sums where it staged several times.
 
     Attributes:
         session: Until Spark could take tasks.
@@ -49,6 +49,10 @@ class LoadPhases:
     stage: float
     publish: float
     tasks: TaskSeconds
+
+    def __add__(self, other: LoadPhases) -> LoadPhases:
+        parts = (getattr(self, part.name) + getattr(other, part.name) for part in fields(self))
+        return LoadPhases(*parts)
 
     def __str__(self) -> str:
         tasks = ", ".join(f"{part.name} {getattr(self.tasks, part.name):.1f}" for part in fields(self.tasks))

@@ -11,7 +11,7 @@ from kafka_ingest.errors import ConfigError, LedgerMoved, PartitionFault, change
 from kafka_ingest.protocol.batch import Batch, Hold
 from kafka_ingest.protocol.log import LogObservation, LogSnapshot
 from kafka_ingest.protocol.position import Position, TopicPartition
-from kafka_ingest.protocol.target import rename_column
+from kafka_ingest.protocol.target import AddedColumn, rename_column
 from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel, PipelineSettings
 
 # ----------
@@ -72,6 +72,7 @@ class PlanView:
         hold: The hold of ``outstanding``.
         own: The newest batch of the asking run, whatever its number and state.
         observations: What earlier plans saw of the log, ordered by (topic, partition).
+        added_columns: Columns that loads of the pipeline have added to the target.
     """
 
     now: datetime
@@ -82,6 +83,7 @@ class PlanView:
     hold: Hold | None
     own: Batch | None
     observations: tuple[LogObservation, ...] = ()
+    added_columns: tuple[AddedColumn, ...] = ()
 
     @property
     def ledger(self) -> PlanView:
@@ -89,13 +91,14 @@ class PlanView:
         return self
 
     def decisive(self) -> PlanView:
-        """Return the view without clock, hold, observations and the claims of batches.
+        """Return the view without clock, hold, observations, added columns and the claims of batches.
 
         They move without changing what may be done: superseding is safe at any moment because publishing is fenced.
         """
         outstanding = replace(self.outstanding, claim=0) if self.outstanding else None
         own = replace(self.own, claim=0) if self.own else None
-        return replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own, observations=())
+        decisive = replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own)
+        return replace(decisive, observations=(), added_columns=())
 
 
 # ----------

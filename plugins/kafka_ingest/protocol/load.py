@@ -12,14 +12,23 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from kafka_ingest.errors import Busy, Fenced, IngestError, RecordsRefused, RetryLater, VersionSkew, naming
+from kafka_ingest.errors import Busy, Fenced, IngestError, LockTimeout, RecordsRefused, RetryLater, VersionSkew, naming
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
 from kafka_ingest.protocol.log_faults import require_same_log
-from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, Staging, TaskRunner
+from kafka_ingest.protocol.new_columns import most_passes, new_fields_of
+from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, SchemaEvolution, Staging, TaskRunner
 from kafka_ingest.protocol.publish import publish_batch
-from kafka_ingest.protocol.staging import StageProgress, StageResult, StageTask, cut_into_tasks, tasks_with_refused
-from kafka_ingest.settings import PROTOCOL_VERSION, HoldSettings
+from kafka_ingest.protocol.staging import (
+    NewField,
+    StageProgress,
+    StageResult,
+    StageTask,
+    cut_into_tasks,
+    tasks_with_refused,
+)
+from kafka_ingest.protocol.target import AddedColumn
+from kafka_ingest.settings import PROTOCOL_VERSION, HoldSettings, NewFields
 
 __all__ = ["LoadPorts", "LoadProgress", "hold_given_back", "load_batch"]
 
@@ -162,6 +171,11 @@ class Heartbeat:
 # Any number of attempts of one batch may run at the same time: each takes the next claim, and only the newest
 # can publish.
 
+#: How often columns are tried to be added to a table that others use, and how long those who have queued behind that
+#: have the table in between: two minutes in all outlast most reports.
+_LOCK_ATTEMPTS = 12
+_LOCK_PAUSE_SECONDS = 5.0
+
 #: How often a fenced attempt looks whether the newer claim is done.
 _FENCED_POLL_SECONDS = 2.0
 
@@ -176,6 +190,7 @@ class LoadPorts:
     runner: TaskRunner
     publisher: Publisher
     clock: Clock
+    evolution: SchemaEvolution
 
 
 def load_batch(
@@ -206,19 +221,19 @@ def load_batch(
     if batch.state is BatchState.COMMITTED:
         _log.info("batch %s is committed already: nothing to do", batch_id)
         return batch
+    passes = _Passes(batch, ports, hold, report)
     with naming(batch.pipeline, batch.batch_id):
         try:
-            _require_protocol(batch)
-            phases = _stage_and_publish(batch, ports, hold, report)
+            phases = passes.until_published()
         except Fenced as fenced:
             # The newer claim may wait for the cores that this attempt holds.
             ports.runner.release()
             return _await_newer_claim(batch, ports, hold, fenced)
         except Exception:
-            _release_hold(batch, batch.claim, ports.ledger)
+            _release_hold(batch, passes.batch.claim, ports.ledger)
             raise
         on_published(phases)
-        _drop_staging(batch, ports.staging)
+        _drop_staging(passes.batch, ports.staging)
         return _committed(batch, ports.ledger)
 
 
@@ -230,7 +245,8 @@ def hold_given_back(batch: Batch, ledger: Ledger) -> Iterator[None]:
     its next heartbeat takes the hold again; until then another plan may supersede it, which costs work but no record.
 
     Args:
-        batch: The planned batch; its claim is that of the plan, the job's is the next one.
+        batch: The planned batch; its claim is that of the plan, the job's is the next one, or one for each time that it
+            staged.
         ledger: The ledger.
     """
     try:
@@ -238,7 +254,7 @@ def hold_given_back(batch: Batch, ledger: Ledger) -> Iterator[None]:
     except Busy:
         raise  # another attempt publishes: the hold is its own
     except (Exception, KeyboardInterrupt):
-        for claim in (batch.claim, batch.claim + 1):
+        for claim in range(batch.claim, batch.claim + 1 + most_passes(batch.settings)):
             _release_hold(batch, claim, ledger)
         raise
 
@@ -251,31 +267,61 @@ def _release_hold(batch: Batch, claim: int, ledger: Ledger) -> None:
         _log.warning("the hold of batch %s stays until its time-out: %s", batch.batch_id, error)
 
 
-def _stage_and_publish(
-    batch: Batch, ports: LoadPorts, hold: HoldSettings, report: Callable[[LoadProgress], None]
-) -> LoadPhases:
-    ports.staging.create(batch)
-    times = [ports.clock.now()]
-    with Heartbeat(
-        batch,
-        ledger=ports.ledger,
-        staging=ports.staging,
-        clock=ports.clock,
-        hold=hold,
-        report=report,
-        on_fenced=ports.runner.cancel,
-    ) as heartbeat:
-        # Asking for the parallelism starts Spark, which takes seconds: the heartbeat runs already.
-        attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
-        times.append(ports.clock.now())
-        results = attempt.stage(attempt.tasks)
-        times.append(ports.clock.now())
-        try:
-            attempt.publish(results)
-        except RecordsRefused as refusal:
-            results = attempt.stage_without(refusal, results)
-            attempt.publish(results)
-    return _phases([*times, ports.clock.now()], results)
+class _Passes:
+    """Stage and publish a batch: once, and once more under a new claim each time that fields became columns.
+
+    Attributes:
+        batch: The batch under the newest claim that was taken here.
+    """
+
+    def __init__(
+        self, batch: Batch, ports: LoadPorts, hold: HoldSettings, report: Callable[[LoadProgress], None]
+    ) -> None:
+        self.batch = batch
+        self._ports = ports
+        self._hold = hold
+        self._report = report
+
+    def until_published(self) -> LoadPhases:
+        """Return where the time went, once the batch is published. Every further pass has added a column before."""
+        is_published, phases = self._stage_and_publish()
+        while not is_published:
+            batch = self._ports.ledger.claim(self.batch.batch_id, self._hold.heartbeat_timeout_seconds)
+            if batch.state is BatchState.COMMITTED:
+                raise _fenced(self.batch)
+            self.batch = batch
+            is_published, more = self._stage_and_publish()
+            phases += more
+        return phases
+
+    def _stage_and_publish(self) -> tuple[bool, LoadPhases]:
+        batch, ports = self.batch, self._ports
+        _require_protocol(batch)
+        ports.staging.create(batch)
+        times = [ports.clock.now()]
+        with self._heartbeat() as heartbeat:
+            # Asking for the parallelism starts Spark, which takes seconds: the heartbeat runs already.
+            attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
+            times.append(ports.clock.now())
+            results = attempt.stage(attempt.tasks)
+            times.append(ports.clock.now())
+            try:
+                is_published = attempt.publish(results)
+            except RecordsRefused as refusal:
+                results = attempt.stage_without(refusal, results)
+                is_published = attempt.publish(results)
+        return is_published, _phases([*times, ports.clock.now()], results)
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self.batch,
+            ledger=self._ports.ledger,
+            staging=self._ports.staging,
+            clock=self._ports.clock,
+            hold=self._hold,
+            report=self._report,
+            on_fenced=self._ports.runner.cancel,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +343,35 @@ class _Attempt:
                 raise _fenced(self.batch) from error
             raise
 
-    def publish(self, results: Sequence[StageResult]) -> None:
+    def publish(self, results: Sequence[StageResult]) -> bool:
+        """Publish, and tell whether that was done: the values of new fields would be lost, so these get columns first.
+
+        What makes the batch stop anyway stops it before the table is altered.
+        """
         outcome = account_for(self.batch, self.tasks, results)
-        self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
+        adds_columns = self.batch.settings.value.new_fields is NewFields.ADD_COLUMN
+        fields = new_fields_of(results) if adds_columns else ()
+        if not fields:
+            self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
+        if fields:
+            added = self._add_columns(fields)
+            _log.warning("the batch is staged once more, for new columns: %s", ", ".join(c.name for c in added))
+            return False
         publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
         for warning in outcome.warnings:
             _log.warning("%s", warning)
+        return True
+
+    def _add_columns(self, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        """Ask again where others use the table: all that was read would have to be read again."""
+        for _ in range(_LOCK_ATTEMPTS - 1):
+            try:
+                return self.ports.evolution.add_columns(self.batch, fields)
+            except LockTimeout as error:
+                _log.warning("waiting to add columns: %s", error.found)
+                self.ports.clock.sleep(_LOCK_PAUSE_SECONDS)
+        return self.ports.evolution.add_columns(self.batch, fields)
 
     def stage_without(self, refusal: RecordsRefused, results: Sequence[StageResult]) -> Sequence[StageResult]:
         """Stage again the tasks that have read refused records; these records become dead letters now.

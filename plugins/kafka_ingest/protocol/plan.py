@@ -27,6 +27,7 @@ from kafka_ingest.protocol.log import (
     short_headrooms,
     since_observation,
 )
+from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.ports import Ledger, Log, RunStates, Target
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
@@ -317,7 +318,7 @@ def _plan_once(
         return standing
     supersedes = superseded_batch(view, request, ports.runs.is_finished)
     require_bound_settings(view, settings)
-    ports.target.prepare(settings.batch)
+    ports.target.prepare(with_added_columns(settings.batch, view.added_columns))
     options = run_options_of(request)
     snapshot, choice = _choose(settings, view, options, ports)
     on_snapshot(snapshot)

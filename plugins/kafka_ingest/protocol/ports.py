@@ -14,7 +14,8 @@ from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress, StageResult, StageTask
+from kafka_ingest.protocol.staging import DeadLetterGroup, NewField, StageProgress, StageResult, StageTask
+from kafka_ingest.protocol.target import AddedColumn
 from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
 
 
@@ -113,6 +114,7 @@ class Ledger(Protocol):
     def claim(self, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
         """Take the next claim of a planned batch and hold the pipeline for the time-out.
 
+        Its settings have the columns that were added to the target for the pipeline, as they stand under the lock.
         A committed batch is returned as it is, without a new claim.
 
         Raises:
@@ -216,6 +218,23 @@ class TaskRunner(Protocol):
 
     def release(self) -> None:
         """Give back what the runner holds of a cluster; nothing runs with it afterwards. Safe to call again."""
+
+
+class SchemaEvolution(Protocol):
+    """What gives the target columns for fields that no column reads (``new_fields: add_column``)."""
+
+    def add_columns(self, batch: Batch, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
+        """Make and record a column for each field, in one transaction; all or none. Durable on return.
+
+        A column of that name which the table has already is taken as it is, where it can hold the values.
+
+        Raises:
+            Fenced: The batch is not planned, or its claim is not ours: nothing was altered.
+            Busy: Another session has the batch row locked.
+            SchemaChangeRefused: A name is not free, or a limit would be passed.
+            TargetMismatch: The table does not let columns be added, or has one that cannot hold the values.
+            LockTimeout: Others use the table for too long.
+        """
 
 
 class Publication(Protocol):

@@ -33,7 +33,7 @@ def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, led
     """
     try:
         with publisher.begin(batch) as publication:
-            if not _owns(publication.lock_batch(), batch):
+            if not owns(publication.lock_batch(), batch):
                 return
             _write(batch, outcome, publication)
             publication.commit()
@@ -57,8 +57,8 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
     publication.record_outcome(replacement.outcome_of(outcome))
 
 
-def _owns(standing: BatchStanding, batch: Batch) -> bool:
-    """Tell whether this claim may publish; ``False`` when the batch is committed already.
+def owns(standing: BatchStanding, batch: Batch) -> bool:
+    """Tell whether this claim may change the target; ``False`` when the batch is committed already.
 
     Raises:
         Fenced: It may not.
@@ -76,7 +76,7 @@ def _owns(standing: BatchStanding, batch: Batch) -> bool:
 
 
 def _settle(batch: Batch, ledger: Ledger) -> None:
-    if _owns(ledger.settle(batch.batch_id), batch):
+    if owns(ledger.settle(batch.batch_id), batch):
         raise CommitDidNotHappen(
             "the connection broke during COMMIT and nothing was committed",
             expected="state committed",

@@ -17,6 +17,15 @@ class TargetColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that a field brought: its name, its type, and the keys from the root of the value to the field."""
+
+    name: str
+    type: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckConstraint:
     """A CHECK constraint: its name, its expression from ``pg_get_expr``, and the columns that it reads."""
 
