@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kafka_ingest.errors import RetryLater, SchemaMissing
+from kafka_ingest.errors import ConfigError, RetryLater, SchemaMissing
 from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema
 from kafka_ingest.kafka.sample import SampledRecord
 from kafka_ingest.spark import samples
@@ -380,10 +382,27 @@ def test_a_process_of_its_own_reads_as_this_one() -> None:
     assert (found, found.faulty) == (read_sample(ASKED[0]), 1)
 
 
-def test_a_process_that_ends_without_an_answer_and_a_package_that_is_missing_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_ends_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "_MODULE", "spark_jobs.no_such_module")
     with pytest.raises(RetryLater, match="no_such_module"):
         read_samples(ASKED)
-    assert Answer(missing="x").samples == []
+
+
+def test_a_package_that_is_missing_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = msgspec.json.encode(Answer(missing="No module named 'grpc_tools'"))
+    monkeypatch.setattr(samples, "_ended", lambda _: subprocess.CompletedProcess([], 0, answer, b""))
+    with pytest.raises(ConfigError, match="grpc_tools"):
+        read_samples(ASKED)
+
+
+def test_the_process_that_reads_a_sample_gets_nothing_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "secret")
+    given: list[Mapping[str, str]] = []
+
+    def run(*_: object, env: Mapping[str, str], **__: object) -> subprocess.CompletedProcess[bytes]:
+        given.append(env)
+        return subprocess.CompletedProcess([], 0, msgspec.json.encode(Answer()), b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    read_samples([])
+    assert "secret" not in given[0].values()

@@ -127,7 +127,8 @@ def read_samples(samples: Sequence[SchemaSample]) -> Sequence[ReadSample]:
 def _ended(question: bytes) -> subprocess.CompletedProcess[bytes]:
     # The command consists of our own module; no shell is involved. -P keeps modules of the current folder out.
     command = [sys.executable, "-P", "-m", _MODULE]
-    environment = {**os.environ, "PYTHONPATH": str(job_archive())}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    environment["PYTHONPATH"] = str(job_archive())
     try:
         return subprocess.run(  # noqa: S603
             command, input=question, env=environment, capture_output=True, timeout=_MOST_SECONDS, check=False
