@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_ingest.column_types import parse_column_type
-from kafka_ingest.kafka.registry import RegisteredSchema
-from spark_jobs.decode.framed import VALUE_SCHEMA_HEADER, FramedColumns, Schemas
+from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema
+from spark_jobs.decode.framed import FramedColumns, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.values import ColumnPlan
 from spark_jobs.records import RECORD_SCHEMA
