@@ -14,10 +14,14 @@ from tests.benchmarks.contenders import (
     INSERT_SELECT,
     ONE_RECORD,
     OURS,
+    OURS_AVRO,
     OURS_IN_1_GB,
+    OURS_JSON_SCHEMA,
+    OURS_PROTOBUF,
     OURS_WITH_KEY,
     PYTHON_COPY,
     PYTHON_COPY_PLAIN,
+    SPARK_AVRO,
     SPARK_JDBC,
     Contender,
 )
@@ -25,6 +29,8 @@ from tests.benchmarks.rounds import Comparison
 from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, SKEW, WIDE, Workload
 
 _LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT)
+#: The product without a registry, the product with one, and what one would use instead for Avro.
+_FORMATS = (OURS, OURS_AVRO, OURS_PROTOBUF, OURS_JSON_SCHEMA, SPARK_AVRO)
 _QUICK_ONES = (OURS, SPARK_JDBC, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS)
 
 
@@ -44,6 +50,7 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
     ("peers-1m", ORDERS, 1_000_000, _QUICK_ONES, 3),
     ("peers-2m", ORDERS, 2_000_000, _QUICK_ONES, 3),
     ("peers-10m", ORDERS, 10_000_000, ALL, 3),
+    ("formats-1m", ORDERS, 1_000_000, _FORMATS, 3),
     ("consuming-2m", ORDERS, 2_000_000, (CONSUME_ONE, CONSUME_TWO, CONSUME_JAVA), 3),
     ("one-record", ORDERS, 1, ONE_RECORD, 5),
     *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),

@@ -15,7 +15,7 @@ from tests.benchmarks.limits.insert_select import STAGED
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command, measure
 from tests.benchmarks.ours import phases_of, planned_load
-from tests.benchmarks.workloads import WORKLOADS
+from tests.benchmarks.workloads import ORDERS_AVRO, ORDERS_JSON_SCHEMA, ORDERS_PROTOBUF, WORKLOADS, Workload
 from tests.benchmarks.world import create_table, execute, postgres_environment
 
 Params = Mapping[str, Any]
@@ -38,6 +38,7 @@ class Contender:
         most_records: Of a larger load it gets only so many records: a slow peer is in its steady state long before.
         loads: Whether the records are in the table at the end; they are counted.
         also_tells: Figures that the contender left behind, as a mapping for the results.
+        workload: What it loads instead of the comparison's workload: the same records in another format.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Contender:
     most_records: int = 2_000_000
     loads: bool = True
     also_tells: Callable[[Load], Mapping[str, Any]] = _nothing_more
+    workload: Workload | None = None
 
 
 def _ours(**sections: Any) -> Callable[[Load, Params, Path], Command]:
@@ -125,8 +127,21 @@ OURS_IN_1_GB = Contender(
     _EVERY_SIZE,
     also_tells=phases_of,
 )
+OURS_AVRO = Contender("ours, Avro", _ours(), "ours", _EVERY_SIZE, also_tells=phases_of, workload=ORDERS_AVRO)
+OURS_PROTOBUF = Contender(
+    "ours, Protobuf", _ours(), "ours", _EVERY_SIZE, also_tells=phases_of, workload=ORDERS_PROTOBUF
+)
+OURS_JSON_SCHEMA = Contender(
+    "ours, JSON Schema", _ours(), "ours", _EVERY_SIZE, also_tells=phases_of, workload=ORDERS_JSON_SCHEMA
+)
 SPARK_JDBC = Contender(
     "Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc", before=["--install"]), most_records=_EVERY_SIZE
+)
+SPARK_AVRO = Contender(
+    "Spark Kafka source + from_avro + JDBC",
+    _script("peers.spark_jdbc", before=["--install"]),
+    most_records=_EVERY_SIZE,
+    workload=ORDERS_AVRO,
 )
 PYTHON_COPY = Contender("Python consumer, COPY", _script("peers.python_copy"), most_records=_EVERY_SIZE)
 PYTHON_COPY_PLAIN = Contender("Python consumer, COPY with json and csv", _script("peers.python_copy", "--plain"))

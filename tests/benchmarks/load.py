@@ -30,6 +30,7 @@ class Load:
         table: Target table in schema ``public``, which exists and is empty: the workload's columns and then
             ``kafka_topic text, kafka_partition integer, kafka_offset bigint, kafka_timestamp timestamptz``.
         folder: An empty folder for whatever the contender writes.
+        registry_url: Address of the schema registry that has the records' schema; empty where they have none.
     """
 
     workload: str
@@ -39,6 +40,7 @@ class Load:
     topic: str
     table: str
     folder: str
+    registry_url: str = ""
 
     def write(self, path: Path) -> None:
         """Writes it for :func:`load_of_command`."""

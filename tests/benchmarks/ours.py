@@ -18,7 +18,13 @@ from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import read_phases, spark_submit_command
-from sandbox.airflow_settings import connection_variables, kafka_connection, postgres_connection, spark_connection
+from sandbox.airflow_settings import (
+    connection_variables,
+    kafka_connection,
+    postgres_connection,
+    schema_registry_connection,
+    spark_connection,
+)
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command
 from tests.benchmarks.workloads import WORKLOADS
@@ -53,15 +59,17 @@ def phases_of(load: Load) -> dict[str, Any]:
 
 def written_pipeline(load: Load, folder: Path, **sections: Any) -> PipelineSettings:
     """Writes the pipeline file of a load and reads it back."""
+    workload = WORKLOADS[load.workload]
+    registry = {"registry": "schema_registry_default"} if load.registry_url else {}
     document = {
         "pipeline": "bench",
         "schedule": None,
-        "kafka": {"topics": [load.topic]},
+        "kafka": {"topics": [load.topic], **registry},
         "first_run": "earliest",
         "limit": {"offsets_per_run": max(1, load.records)},
         "value": {
-            "format": "json",
-            "columns": [{"name": name, "type": kind} for name, kind in WORKLOADS[load.workload].columns.items()],
+            "format": workload.format,
+            "columns": [{"name": name, "type": kind} for name, kind in workload.columns.items()],
         },
         "target": {"table": f"public.{load.table}", "create_table": True},
         **sections,
@@ -74,7 +82,8 @@ def written_pipeline(load: Load, folder: Path, **sections: Any) -> PipelineSetti
 @contextmanager
 def environment_of(load: Load, params: Mapping[str, Any], folder: Path) -> Iterator[None]:
     """Sets the connections of the pipeline in this process, as Airflow or the command line would find them."""
-    with _variables({**connections(load.bootstrap, params), "KAFKA_INGEST_PIPELINES": str(folder)}):
+    own = {**connections(load.bootstrap, params), **_registry_connection(load)}
+    with _variables({**own, "KAFKA_INGEST_PIPELINES": str(folder)}):
         yield
 
 
@@ -87,6 +96,11 @@ def connections(bootstrap: str, params: Mapping[str, Any]) -> dict[str, str]:
             "spark_default": spark_connection("local[2]"),
         }
     )
+
+
+def _registry_connection(load: Load) -> dict[str, str]:
+    url = load.registry_url
+    return connection_variables({"schema_registry_default": schema_registry_connection(url)} if url else {})
 
 
 @contextmanager

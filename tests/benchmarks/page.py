@@ -17,21 +17,27 @@ from tests.benchmarks.contenders import (
     EXECUTE_VALUES,
     ONE_RECORD,
     OURS,
+    OURS_AVRO,
+    OURS_JSON_SCHEMA,
+    OURS_PROTOBUF,
     OURS_WITH_KEY,
     PYTHON_COPY,
     PYTHON_COPY_PLAIN,
+    SPARK_AVRO,
     SPARK_JDBC,
+    Contender,
 )
 from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
 from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
-from tests.benchmarks.statistics import Runs, of_contender, spread
+from tests.benchmarks.statistics import Runs, of_contender, ratio, spread
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
 _OWN_KINDS = ("java", "python")
 _KINDS = (*_OWN_KINDS, "postgres", "kafka")
 #: Comparisons with all or most peers, by their records.
 _PEERS = {1_000_000: "peers-1m", 2_000_000: "peers-2m", 10_000_000: "peers-10m"}
+_FORMATS = (OURS, OURS_AVRO, OURS_PROTOBUF, OURS_JSON_SCHEMA, SPARK_AVRO)
 _NO_RESULTS = "Not measured: `python -m tests.benchmarks {name}` does it."
 
 _TOP = """\
@@ -80,6 +86,9 @@ TARGETS = (
     Target("whole load of 10 M records", "peers-10m", OURS, EXECUTE_VALUES, least=6.0),
     Target("whole load of 10 M records", "peers-10m", OURS, DLT, least=10.0),
     Target("staging alone, of 10 M records", "peers-10m", OURS, CONSUME_ONE, least=0.40, figure="staging_per_second"),
+    Target("whole load of 1 M Avro records", "formats-1m", OURS_AVRO, OURS, least=1.2),
+    Target("whole load of 1 M Protobuf records", "formats-1m", OURS_PROTOBUF, OURS, least=0.7),
+    Target("whole load of 1 M records with a JSON Schema", "formats-1m", OURS_JSON_SCHEMA, OURS, least=0.9),
     Target("seconds for one record", "one-record", ONE_RECORD[0], ONE_RECORD[1], most=0.4, figure="seconds"),
 )
 
@@ -165,6 +174,38 @@ def _sizes(_: Mapping[str, Any]) -> str:
     return "One Python process with COPY has no JVM to start. Seconds from start to exit:\n\n" + markdown_table(
         ("records", "ours, s", "Python consumer with COPY, s", "theirs / ours"), rows
     )
+
+
+def _formats(found: Mapping[str, Any]) -> str:
+    runs: Runs = found["runs"]
+    rows = [(contender.name, *_format_figures(runs, contender)) for contender in _FORMATS]
+    head = (
+        "contender",
+        "k records/s",
+        "this / ours",
+        "staging alone",
+        "CPU of Python, µs a record",
+        "decoding, µs a record",
+    )
+    return (
+        "The same `orders` as JSON and, behind a schema registry, as Avro, Protobuf and JSON with a JSON Schema: the "
+        "amount is a decimal and the time a timestamp, where the format has them. A load of JSON has no registry, and "
+        "Spark's `from_avro` is given the one schema that it can read. Microseconds are those of one record: CPU time "
+        "of the driver and the tasks, and time that tasks spent decoding, up to rows in COPY's format.\n\n"
+        + markdown_table(head, rows)
+    )
+
+
+def _format_figures(runs: Runs, contender: Contender) -> tuple[str, ...]:
+    own = [run for run in runs if run["contender"] == contender.name]
+    rate, share = of_contender(runs, contender.name).median / 1_000, ratio(runs, contender.name, OURS.name)
+    cpu = spread([run["cpu_seconds"].get("python", 0.0) / run["records"] * 1e6 for run in own]).median
+    row = (f"{rate:.0f}", f"{share.median:.2f} ({share.least:.2f}-{share.greatest:.2f})")
+    if contender is SPARK_AVRO:
+        return (*row, "", f"{cpu:.1f}", "")
+    staging = ratio(runs, contender.name, OURS.name, "staging_per_second").median
+    decoding = spread([run["phases"]["tasks"]["decode"] / run["records"] * 1e6 for run in own]).median
+    return (*row, f"{staging:.2f}", f"{cpu:.1f}", f"{decoding:.1f}")
 
 
 def _key(found: Mapping[str, Any]) -> str:
@@ -345,6 +386,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("Consuming alone", "consuming-2m", _consuming),
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),
+    ("Formats with a schema registry", "formats-1m", _formats),
     ("Unique key", "unique-key", _key),
     ("Other records", "many-partitions", _shapes),
     ("Skew", "skew-2m", _skew),

@@ -49,30 +49,27 @@ def compare(world: BenchWorld, comparison: Comparison) -> list[dict[str, Any]]:
         CommandFailed: A contender failed.
         ValueError: A contender left another number of rows than there are records.
     """
-    bootstrap = world.kafka.bootstrap
     runs = []
     for number in range(comparison.rounds):
         for contender in comparison.contenders:
-            records = min(comparison.records, contender.most_records)
-            topic = filled_topic(bootstrap, comparison.workload, records)
             with _folder(world) as folder, fresh_database(world) as params:
-                load = Load(
-                    comparison.workload.name,
-                    records,
-                    comparison.workload.partitions,
-                    bootstrap,
-                    topic,
-                    TABLE,
-                    str(folder),
-                )
+                load = _load(world, comparison, contender, str(folder))
                 command = contender.prepare(load, params, world.folder)
                 measured = measure(command, _servers(world), world.folder / f"{_slug(contender.name)}.log")
                 if contender.loads:
                     _require_all_rows(contender, measured, load, params)
-                run = _entry(comparison, contender, records, number, measured) | dict(contender.also_tells(load))
+                run = _entry(comparison, contender, load, number, measured) | dict(contender.also_tells(load))
             runs.append(run)
             print(_line(run), file=sys.stderr, flush=True)
     return runs
+
+
+def _load(world: BenchWorld, comparison: Comparison, contender: Contender, folder: str) -> Load:
+    workload = contender.workload or comparison.workload
+    records, bootstrap = min(comparison.records, contender.most_records), world.kafka.bootstrap
+    registry_url = world.registry_url(workload)
+    topic = filled_topic(bootstrap, workload, records, registry_url=registry_url)
+    return Load(workload.name, records, workload.partitions, bootstrap, topic, TABLE, folder, registry_url)
 
 
 def _line(run: dict[str, Any]) -> str:
@@ -82,18 +79,16 @@ def _line(run: dict[str, Any]) -> str:
     )
 
 
-def _entry(
-    comparison: Comparison, contender: Contender, records: int, number: int, measured: Measured
-) -> dict[str, Any]:
+def _entry(comparison: Comparison, contender: Contender, load: Load, number: int, measured: Measured) -> dict[str, Any]:
     told = measured.told.get("records_per_second")
     return {
         "comparison": comparison.name,
-        "workload": comparison.workload.name,
-        "records": records,
+        "workload": load.workload,
+        "records": load.records,
         "contender": contender.name,
         "kind": contender.kind,
         "round": number,
-        "records_per_second": told or _steady(measured) or records / measured.seconds,
+        "records_per_second": told or _steady(measured) or load.records / measured.seconds,
         **measured.as_json(),
     }
 

@@ -9,6 +9,7 @@ import time
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
@@ -18,26 +19,38 @@ _PRODUCERS = 2
 _CONFIG = {"retention.ms": "-1", "max.message.bytes": "4194304"}
 
 
-def filled_topic(bootstrap: str, workload: Workload, records: int) -> str:
+def filled_topic(bootstrap: str, workload: Workload, records: int, *, registry_url: str = "") -> str:
     """Return the name of a topic that holds exactly the records [0, ``records``) of the workload, lz4-compressed.
+
+    A workload with a schema needs the registry's address; the schema's id is part of the topic's name, since a new
+    registry may give another one.
 
     Raises:
         ValueError: The topic holds another number after it was filled.
     """
-    topic = f"bench-{workload.name}-{records}"
+    topic, frame = f"bench-{workload.name}-{records}", b""
+    if workload.schema:
+        schema_id = _registered(registry_url, workload)
+        topic, frame = f"{topic}-schema-{schema_id}", workload.frame(schema_id)
     if records_in(bootstrap, topic) == records:
         return topic
     admin = AdminClient({"bootstrap.servers": bootstrap})
     _recreate(admin, topic, workload.partitions)
     print(f"filling {topic} ...", file=sys.stderr, flush=True)
     context = multiprocessing.get_context("spawn")
-    arguments = [(bootstrap, topic, workload.name, share, records) for share in range(_PRODUCERS)]
+    arguments = [(bootstrap, topic, workload.name, share, records, frame) for share in range(_PRODUCERS)]
     with context.Pool(_PRODUCERS) as pool:
         pool.starmap(_produce, arguments)
     found = records_in(bootstrap, topic)
     if found != records:
         raise ValueError(f"{topic} holds {found} records instead of {records}")
     return topic
+
+
+def _registered(registry_url: str, workload: Workload) -> int:
+    with SchemaRegistryClient({"url": registry_url}) as registry:
+        schema = Schema(workload.schema, workload.schema_type)
+        return int(registry.register_schema(f"bench-{workload.name}-value", schema))
 
 
 def records_in(bootstrap: str, topic: str) -> int:
@@ -71,7 +84,7 @@ def _recreate(admin: AdminClient, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1, config=_CONFIG)])[topic].result(_SECONDS)
 
 
-def _produce(bootstrap: str, topic: str, workload_name: str, share: int, records: int) -> None:
+def _produce(bootstrap: str, topic: str, workload_name: str, share: int, records: int, frame: bytes) -> None:
     """Sends every record whose partition belongs to this share: order within a partition is that of the numbers."""
     workload = WORKLOADS[workload_name]
     producer = Producer(
@@ -88,7 +101,7 @@ def _produce(bootstrap: str, topic: str, workload_name: str, share: int, records
         partition = workload.partition(number)
         if partition % _PRODUCERS != share:
             continue
-        value = workload.value(number)
+        value = frame + workload.value(number)
         while True:
             try:
                 producer.produce(topic, value, partition=partition)

@@ -17,6 +17,7 @@ from kafka_ingest.postgres.migrations import migrate
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
+from sandbox.registry import SchemaRegistry
 from tests.benchmarks.load import POSTGRES_VARIABLE
 from tests.benchmarks.workloads import Workload
 
@@ -32,10 +33,10 @@ METADATA = {
 
 @dataclass(frozen=True)
 class BenchWorld:
-    """A PostgreSQL server with ``fsync`` and ``synchronous_commit`` on, and a Kafka broker.
+    """A PostgreSQL server with ``fsync`` and ``synchronous_commit`` on, a Kafka broker, and a schema registry if asked.
 
     Attributes:
-        folder: State folder; the servers are its ``postgres`` and ``kafka``.
+        folder: State folder; the servers are its ``postgres``, ``kafka`` and ``registry``.
     """
 
     folder: Path = STATE
@@ -48,15 +49,27 @@ class BenchWorld:
     def kafka(self) -> KafkaBroker:
         return KafkaBroker(self.folder / "kafka")
 
+    @property
+    def registry(self) -> SchemaRegistry:
+        return SchemaRegistry(self.folder / "registry")
+
     def start(self) -> None:
-        """Starts what does not run."""
+        """Starts PostgreSQL and Kafka, if they do not run."""
         self.postgres.start()
         self.kafka.start()
 
     def stop(self) -> None:
-        """Stops both; topics stay."""
+        """Stops all; topics and schemas stay."""
         self.postgres.stop()
         self.kafka.stop()
+        self.registry.stop()
+
+    def registry_url(self, workload: Workload) -> str:
+        """Return the registry's address for a workload with a schema, starting the registry; else nothing."""
+        if not workload.schema:
+            return ""
+        self.registry.start()
+        return self.registry.url
 
 
 @contextmanager

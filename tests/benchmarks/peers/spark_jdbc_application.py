@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation calls it
+from pyspark.sql.avro.functions import from_avro
 
 from tests.benchmarks.load import Load, load_of_command
-from tests.benchmarks.workloads import WORKLOADS
+from tests.benchmarks.workloads import WORKLOADS, Workload
 
 #: Tasks of one load at least: a large partition is split, so two cores stay busy to the end.
 _TASKS = 8
+_METADATA = ("topic", "partition", "offset", "timestamp")
 _TYPES = {
     "bigint": "BIGINT",
     "integer": "INT",
@@ -27,7 +29,7 @@ _TYPES = {
 def main() -> None:
     load, params = load_of_command("Spark's Kafka source, from_json, JDBC")
     spark = SparkSession.builder.appName("spark-jdbc").getOrCreate()
-    write(rows(read(spark, load), WORKLOADS[load.workload].columns), load, params)
+    write(rows(read(spark, load), WORKLOADS[load.workload]), load, params)
     spark.stop()
 
 
@@ -44,18 +46,28 @@ def read(spark: SparkSession, load: Load) -> DataFrame:
     )
 
 
-def rows(messages: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+def rows(messages: DataFrame, workload: Workload) -> DataFrame:
     """Return the columns of the table."""
+    record = _from_avro(workload) if workload.format == "avro" else _from_json(workload)
+    metadata = [F.col(name).alias(f"kafka_{name}") for name in _METADATA]
+    columns = [_written(name, kind, workload) for name, kind in workload.columns.items()]
+    return messages.select(record.alias("record"), *metadata).select(*columns, *(f"kafka_{name}" for name in _METADATA))
+
+
+def _from_json(workload: Workload) -> Column:
     schema = ", ".join(
-        f"{name} {_TYPES.get(kind, kind.replace('numeric', 'DECIMAL'))}" for name, kind in columns.items()
+        f"{name} {_TYPES.get(kind, kind.replace('numeric', 'DECIMAL'))}" for name, kind in workload.columns.items()
     )
-    return messages.select(
-        F.from_json(F.col("value").cast("string"), schema).alias("record"),
-        F.col("topic").alias("kafka_topic"),
-        F.col("partition").alias("kafka_partition"),
-        F.col("offset").alias("kafka_offset"),
-        F.col("timestamp").alias("kafka_timestamp"),
-    ).select("record.*", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
+    return F.from_json(F.col("value").cast("string"), schema)
+
+
+def _from_avro(workload: Workload) -> Column:
+    return from_avro(F.expr(f"substring(value, {len(workload.frame(0)) + 1})"), workload.schema)
+
+
+def _written(name: str, kind: str, workload: Workload) -> Column:
+    value = F.col(f"record.{name}")
+    return F.to_json(value).alias(name) if kind == "jsonb" and workload.format == "avro" else value
 
 
 def write(frame: DataFrame, load: Load, params: Mapping[str, Any]) -> None:

@@ -31,8 +31,15 @@ def install() -> Path:
     )
 
 
-def submit(application: str, load: Load, options: Sequence[str] = ()) -> None:
+def install_avro() -> Path:
+    """Fetches Spark's Avro functions, which it does not bring."""
+    return fetched("spark-avro", [Artifact("org.apache.spark", "spark-avro_2.13", versions.SPARK)])
+
+
+def submit(application: str, load: Load, options: Sequence[str] = (), *, more_jars: Path | None = None) -> None:
     """Runs the application, a file of this folder, with the load's file as its argument.
+
+    ``more_jars`` is a folder with jars besides those of :func:`install`.
 
     Raises:
         ContenderError: It failed; its output is in ``spark.log`` of the load's folder.
@@ -40,7 +47,8 @@ def submit(application: str, load: Load, options: Sequence[str] = ()) -> None:
     folder = Path(load.folder)
     path = folder / "spark-load.json"
     load.write(path)
-    command = [tool("spark-submit"), *options, "--jars", ",".join(_jars()), str(_FOLDER / application), str(path)]
+    jars = ["--jars", ",".join(_jars(more_jars))]
+    command = [tool("spark-submit"), *options, *jars, str(_FOLDER / application), str(path)]
     log = folder / "spark.log"
     with log.open("wb") as sink:
         code = subprocess.run(
@@ -50,10 +58,11 @@ def submit(application: str, load: Load, options: Sequence[str] = ()) -> None:
         raise ContenderError(f"spark-submit ended with {code}; its output: {log}")
 
 
-def _jars() -> list[str]:
+def _jars(more: Path | None) -> list[str]:
     """Return the jars that Spark does not bring itself."""
     own = {path.name for path in (Path(pyspark.__file__).parent / "jars").iterdir()}
-    return [str(path) for path in sorted(install().iterdir()) if path.name not in own]
+    found = {path.name: path for folder in (more, install()) if folder for path in folder.iterdir()}
+    return [str(found[name]) for name in sorted(found.keys() - own)]
 
 
 def _environment() -> dict[str, str]:
