@@ -191,7 +191,7 @@ def _formats(found: Mapping[str, Any]) -> str:
         "The same `orders` as JSON and, behind a schema registry, as Avro, Protobuf and JSON with a JSON Schema: the "
         "amount is a decimal and the time a timestamp, where the format has them. A load of JSON has no registry, and "
         "Spark's `from_avro` is given the one schema that it can read. Microseconds are those of one record: CPU time "
-        "of the driver and the tasks, and time that tasks spent decoding, up to rows in COPY's format.\n\n"
+        "of the driver and the tasks, and time that tasks spent decoding, by the clock.\n\n"
         + markdown_table(head, rows)
     )
 
