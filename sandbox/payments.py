@@ -16,6 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from psycopg2 import sql
 
 from sandbox.orders import SentRecord
+from sandbox.registry import client_settings
 from sandbox.verification import fetched, messages
 
 _FIRST_PAYMENT = datetime(2026, 1, 1, 0, 0, 0, 123_456, UTC)
@@ -63,7 +64,7 @@ class PaymentsComparison:
 def payment_records(registry_url: str, topic: str, count: int) -> Iterator[SentRecord]:
     """Yield payments with the numbers [0, count) as Confluent's serializer writes them, from the half on anew."""
     context = SerializationContext(topic, MessageField.VALUE)
-    with SchemaRegistryClient({"url": registry_url}) as registry:
+    with SchemaRegistryClient(client_settings(registry_url)) as registry:
         before, after = (AvroSerializer(registry, schema) for schema in _SCHEMAS)
         for number in range(count):
             is_new = number >= count // 2
@@ -84,7 +85,7 @@ def compare_payments(
     schemas: Counter[int] = Counter()
     expected: Counter[tuple[Any, ...]] = Counter()
     context = SerializationContext(topic, MessageField.VALUE)
-    with SchemaRegistryClient({"url": registry_url}) as registry:
+    with SchemaRegistryClient(client_settings(registry_url)) as registry:
         read = AvroDeserializer(registry)
         for message in messages(bootstrap, topic):
             schemas[int.from_bytes(message.value()[1:5], "big")] += 1

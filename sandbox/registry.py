@@ -22,6 +22,11 @@ _CHECKSUM = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
+def client_settings(url: str) -> dict[str, object]:
+    """Return the settings of confluent-kafka's client: without a time-out it would wait for ever for a lost answer."""
+    return {"url": url, "timeout": 10}
+
+
 class SchemaRegistry:
     """One registry without login. Every method can be called by any process that names the same folder.
 

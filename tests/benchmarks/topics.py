@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from sandbox.registry import client_settings
 from tests.benchmarks.workloads import WORKLOADS, Workload
 
 _SECONDS = 60.0
@@ -48,7 +49,7 @@ def filled_topic(bootstrap: str, workload: Workload, records: int, *, registry_u
 
 
 def _registered(registry_url: str, workload: Workload) -> int:
-    with SchemaRegistryClient({"url": registry_url}) as registry:
+    with SchemaRegistryClient(client_settings(registry_url)) as registry:
         schema = Schema(workload.schema, workload.schema_type)
         return int(registry.register_schema(f"bench-{workload.name}-value", schema))
 

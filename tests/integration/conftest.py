@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from sandbox.registry import client_settings
 from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 from tests.services import ProducerFactory, TopicFactory
 
@@ -24,5 +25,5 @@ def registry(registry_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sch
     """A client of the registry, which the pipeline's connection leads to."""
     connection = {"conn_type": "http", "host": registry_url}
     monkeypatch.setenv("AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT", json.dumps(connection))
-    with SchemaRegistryClient({"url": registry_url}) as client:
+    with SchemaRegistryClient(client_settings(registry_url)) as client:
         yield client

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from sandbox.registry import client_settings
 from tests.services import TestServices
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
@@ -20,7 +21,7 @@ WITHOUT_DEFAULT = {"name": "zip", "type": "string"}
 
 @pytest.fixture
 def client(registry_url: str) -> Iterator[Any]:
-    with SchemaRegistryClient({"url": registry_url}) as client:
+    with SchemaRegistryClient(client_settings(registry_url)) as client:
         yield client
 
 
@@ -79,12 +80,12 @@ def test_schemas_and_the_address_survive_a_kill(own_services: TestServices, subj
     registry, schema = own_services.registry, address(subject)
     registry.start()
     url = registry.url
-    with SchemaRegistryClient({"url": url}) as client:
+    with SchemaRegistryClient(client_settings(url)) as client:
         schema_id = client.register_schema(subject, schema)
     registry.kill()
     assert not registry.is_running()
     registry.start()
-    with SchemaRegistryClient({"url": url}) as client:
+    with SchemaRegistryClient(client_settings(url)) as client:
         assert client.get_subjects() == [subject]
         # The registry writes Avro's members in another order.
         assert json.loads(client.get_schema(schema_id).schema_str) == json.loads(schema.schema_str)
