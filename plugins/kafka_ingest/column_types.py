@@ -120,6 +120,11 @@ def types_of(conversion: str) -> str:
     return ", ".join(str(_BY_SPELLING[name]) for name in CONVERSIONS[conversion][0])
 
 
+#: Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html), and those of staging.
+RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
+#: NAMEDATALEN - 1; PostgreSQL would cut a longer name, and two names could become one.
+MAX_IDENTIFIER_BYTES = 63
+
 # PostgreSQL's own bounds; a negative scale or one above the precision exists only since PostgreSQL 15.
 MAX_LENGTH = 10_485_760
 MAX_PRECISION = 1_000

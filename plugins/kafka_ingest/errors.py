@@ -398,7 +398,7 @@ class DeadLetterReason(StrEnum):
     NOT_UTF8 = "not_utf8"
     """Bytes that are not UTF-8 where text or JSON is expected."""
     MALFORMED = "malformed"
-    """The value or key is not JSON."""
+    """The value or key is not JSON, or no record of the schema that it names."""
     WRONG_TYPE = "wrong_type"
     """A JSON value of another type than the column's, or text that does not name a value of the type."""
     MISSING_REQUIRED = "missing_required"

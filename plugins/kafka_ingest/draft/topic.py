@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from kafka_ingest.column_types import RESERVED_COLUMNS
 from kafka_ingest.connections import ConnectionValues, kafka_settings_of
 from kafka_ingest.draft.fields import share
 from kafka_ingest.draft.schemas import Lookup, NamedSchemas, Registered, named_schemas, registered
@@ -34,7 +35,6 @@ from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.kafka.registry import SchemaRegistry
 from kafka_ingest.kafka.sample import SampledRecord, TopicSampler, windows_of
 from kafka_ingest.pipeline_files.files import check_content
-from kafka_ingest.pipeline_files.sections import RESERVED_COLUMNS
 from kafka_ingest.protocol.log import TopicState
 from kafka_ingest.protocol.log_faults import Purpose, grant_read, missing_topic
 from kafka_ingest.settings import IsolationLevel, MetadataColumns, TopicSelection

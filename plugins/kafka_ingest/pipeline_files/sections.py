@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.column_types import MAX_IDENTIFIER_BYTES, RESERVED_COLUMNS, parse_column_type
 from kafka_ingest.pipeline_files.document import WrittenNumber, may_be_secret
 from kafka_ingest.settings import (
     DeadLetterLimits,
@@ -29,11 +29,7 @@ from kafka_ingest.topic_patterns import check_topic_pattern
 # The kinds of text that keys of a pipeline file hold. A validator's message is what was expected.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_IDENTIFIER_BYTES = 63  # NAMEDATALEN - 1; PostgreSQL would cut a longer name, and two names could become one.
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
-
-# Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html) and those of staging tables.
-RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
 _RESERVED_SCHEMAS = frozenset({"kafka_ingest", "kafka_ingest_staging", "information_schema"})
 
 #: A field that was renamed more often is better cleaned up in a view.
@@ -75,7 +71,7 @@ def _matching(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def _identifier(text: str) -> str:
-    if not _IDENTIFIER.fullmatch(text) or len(text.encode()) > _MAX_IDENTIFIER_BYTES:
+    if not _IDENTIFIER.fullmatch(text) or len(text.encode()) > MAX_IDENTIFIER_BYTES:
         raise ValueError("a PostgreSQL name: letters, digits, _ and $, not a digit first, at most 63 bytes in UTF-8")
     return text
 
@@ -83,7 +79,7 @@ def _identifier(text: str) -> str:
 def _column_name(text: str) -> str:
     # psycopg2 would take a % in a statement for a parameter; a blank at an end is a slip, and nobody sees it.
     is_sound = text.isprintable() and "%" not in text and text == text.strip() != ""
-    if not is_sound or len(text.encode()) > _MAX_IDENTIFIER_BYTES:
+    if not is_sound or len(text.encode()) > MAX_IDENTIFIER_BYTES:
         raise ValueError("a column name: printable characters but %, no blank at an end, at most 63 bytes in UTF-8")
     if text in RESERVED_COLUMNS:
         raise ValueError(f"a column name that is not reserved ({', '.join(sorted(RESERVED_COLUMNS))})")

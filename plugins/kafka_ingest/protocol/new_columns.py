@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_ingest.column_types import can_hold
+from kafka_ingest.column_types import MAX_IDENTIFIER_BYTES, RESERVED_COLUMNS, can_hold
 from kafka_ingest.errors import SchemaChangeRefused
 from kafka_ingest.protocol.staging import NewField, StageResult
 from kafka_ingest.protocol.target import AddedColumn, written_columns
@@ -26,11 +26,6 @@ from kafka_ingest.settings import (
 #: columns at most, and gives none back.
 MOST_OF_A_BATCH = 10
 MOST_OF_A_PIPELINE = 100
-
-#: NAMEDATALEN - 1: PostgreSQL cuts a longer name.
-_MAX_IDENTIFIER_BYTES = 63
-#: Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html), and those of staging.
-_RESERVED = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
 
 
 def with_added_columns(settings: BatchSettings, added: Iterable[AddedColumn]) -> BatchSettings:
@@ -127,7 +122,7 @@ def _name_faults(columns: Sequence[AddedColumn], settings: BatchSettings, before
         is_cut = name != _name_of(column.path)
         reasons = {
             "a column name has printable characters but %, and no blank at an end": not _is_sound(column),
-            "the name is PostgreSQL's or staging's own": name in _RESERVED,
+            "the name is PostgreSQL's or staging's own": name in RESERVED_COLUMNS,
             "the pipeline fills a column of this name from elsewhere": name in written,
             "another new field asks for the same name": asked[name] > 1,
             "cut to 63 bytes, the name is that of another column": is_cut and name in before.table,
@@ -157,7 +152,7 @@ def _name_of(path: tuple[str, ...]) -> str:
 def _cut(name: str) -> str:
     """Cut a name as PostgreSQL does, between two characters."""
     encoded = name.encode(errors="surrogatepass")
-    return name if len(encoded) <= _MAX_IDENTIFIER_BYTES else encoded[:_MAX_IDENTIFIER_BYTES].decode(errors="ignore")
+    return name if len(encoded) <= MAX_IDENTIFIER_BYTES else encoded[:MAX_IDENTIFIER_BYTES].decode(errors="ignore")
 
 
 def _folded(name: str) -> str:
