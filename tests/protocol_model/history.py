@@ -197,13 +197,13 @@ class History:
         self._require_one_history(readings, standing, log)
 
     def _replace(self, published: Published, reading: Reading) -> None:
-        read = ((*reading.place, offset) for offset in range(reading.start, reading.end))
+        read = [(*reading.place, offset) for offset in range(reading.start, reading.end)]
         identities = [identity for identity in read if identity not in self.discarded]
         lost = [i for i in identities if i in self.stored and i[-1] not in reading.values]
         assert published.may_lose or not lost, f"{published.batch_id} loses what the log no longer holds: {lost}"
         for identity in identities:
             self.stored.pop(identity, None)
-            self.read_at[identity] = reading.at
+        self.read_at.update(dict.fromkeys(read, reading.at))
         fates = published.fates(reading)
         new = {identity: (fate, published.batch_id) for identity, fate in fates.items()}
         self.stored.update({identity: of for identity, of in new.items() if identity not in self.discarded})
