@@ -10,33 +10,21 @@ The quick way gives what the exact way gives (``avro.py``), or calls a record do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.decode.avro import AvroSchema
-from spark_jobs.decode.avro_bytes import Cursor, Numbers, RecordBytes
-from spark_jobs.decode.avro_leaves import category, is_leaf, leaf_json, read_leaf, time_texts
+from spark_jobs.decode.avro_leaves import is_leaf, leaf_json, read_leaf
 from spark_jobs.decode.avro_schema import AvroType
-from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import encode_document
+from spark_jobs.decode.leaf_columns import column_of, column_of_texts, missing_of, rule_of, spread, with_one_path
 from spark_jobs.decode.paths import PathNode, Places
-from spark_jobs.decode.texts import JsonbRule, default_of, rule_for
-from spark_jobs.decode.values import (
-    ColumnPlan,
-    DecodeError,
-    QuickColumn,
-    ValueRule,
-    positions_containing,
-    read_each,
-    with_rows_replaced,
-)
+from spark_jobs.decode.record_bytes import Cursor, Numbers, RecordBytes
+from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn, with_rows_replaced
 
 #: Offsets of Arrow's binary arrays have 32 bits.
 _MOST_BYTES = 2**31
@@ -65,66 +53,12 @@ def quick_columns(
         One column a plan; ``None`` where the exact way is the only or the quicker one: few records, or columns that
         hold the whole record, lead through a map, or have several places of which the first may be missing.
     """
-    found = [_with_one_path(plan, schema.root) for plan in plans]
+    found = [with_one_path(plan, schema.root) for plan in plans]
     sure = [plan for plan in found if plan is not None]
     if len(payloads) < FEWEST_RECORDS or schema.root.kind != "record" or len(sure) < len(plans):
         return None
     data = RecordBytes(payloads, skip=skip)
     return _Walk(schema, data, sure).columns() if data.size < _MOST_BYTES else None
-
-
-def may_have_others(of: AvroType, tree: PathNode) -> bool:
-    """Tell whether a record may have a field that a tree does not have, in an object that columns do not take whole."""
-    if tree.places:
-        return False
-    if of.other_than_null is not None:
-        of = of.other_than_null
-    if of.kind != "record" or of.meaning:
-        return True
-    known = tree.children
-    return any(name not in known or may_have_others(field, known[name]) for name, field in of.fields)
-
-
-def _with_one_path(plan: ColumnPlan, root: AvroType) -> ColumnPlan | None:
-    """Return the plan with the one path that the schema has of its paths; ``None`` where that is not sure.
-
-    Of several paths, the first that the schema has counts if no union is on it, for there a record may have null.
-    """
-    kept = [(path, found) for path in plan.paths if (found := _way(root, path)) is not None]
-    if any(found == "unsure" for _, found in kept) or (len(kept) > 1 and kept[0][1] != "sure"):
-        return None
-    if not kept:
-        return replace(plan, other_paths=())
-    return replace(plan, path=kept[0][0], other_paths=(), default=None)  # null is not missing
-
-
-def _way(root: AvroType, path: Sequence[str]) -> str | None:
-    """Tell whether every record has a path (``sure``), or those without null on it; ``None``: no record has it.
-
-    ``unsure`` where it leads through anything but records and unions of null and a record.
-    """
-    of, found = root, "sure" if path else "unsure"
-    for key in path:
-        if of.other_than_null is not None:
-            of, found = of.other_than_null, "nullable"
-        if of.kind != "record" or of.meaning:
-            return "unsure"
-        below = dict(of.fields).get(key)
-        if below is None:
-            return None
-        of = below
-    return found
-
-
-@cache
-def _rule(plan: ColumnPlan) -> ValueRule:
-    return converted(rule_for(plan.type, of_binary=True), plan)
-
-
-@cache
-def _missing(plan: ColumnPlan) -> pa.Scalar:
-    """Return what a column has where the schema has none of its paths."""
-    return pa.scalar(default_of(plan), _rule(plan).arrow_type)
 
 
 class _Walk:
@@ -144,7 +78,7 @@ class _Walk:
         self._value(self._schema.root, Places(self._plans).tree(), cursor, 1)
         self._bytes.end(cursor)
         bad = np.flatnonzero(self._bytes.bad).tolist()
-        nothing = [pa.repeat(_missing(plan), self._count) for plan in self._plans]
+        nothing = [pa.repeat(missing_of(plan), self._count) for plan in self._plans]
         columns = [self._columns.get(column, QuickColumn(array)) for column, array in enumerate(nothing)]
         return [QuickColumn(column.array, sorted({*column.doubtful, *bad})) for column in columns]
 
@@ -171,10 +105,8 @@ class _Walk:
         values = read_leaf(self._bytes, of, cursor)
         for place in node.places if node else ():
             plan = self._plans[place]
-            is_plain = not plan.conversion and not plan.type.is_array
-            make = _MAKERS.get((category(of), plan.type.name)) if is_plain else None
-            column = make(of, plan, values) if make else None
-            column = column or _of_texts(of, _rule(plan), self._leaf_json(of, values, before))
+            column = column_of(of, plan, values)
+            column = column or column_of_texts(of, rule_of(plan), self._leaf_json(of, values, before))
             self._columns[place] = self._spread(column, cursor.rows)
 
     def _record(self, of: AvroType, node: PathNode | None, cursor: Cursor, level: int) -> None:
@@ -190,7 +122,9 @@ class _Walk:
         if node and node.places:
             texts = self._json(of, cursor, level)
             for place in node.places:
-                self._columns[place] = self._spread(_of_texts(of, _rule(self._plans[place]), texts), cursor.rows)
+                self._columns[place] = self._spread(
+                    column_of_texts(of, rule_of(self._plans[place]), texts), cursor.rows
+                )
         elif of.kind == "array":
             self._array(of, cursor, level, is_wanted=False)
         else:
@@ -209,7 +143,7 @@ class _Walk:
         """Return a column of some records as one of all."""
         if len(rows) == self._count:
             return column
-        array = _spread(column.array, rows, self._count)
+        array = spread(column.array, rows, self._count)
         return QuickColumn(array, rows[np.array(column.doubtful, np.int64)].tolist())
 
     # One value of each record as JSON, as the exact way writes it.
@@ -222,7 +156,7 @@ class _Walk:
         if some is not None:
             is_there = self._is_there(of, some, cursor)
             present = cursor.where(is_there)
-            texts = _spread(self._json(some, present, level), np.flatnonzero(is_there), len(is_there))
+            texts = spread(self._json(some, present, level), np.flatnonzero(is_there), len(is_there))
             cursor.follow(present, is_there)
             return pc.fill_null(texts, "null")
         if is_leaf(of):
@@ -300,15 +234,6 @@ class _Walk:
         return pa.array(texts, pa.string())
 
 
-def _spread(array: pa.Array, places: Numbers, length: int) -> pa.Array:
-    """Return an array that has these values at these places, and null elsewhere."""
-    if len(places) == length:
-        return array
-    found = np.full(length, -1)
-    found[places] = np.arange(len(places))
-    return array.take(pa.array(found, mask=found < 0))
-
-
 def _most_items(counts: Numbers) -> int:
     """Return up to which length arrays are read item by item, so that every pass is over enough records."""
     longest = np.sort(counts)[::-1]
@@ -323,102 +248,3 @@ def _arrays(items: Sequence[pa.Array], places: Sequence[Numbers], counts: Number
     return pc.binary_join_element_wise(
         "[", pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), in_order), ","), "]", ""
     )
-
-
-def _of_texts(of: AvroType, rule: ValueRule, texts: pa.Array) -> QuickColumn:
-    """Read a column of JSON values of a type."""
-    if isinstance(rule, JsonbRule):
-        is_null = pc.equal(texts, "null")
-        values = pc.if_else(is_null, pa.scalar(None, pa.string()), texts) if pc.any(is_null).as_py() else texts
-        return QuickColumn(values, _jsonb_doubtful(of, rule, texts))
-    values = texts.cast(pa.binary()).to_pylist()
-    return rule.quick(values) if rule.quick_type is msgspec.Raw else read_each(rule, values)
-
-
-def _jsonb_doubtful(of: AvroType, rule: JsonbRule, texts: pa.Array) -> list[int]:
-    """Search texts for numbers beyond numeric's limits only where the type has any: the search takes 80 ns a text."""
-    if of.holds(lambda inner: inner.kind in ("float", "double") or "decimal" in inner.meaning):
-        return rule.doubtful(texts)
-    return positions_containing(texts, "\\u0000", sign=b"\\")
-
-
-# What the values of a leaf are in a column's type. Where no maker stands, or one gives ``None``, their JSON is read.
-
-
-def _column(values: Numbers, doubtful: Numbers) -> QuickColumn:
-    return QuickColumn(pa.array(values), np.flatnonzero(doubtful).tolist())
-
-
-def _boolean(_of: AvroType, _plan: ColumnPlan, values: Any) -> QuickColumn:
-    return QuickColumn(pa.array(values))
-
-
-def _integer(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    kind = np.dtype(_rule(plan).arrow_type.to_pandas_dtype())
-    bounds = np.iinfo(kind)
-    return _column(values.astype(kind), (values < bounds.min) | (values > bounds.max))
-
-
-def _whole_float(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    """Take whole numbers up to where a float of the width misses one."""
-    kind = np.dtype(_rule(plan).arrow_type.to_pandas_dtype())
-    bound = 2 ** np.finfo(kind).nmant
-    return _column(values.astype(kind), (values > bound) | (values < -bound))
-
-
-def _float(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    kind = np.dtype(_rule(plan).arrow_type.to_pandas_dtype())
-    return _column(values.astype(kind), ~np.isfinite(values))
-
-
-def _number(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    return QuickColumn(pa.array(values).cast(pa.string()), _too_large(plan, values, 0))
-
-
-def _too_large(plan: ColumnPlan, values: Numbers, scale: int) -> list[int]:
-    """Return where an unscaled number has more digits before the point than the column."""
-    if plan.type.precision is None or plan.type.scale is None:
-        return []
-    bound = 10 ** (plan.type.precision - plan.type.scale + scale)
-    return np.flatnonzero((values >= bound) | (values <= -bound)).tolist()
-
-
-def _text(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    return _rule(plan).quick(values)
-
-
-def _bytea(_of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    return QuickColumn(values.cast(_rule(plan).arrow_type))
-
-
-def _decimal(of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn | None:
-    """Take decimals of no more digits after the point than the column."""
-    texts = leaf_json(of, values)
-    if texts is None or (plan.type.scale is not None and plan.type.scale < of.digits):
-        return None
-    return QuickColumn(texts.array, [*texts.doubtful, *_too_large(plan, values[0], of.digits)])
-
-
-def _time(of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn:
-    texts = time_texts(of, values)
-    column = _rule(plan).quick(texts.array)
-    return QuickColumn(column.array, [*column.doubtful, *texts.doubtful])
-
-
-_MAKERS: Mapping[tuple[str, str], Callable[[AvroType, ColumnPlan, Any], QuickColumn | None]] = {
-    ("boolean", "boolean"): _boolean,
-    **{("integer", name): _integer for name in ("smallint", "integer", "bigint")},
-    **{("integer", name): _whole_float for name in ("real", "double precision")},
-    ("integer", "numeric"): _number,
-    ("float", "real"): _float,
-    ("float", "double precision"): _float,
-    ("double", "double precision"): _float,
-    **{("string", name): _text for name in ("text", "character varying", "uuid", "date")},
-    **{("string", f"{name} time zone"): _text for name in ("timestamp with", "timestamp without", "time without")},
-    ("bytes", "bytea"): _bytea,
-    ("decimal", "numeric"): _decimal,
-    ("date", "date"): _time,
-    ("time", "time without time zone"): _time,
-    ("instant", "timestamp with time zone"): _time,
-    ("local", "timestamp without time zone"): _time,
-}

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.decode.avro_bytes import Cursor, Numbers, RecordBytes
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES
+from spark_jobs.decode.record_bytes import Cursor, Numbers, RecordBytes
 from spark_jobs.decode.values import QuickColumn, invalid_utf8_rows, positions
 
 

@@ -67,7 +67,8 @@ def _opened(kind: str, found: RegisteredSchema) -> Schema:
         return Schema(ProtobufSchema(found.text, found.references).documents)
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
-        from spark_jobs.decode.avro_columns import may_have_others, quick_columns
+        from spark_jobs.decode.avro_columns import quick_columns
+        from spark_jobs.decode.leaf_columns import may_have_others
 
         avro = AvroSchema(found.text, tuple(found.references.values()))
         return Schema(avro.documents, partial(quick_columns, avro), partial(may_have_others, avro.root))

@@ -14,7 +14,8 @@ import pytest
 from kafka_ingest.column_types import parse_column_type
 from spark_jobs.decode import avro_columns
 from spark_jobs.decode.avro import AvroSchema
-from spark_jobs.decode.avro_columns import may_have_others, quick_columns
+from spark_jobs.decode.avro_columns import quick_columns
+from spark_jobs.decode.leaf_columns import may_have_others
 from spark_jobs.decode.paths import path_tree
 from spark_jobs.decode.values import ColumnPlan, DecodeError
 from tests.avro_encoding import long, sized
