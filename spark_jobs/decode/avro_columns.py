@@ -21,15 +21,19 @@ from spark_jobs.decode.avro import AvroSchema
 from spark_jobs.decode.avro_leaves import is_leaf, leaf_json, read_leaf
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.leaf_columns import column_of, column_of_texts, missing_of, rule_of, spread, with_one_path
+from spark_jobs.decode.leaf_columns import (
+    FEWEST_RECORDS,
+    column_of,
+    column_of_texts,
+    missing_of,
+    rule_of,
+    spread,
+    with_one_path,
+)
 from spark_jobs.decode.paths import PathNode, Places
-from spark_jobs.decode.record_bytes import Cursor, Numbers, RecordBytes
+from spark_jobs.decode.record_bytes import MOST_BYTES, Cursor, Numbers, RecordBytes
 from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn, with_rows_replaced
 
-#: Offsets of Arrow's binary arrays have 32 bits.
-_MOST_BYTES = 2**31
-#: Fewer records at once are read quicker one by one (orders of 11 fields: 1 ms a group, 15 us a record).
-FEWEST_RECORDS = 64
 #: Arrays of more items are read record by record: each item is a pass over the records that have one.
 _MOST_ITEMS = 16
 
@@ -58,7 +62,7 @@ def quick_columns(
     if len(payloads) < FEWEST_RECORDS or schema.root.kind != "record" or len(sure) < len(plans):
         return None
     data = RecordBytes(payloads, skip=skip)
-    return _Walk(schema, data, sure).columns() if data.size < _MOST_BYTES else None
+    return _Walk(schema, data, sure).columns() if data.size < MOST_BYTES else None
 
 
 class _Walk:

@@ -57,13 +57,23 @@ def _bytes(data: RecordBytes, of: AvroType, cursor: Cursor) -> Any:
     begin = data.skip(cursor, of.size if of.kind == "fixed" else data.number(cursor))
     if of.meaning != "decimal":
         return data.slices(begin, cursor.at)
-    size = cursor.at - begin
-    data.fail(cursor, (size == 0) | (size > MOST_DECIMAL_BYTES))
+    end = cursor.at
+    data.fail(cursor, (end == begin) | (end - begin > MOST_DECIMAL_BYTES))
+    return unscaled(data, begin, end)
+
+
+def unscaled(data: RecordBytes, begin: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the numbers of decimals between positions, as far as they have 64 bits, and their sizes in bytes."""
+    size = end - begin
     return data.words(">u8", begin).astype(np.int64) >> (8 * np.clip(8 - size, 0, 7)), size
 
 
 def _string(data: RecordBytes, of: AvroType, cursor: Cursor) -> Any:
-    array = _bytes(data, of, cursor)
+    return checked_texts(data, cursor, _bytes(data, of, cursor))
+
+
+def checked_texts(data: RecordBytes, cursor: Cursor, array: pa.Array) -> pa.Array:
+    """Return bytes of records as texts; a record where they are no UTF-8 becomes bad."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

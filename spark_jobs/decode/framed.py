@@ -62,9 +62,11 @@ class Schema:
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
     """Parse a schema. Libraries of formats are imported here, for pipelines that need them alone."""
     if kind == "PROTOBUF":
+        from spark_jobs.decode import proto_columns
         from spark_jobs.decode.protobuf import ProtobufSchema
 
-        return Schema(ProtobufSchema(found.text, found.references).documents)
+        protobuf = ProtobufSchema(found.text, found.references)
+        return Schema(protobuf.documents, partial(proto_columns.quick_columns, protobuf))
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
         from spark_jobs.decode.avro_columns import quick_columns

@@ -20,6 +20,9 @@ from spark_jobs.decode.record_bytes import Numbers
 from spark_jobs.decode.texts import JsonbRule, default_of, rule_for
 from spark_jobs.decode.values import ColumnPlan, QuickColumn, ValueRule, positions_containing, read_each
 
+#: Fewer records at once are read quicker one by one (orders of 11 fields: 1 ms a group, 15 us a record).
+FEWEST_RECORDS = 64
+
 # Which columns can be filled, of records of a schema.
 
 
@@ -35,13 +38,16 @@ def may_have_others(of: AvroType, tree: PathNode) -> bool:
     return any(name not in known or may_have_others(field, known[name]) for name, field in of.fields)
 
 
-def with_one_path(plan: ColumnPlan, root: AvroType) -> ColumnPlan | None:
+def with_one_path(plan: ColumnPlan, root: AvroType, *, null_is_missing: bool = False) -> ColumnPlan | None:
     """Return the plan with the one path that the schema has of its paths; ``None`` where that is not sure.
 
-    Of several paths, the first that the schema has counts if no union is on it, for there a record may have null.
+    Of several paths, the first that the schema has counts if no union is on it, for there a record may have null. Where
+    null is how a missing value is told, no first path is sure.
     """
     kept = [(path, found) for path in plan.paths if (found := _way(root, path)) is not None]
-    if any(found == "unsure" for _, found in kept) or (len(kept) > 1 and kept[0][1] != "sure"):
+    if any(found == "unsure" for _, found in kept):
+        return None
+    if len(kept) > 1 and (null_is_missing or kept[0][1] != "sure"):
         return None
     if not kept:
         return replace(plan, other_paths=())

@@ -56,14 +56,15 @@ _SPECIAL = {
 _WHOLE_DOUBLES = 2**53
 
 
-def _float(value: float) -> float | msgspec.Raw:
+def float_number(value: float) -> float | msgspec.Raw:
+    """Return what msgspec writes as the number."""
     return value if isfinite(value) else _SPECIAL[str(value)]
 
 
 def _struct_number(value: float) -> float | int | msgspec.Raw:
     """Write a number of a Struct, which has doubles only, as JSON's usual spelling: 5 and not 5.0."""
     if not value.is_integer() or abs(value) >= _WHOLE_DOUBLES or (not value and copysign(1, value) < 0):
-        return _float(value)
+        return float_number(value)
     return int(value)
 
 
@@ -75,8 +76,8 @@ _PLAIN: Mapping[int, Read] = {
     TYPE_BOOL: _same,
     TYPE_BYTES: _same,
     TYPE_STRING: bytes.decode,
-    TYPE_FLOAT: _float,
-    TYPE_DOUBLE: _float,
+    TYPE_FLOAT: float_number,
+    TYPE_DOUBLE: float_number,
 }
 _KEYS: Mapping[int, Read] = {TYPE_STRING: bytes.decode, TYPE_BOOL: lambda key: "true" if key else "false"}
 
@@ -124,9 +125,17 @@ def _fraction(nanos: int) -> str:
 
 
 def _timestamp(message: Any) -> str:
+    return timestamp_text(message.seconds, message.nanos)
+
+
+def is_time(seconds: Any, nanos: Any) -> Any:
+    """Tell of numbers, or of arrays of them, whether they are a Timestamp."""
+    return (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND) & (nanos >= 0) & (nanos < _NANOS)
+
+
+def timestamp_text(seconds: int, nanos: int) -> str:
     """Write ISO 8601; what is no Timestamp becomes a text that no column of times takes, with both its numbers."""
-    seconds, nanos = message.seconds, message.nanos
-    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < _NANOS):
+    if not is_time(seconds, nanos):
         return f"{seconds} s and {nanos} ns since 1970"
     minute, second = divmod(seconds, 60)
     return f"{_minute(minute)}:{second:02}{_fraction(nanos)}Z"
@@ -375,6 +384,8 @@ class ProtobufSchema:
         self.files = ProtoFiles.compile(text, references)
         self.readers = Readers(self.files)
         self._descriptors: dict[str, Any] = {}
+        #: What the quick way has made of the message types, by their full names.
+        self.quick_types: dict[str, Any] = {}
 
     def documents(self, payloads: Sequence[bytes]) -> list[bytes | DecodeError]:
         """Return the document of each payload, or why it has none.

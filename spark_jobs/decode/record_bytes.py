@@ -1,7 +1,7 @@
-"""The bytes of many Avro records at once: one position a record, moved by numpy over a whole batch.
+"""The bytes of many records at once, Avro or Protobuf: one position a record, moved by numpy over a whole batch.
 
 Every record's end is known, so no record can take a byte of its neighbour. What bytes may not say makes their record
-bad; the exact way (``avro.py``) decides what becomes of it.
+bad; the exact way (``avro.py``, ``protobuf.py``) decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
 
+#: Offsets of Arrow's binary arrays have 32 bits.
+MOST_BYTES = 2**31
 #: Bytes behind the last record, so that a look at the bytes of any position stays inside.
 _MARGIN = 16
 
@@ -120,15 +122,23 @@ class RecordBytes:
         return begin
 
     def number(self, cursor: Cursor) -> Numbers:
-        """Read a number of variable length."""
+        """Read a signed number of variable length: zigzag."""
         first = self._data[cursor.at]
         if not (first & 0x80).any():
             cursor.at = np.minimum(cursor.at + 1, cursor.limits)
             return _ONE_BYTE[first]
+        return signed(self.unsigned(cursor))
+
+    def unsigned(self, cursor: Cursor) -> Numbers:
+        """Read a number of variable length, whose 64 bits are returned as those of a signed one."""
+        first = self._data[cursor.at]
+        if not (first & 0x80).any():
+            cursor.at = np.minimum(cursor.at + 1, cursor.limits)
+            return first.astype(np.int64)
         value, size = self._long_number(cursor.at)
         cursor.at = np.minimum(cursor.at + size, cursor.limits)
         self.fail(cursor, size == 0)
-        return (value >> 1 & _LOW_63_BITS) ^ -(value & 1)
+        return value
 
     def _long_number(self, at: Numbers) -> tuple[Numbers, Numbers]:
         """Return numbers of any length, not yet zigzag, and their sizes; 0 for one of more than 64 bits."""
@@ -155,6 +165,11 @@ class RecordBytes:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._joined)]
         every = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
         return every.take(self._even[: len(begin)])
+
+
+def signed(numbers: Numbers) -> Numbers:
+    """Return the signed numbers that zigzag has made unsigned."""
+    return (numbers >> 1 & _LOW_63_BITS) ^ -(numbers & 1)
 
 
 def _of_array(values: pa.Array) -> tuple[Numbers, Sequence[bytes | memoryview]]:

@@ -18,9 +18,9 @@ from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
 from spark_jobs.decode import framed, record
 from spark_jobs.decode.avro import AvroSchema
-from spark_jobs.decode.avro_columns import FEWEST_RECORDS
 from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.leaf_columns import FEWEST_RECORDS
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA
 from tests.builders import batch_settings
