@@ -22,7 +22,6 @@ from spark_jobs.decode.avro_leaves import is_leaf, leaf_json, read_leaf
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
 from spark_jobs.decode.leaf_columns import (
-    FEWEST_RECORDS,
     column_of,
     column_of_texts,
     missing_of,
@@ -31,7 +30,7 @@ from spark_jobs.decode.leaf_columns import (
     with_one_path,
 )
 from spark_jobs.decode.paths import PathNode, Places
-from spark_jobs.decode.record_bytes import MOST_BYTES, Cursor, Numbers, RecordBytes
+from spark_jobs.decode.record_bytes import FEWEST_RECORDS, MOST_BYTES, Cursor, Numbers, RecordBytes
 from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn, with_rows_replaced
 
 #: Arrays of more items are read record by record: each item is a pass over the records that have one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
 from spark_jobs.decode.leaf_columns import (
-    FEWEST_RECORDS,
     column_of,
     column_of_texts,
     missing_of,
@@ -38,13 +37,16 @@ from spark_jobs.decode.proto_leaves import (
     Found,
     Member,
     Message,
+    Values,
     fields_of,
     json_of,
     read_names,
 )
-from spark_jobs.decode.protobuf import ProtobufSchema
-from spark_jobs.decode.record_bytes import MOST_BYTES, Cursor, Numbers, RecordBytes
+from spark_jobs.decode.record_bytes import FEWEST_RECORDS, MOST_BYTES, Cursor, Numbers, RecordBytes
 from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn
+
+if TYPE_CHECKING:
+    from spark_jobs.decode.protobuf import ProtobufSchema
 
 #: Deeper types are left to the exact way.
 _MOST_LEVELS = 20
@@ -208,15 +210,17 @@ class _Walk:
         if member.read is None or member.is_repeated:
             return column_of_texts(_in_its_place(member), rule_of(plan), self._texts(member, some, length))
         values = member.read(self._data, some)
-        column = column_of(values.of, plan, values.values)
-        if column is None:
-            column = column_of_texts(values.of, rule_of(plan), json_of(values, len(some.owners)))
-        else:
-            column = QuickColumn(column.array, [*column.doubtful, *values.doubtful])
+        column = self._of_values(plan, values, len(some.owners))
         default = None
         if member.default and len(some.owners) < length:
             default = column_of_texts(values.of, rule_of(plan), pa.array([member.default], pa.string()))
         return _with_default(column, some.owners, length, default)
+
+    def _of_values(self, plan: ColumnPlan, values: Values, length: int) -> QuickColumn:
+        column = column_of(values.of, plan, values.values) if length else None
+        if column is None:
+            return column_of_texts(values.of, rule_of(plan), json_of(values, length))
+        return QuickColumn(column.array, [*column.doubtful, *values.doubtful])
 
     def _wrapped(self, member: Member, plan: ColumnPlan, some: Found) -> tuple[Member, ColumnPlan, Found, int]:
         inner, found = self._inner(member, some)

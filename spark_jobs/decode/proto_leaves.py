@@ -14,10 +14,9 @@ import pyarrow as pa
 from spark_jobs.decode.avro_leaves import checked_texts, leaf_json, unscaled
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.leaf_columns import FEWEST_RECORDS
 from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES, decimal_text
-from spark_jobs.decode.protobuf import float_number, is_time, timestamp_text
-from spark_jobs.decode.record_bytes import Cursor, Numbers, RecordBytes, signed
+from spark_jobs.decode.proto_values import float_number, is_time, timestamp_text
+from spark_jobs.decode.record_bytes import FEWEST_RECORDS, Cursor, Numbers, RecordBytes, signed
 from spark_jobs.decode.values import with_rows_replaced
 
 #: After as many fields of each record, the few records that have more are doubtful: a step costs as much for one.
@@ -135,16 +134,25 @@ def fields_of(data: RecordBytes, message: Message, cursor: Cursor) -> dict[int, 
             data.fail(some.cursor, np.ones(len(some.owners), np.bool_))
     found: dict[int, Found] = {}
     for member in message.members:
-        of = [_in_order(pieces[tag]) for tag in (member.tag,) if tag in pieces]
+        of = [_in_order(pieces[member.tag])] if member.tag in pieces else []
         if member.is_repeated and member.wire != SIZED and (packed := pieces.get(member.number << 3 | SIZED)):
             of.append(_unpacked(data, member, _in_order(packed)))
         if of:
-            found[member.number] = of[0]
+            found[member.number] = of[0] if member.is_repeated else _once(data, of[0])
         if len(of) > 1:  # whose order is not known here
             data.fail(of[0].cursor, np.ones(len(of[0].owners), np.bool_))
             found[member.number] = of[1]
     _check(data, message, found, cursor)
     return found
+
+
+def _once(data: RecordBytes, found: Found) -> Found:
+    """Mark the records as bad that have a field twice in a message, and return it once."""
+    is_again = found.owners[1:] == found.owners[:-1]
+    if not is_again.any():
+        return found
+    data.fail(found.cursor, np.append(is_again, False))
+    return found.at(np.flatnonzero(np.append(~is_again, True)))
 
 
 def _tagged(data: RecordBytes, cursor: Cursor) -> Iterator[tuple[int, Found]]:
@@ -240,10 +248,9 @@ NOTHING = Found(_NONE, _NONE, Cursor(_NONE, _NONE, _NONE))
 
 
 def _check(data: RecordBytes, message: Message, found: Mapping[int, Found], cursor: Cursor) -> None:
-    """Mark the records as bad with a field twice, two members of a oneof, or without a required field."""
+    """Mark the records as bad with two members of a oneof, or without a required field."""
     length = len(cursor.rows)
-    once = [[member.number] for member in message.members if not member.is_repeated]
-    for numbers in (*once, *message.oneofs):
+    for numbers in message.oneofs:
         owners = [found[number].owners for number in numbers if number in found]
         if sum(map(len, owners)):
             data.fail(cursor, np.bincount(np.concatenate(owners), minlength=length) > 1)
@@ -408,7 +415,7 @@ SPECIAL: Mapping[str, tuple[AvroType, Callable[[Message, RecordBytes, Found], Va
 
 def json_of(values: Values, length: int) -> pa.Array:
     """Return the JSON of all values, as the exact way writes it."""
-    column = leaf_json(values.of, values.values) if values.has_json else None
+    column = leaf_json(values.of, values.values) if values.has_json and length else None
     if column is None:
         return pa.array(values.json_of(np.arange(length)), pa.string())
     exact = sorted({*column.doubtful, *values.doubtful})

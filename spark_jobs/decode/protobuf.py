@@ -8,19 +8,12 @@ the float that it was made from. The shorter decimal of the float itself would b
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import lru_cache
-from math import copysign, isfinite
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.numbers import decimal_text
 from spark_jobs.decode.proto_files import (
     TYPE_BOOL,
     TYPE_BYTES,
@@ -34,38 +27,10 @@ from spark_jobs.decode.proto_files import (
     ProtoFiles,
     malformed,
 )
-from spark_jobs.decode.values import (
-    INFINITY_NUMBER,
-    NAN_NUMBER,
-    NEGATIVE_INFINITY_NUMBER,
-    DecodeError,
-    excerpt,
-)
+from spark_jobs.decode.proto_values import OF_MESSAGES, Read, decimal_number, float_number
+from spark_jobs.decode.values import DecodeError, excerpt
 
-#: Reads a value, or a message, as what msgspec writes.
-Read = Callable[[Any], Any]
-
-# Single values.
-
-_SPECIAL = {
-    "nan": msgspec.Raw(NAN_NUMBER),
-    "inf": msgspec.Raw(INFINITY_NUMBER),
-    "-inf": msgspec.Raw(NEGATIVE_INFINITY_NUMBER),
-}
-#: Whole doubles up to here have no neighbour between them and the next whole number.
-_WHOLE_DOUBLES = 2**53
-
-
-def float_number(value: float) -> float | msgspec.Raw:
-    """Return what msgspec writes as the number."""
-    return value if isfinite(value) else _SPECIAL[str(value)]
-
-
-def _struct_number(value: float) -> float | int | msgspec.Raw:
-    """Write a number of a Struct, which has doubles only, as JSON's usual spelling: 5 and not 5.0."""
-    if not value.is_integer() or abs(value) >= _WHOLE_DOUBLES or (not value and copysign(1, value) < 0):
-        return float_number(value)
-    return int(value)
+# Single values, and values of fields.
 
 
 def _same(value: Any) -> Any:
@@ -95,99 +60,13 @@ def _repeated(read: Read) -> Read:
 def _map(read_key: Read, read: Read) -> Read:
     """Read entries; of a repeated key the last one counts."""
 
-    def members(entries: Any) -> dict[str, Any]:
+    def members(pairs: Any) -> dict[str, Any]:
         found = {}
-        for entry in entries:
+        for entry in pairs:
             found[read_key(entry.key)] = read(entry.value)
         return found
 
     return members
-
-
-# Messages with a meaning of their own, written as Protobuf's JSON has them.
-
-_NANOS = 1_000_000_000
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC; Z is written
-#: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: the times that a Timestamp may be.
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-#: Every other path would be another one when a reader turns the text back.
-_SNAKE_CASE, _UNDERSCORE = re.compile(r"(?:[a-z0-9.]|_[a-z])++"), re.compile("_([a-z])")
-#: Each is read from its bytes, so that more of them would take quadratic time, and nest deeper than the stack allows.
-_MOST_ANYS = 2
-
-
-def _fraction(nanos: int) -> str:
-    """Return the digits behind a second, 0, 3, 6 or 9 of them."""
-    if not nanos:
-        return ""
-    digits = f".{nanos:09}"
-    return digits.removesuffix("000").removesuffix("000")
-
-
-def _timestamp(message: Any) -> str:
-    return timestamp_text(message.seconds, message.nanos)
-
-
-def is_time(seconds: Any, nanos: Any) -> Any:
-    """Tell of numbers, or of arrays of them, whether they are a Timestamp."""
-    return (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND) & (nanos >= 0) & (nanos < _NANOS)
-
-
-def timestamp_text(seconds: int, nanos: int) -> str:
-    """Write ISO 8601; what is no Timestamp becomes a text that no column of times takes, with both its numbers."""
-    if not is_time(seconds, nanos):
-        return f"{seconds} s and {nanos} ns since 1970"
-    minute, second = divmod(seconds, 60)
-    return f"{_minute(minute)}:{second:02}{_fraction(nanos)}Z"
-
-
-@lru_cache(4_096)  # most times of a batch are close together
-def _minute(number: int) -> str:
-    return (_EPOCH + timedelta(minutes=number)).isoformat(timespec="minutes")
-
-
-def _duration(message: Any) -> str:
-    seconds, nanos = message.seconds, message.nanos
-    if abs(nanos) >= _NANOS or seconds * nanos < 0:
-        return f"{seconds} s and {nanos} ns"
-    sign = "-" if seconds < 0 or nanos < 0 else ""
-    return f"{sign}{abs(seconds)}{_fraction(abs(nanos))}s"
-
-
-def _field_mask(message: Any) -> str | list[str]:
-    """Write the paths as one text, or as a list where that text would name others."""
-    paths = [path.decode() for path in message.paths]
-    if not all(map(_SNAKE_CASE.fullmatch, paths)):
-        return paths
-    return ",".join(_UNDERSCORE.sub(lambda letter: letter[1].upper(), path) for path in paths)
-
-
-def _value(message: Any) -> Any:
-    match message.WhichOneof("kind"):
-        case "number_value":
-            return _struct_number(message.number_value)
-        case "string_value":
-            return message.string_value.decode()
-        case "bool_value":
-            return message.bool_value
-        case "struct_value":
-            return _struct(message.struct_value)
-        case "list_value":
-            return _list_value(message.list_value)
-    return None
-
-
-def _struct(message: Any) -> dict[str, Any]:
-    return {entry.key.decode(): _value(entry.value) for entry in message.fields}
-
-
-def _list_value(message: Any) -> list[Any]:
-    return [_value(value) for value in message.values]
-
-
-def _decimal(message: Any) -> msgspec.Raw:
-    """Write a number with all its digits; its precision says nothing more."""
-    return msgspec.Raw(decimal_text(message.value, message.scale))
 
 
 def _wrapper(member: Any) -> Read:
@@ -195,14 +74,8 @@ def _wrapper(member: Any) -> Read:
     return lambda message: read(message.value)
 
 
-_OF_MESSAGES: Mapping[tuple[str, str], Read] = {
-    ("timestamp", "Timestamp"): _timestamp,
-    ("duration", "Duration"): _duration,
-    ("field_mask", "FieldMask"): _field_mask,
-    ("struct", "Struct"): _struct,
-    ("struct", "Value"): _value,
-    ("struct", "ListValue"): _list_value,
-}
+#: Each is read from its bytes, so that more of them would take quadratic time, and nest deeper than the stack allows.
+_MOST_ANYS = 2
 
 
 # Messages of a schema.
@@ -308,14 +181,14 @@ class Readers:
         name, members = descriptor.full_name, self.files.declared[descriptor.full_name].field
         if name == "confluent.type.Decimal":
             types = {member.name: member.type for member in members}
-            return _decimal if types.get("value") == TYPE_BYTES and types.get("scale") == TYPE_INT32 else None
+            return decimal_number if types.get("value") == TYPE_BYTES and types.get("scale") == TYPE_INT32 else None
         package, _, short = name.rpartition(".")
         folder, _, file = self.files.file_names[name].removesuffix(".proto").rpartition("/")
         if package != "google.protobuf" or folder != "google/protobuf":
             return None
         if file == "wrappers":
             return _wrapper(members[0])
-        return self._any if (file, short) == ("any", "Any") else _OF_MESSAGES.get((file, short))
+        return self._any if (file, short) == ("any", "Any") else OF_MESSAGES.get((file, short))
 
     def of_fields(self, descriptor: Any) -> dict[str, Read]:
         """Return how each field of a type is read, by its name, in the order of the .proto."""

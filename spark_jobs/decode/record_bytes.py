@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
 
+#: Fewer records at once are read quicker one by one (orders of 11 fields: 1 ms a group, 15 us a record).
+FEWEST_RECORDS = 64
 #: Offsets of Arrow's binary arrays have 32 bits.
 MOST_BYTES = 2**31
 #: Bytes behind the last record, so that a look at the bytes of any position stays inside.
@@ -164,6 +166,8 @@ class RecordBytes:
         offsets[-1] = offsets[-2] if len(end) else 0
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._joined)]
         every = pa.Array.from_buffers(pa.binary(), 2 * len(begin), buffers)
+        if len(begin) > len(self._even):
+            self._even = pa.array(np.arange(0, 2 * len(begin), 2))
         return every.take(self._even[: len(begin)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 from kafka_ingest.column_types import ColumnType
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.settings import Conversion, json_path_text
-from spark_jobs.decode.fields import Fields
+
+if TYPE_CHECKING:
+    from spark_jobs.decode.fields import Fields
 
 # Why a value does not fit: a reason of the closed list and words for a person.
 

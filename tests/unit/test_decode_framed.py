@@ -20,7 +20,7 @@ from spark_jobs.decode import framed, record
 from spark_jobs.decode.avro import AvroSchema
 from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
-from spark_jobs.decode.leaf_columns import FEWEST_RECORDS
+from spark_jobs.decode.record_bytes import FEWEST_RECORDS
 from spark_jobs.decode.values import NAN_NUMBER, ColumnPlan, DecodedPart, DecodeError, QuickColumn
 from spark_jobs.records import RECORD_SCHEMA
 from tests.builders import batch_settings
