@@ -7,7 +7,7 @@ JSON documents, which the columns read by path like any other; Avro gives whole 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -25,7 +25,7 @@ from kafka_ingest.kafka.registry import (
     missing_package,
     schema_id_of,
 )
-from spark_jobs.decode.paths import PathNode, WatchedColumns
+from spark_jobs.decode.paths import PathNode, TypeOf, WatchedColumns
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
     NAN_NUMBER,
@@ -52,25 +52,32 @@ class Schema:
             read as documents.
         may_have_others: Tells whether documents may have members that a tree does not have, where whole columns may be
             read; what is not sure may be.
+        types: Returns, for each payload of a large_binary array, what tells the types of columns for the members of its
+            document; ``None`` where a schema promises nothing.
     """
 
     documents: Callable[[Sequence[bytes]], Sequence[bytes | DecodeError]] | None = None
     quick_columns: Callable[[pa.Array, Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
     may_have_others: Callable[[PathNode], bool] | None = None
+    types: Callable[[pa.Array], Sequence[TypeOf]] | None = None
 
 
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
     """Parse a schema. Libraries of formats are imported here, for pipelines that need them alone."""
     if kind == "PROTOBUF":
         from spark_jobs.decode.protobuf import ProtobufSchema
+        from spark_jobs.decode.schema_places import protobuf_types
 
-        return Schema(ProtobufSchema(found.text, found.references).documents)
+        protobuf = ProtobufSchema(found.text, found.references)
+        return Schema(protobuf.documents, types=protobuf_types(protobuf))
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
         from spark_jobs.decode.avro_columns import may_have_others, quick_columns
+        from spark_jobs.decode.schema_places import avro_types
 
         avro = AvroSchema(found.text, tuple(found.references.values()))
-        return Schema(avro.documents, partial(quick_columns, avro), partial(may_have_others, avro.root))
+        may_have = partial(may_have_others, avro.root)
+        return Schema(avro.documents, partial(quick_columns, avro), may_have, avro_types(avro.root))
     return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
 
 
@@ -279,25 +286,31 @@ class FramedColumns:
         decode_errors = {row: self._unframed(value) for row, value in frames.unframed.items()}
         documents: list[_Piece] = []
         columns: list[Sequence[_Piece]] = []
+        types: dict[int, TypeOf] = {}
         for schema_id, named in frames.by_schema.items():
             schema = self._schemas.get(schema_id)
             if isinstance(schema, DecodeError):
                 decode_errors |= dict.fromkeys(named.rows, schema.at(self._source))
                 continue
-            left = self._read_quickly(schema, named, columns)
+            kinds = schema.types(named.payloads) if self._watched and schema.types else ()
+            types.update(zip(named.rows, kinds, strict=False))
+            left = self._read_quickly(schema, named, columns, kinds=set(kinds))
             readable, errors = _documents(schema, left)
             documents.append(readable)
             decode_errors |= {row: error.at(self._source) for row, error in errors.items()}
-        part = self._of_documents(_placed(documents, pa.nulls(len(values), pa.large_binary())))
+        placed = _placed(documents, pa.nulls(len(values), pa.large_binary()))
+        part = self._watched.decode(placed, types) if self._watched else self._of_documents(placed)
         decode_errors |= {row: _readable(error) for row, error in part.decode_errors.items()}
         arrays = (_placed([of[place] for of in columns], array) for place, array in enumerate(part.arrays))
         return DecodedPart(tuple(arrays), decode_errors)
 
-    def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
+    def _read_quickly(
+        self, schema: Schema, named: Named, columns: list[Sequence[_Piece]], *, kinds: Collection[TypeOf]
+    ) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
         if schema.quick_columns is None:
             return named
-        if self._watched and self._watched.may_meet_others(schema.may_have_others):
+        if self._watched and self._watched.may_meet_others(schema.may_have_others, kinds):
             return named
         found = schema.quick_columns(named.payloads, self._plans)
         if found is None:
