@@ -7,7 +7,7 @@ JSON documents, which the columns read by path like any other; Avro gives whole 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -292,9 +292,9 @@ class FramedColumns:
             if isinstance(schema, DecodeError):
                 decode_errors |= dict.fromkeys(named.rows, schema.at(self._source))
                 continue
-            kinds = schema.types(named.payloads) if self._watched and schema.types else ()
-            types.update(zip(named.rows, kinds, strict=False))
-            left = self._read_quickly(schema, named, columns, kinds=set(kinds))
+            left = self._read_quickly(schema, named, columns)
+            if self._watched and schema.types:
+                types.update(zip(left.rows, schema.types(left.payloads), strict=True))
             readable, errors = _documents(schema, left)
             documents.append(readable)
             decode_errors |= {row: error.at(self._source) for row, error in errors.items()}
@@ -304,14 +304,14 @@ class FramedColumns:
         arrays = (_placed([of[place] for of in columns], array) for place, array in enumerate(part.arrays))
         return DecodedPart(tuple(arrays), decode_errors)
 
-    def _read_quickly(
-        self, schema: Schema, named: Named, columns: list[Sequence[_Piece]], *, kinds: Collection[TypeOf]
-    ) -> Named:
+    def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
         if schema.quick_columns is None:
             return named
-        if self._watched and self._watched.may_meet_others(schema.may_have_others, kinds):
-            return named
+        if self._watched:
+            kinds = schema.types(named.payloads) if schema.types else ()
+            if self._watched.may_meet_others(schema.may_have_others, set(kinds)):
+                return named
         found = schema.quick_columns(named.payloads, self._plans)
         if found is None:
             return named

@@ -151,15 +151,18 @@ class WatchedColumns:
         """
         part = self._columns.decode(values)
         decode_errors = dict(part.decode_errors)
+        type_of: TypeOf = as_jsonb
+        members = self._known.get(type_of, self._read)
         for row, document in enumerate([] if self._is_full else values.to_pylist()):
             if document is None or row in decode_errors:
                 continue
-            type_of = types.get(row, as_jsonb) if types else as_jsonb
-            members = self._known.get(type_of, self._read)
+            if types:
+                type_of = types.get(row, as_jsonb)
+                members = self._known.get(type_of, self._read)
             if members.are_all_of(document):
                 continue
             if not self._refuses:
-                self._learn(document, members, type_of)
+                members = self._learn(document, members, type_of)
                 if self._is_full:
                     break
             elif (path := next(_unread(members.tree, checked_document(document)), None)) is not None:
@@ -182,7 +185,7 @@ class WatchedColumns:
     def _is_full(self) -> bool:
         return len(self._named) == MOST_NEW_FIELDS
 
-    def _learn(self, document: bytes, members: _Members, type_of: TypeOf) -> None:
+    def _learn(self, document: bytes, members: _Members, type_of: TypeOf) -> _Members:
         """Keep the names of a document's members; they are known from now on, so that checking others stays quick."""
         more = []
         for path in _unread(members.tree, checked_document(document)):
@@ -195,7 +198,8 @@ class WatchedColumns:
             if self._is_full:
                 break
         if more:
-            self._known[type_of] = members.with_paths(more)
+            self._known[type_of] = members = members.with_paths(more)
+        return members
 
 
 def _unread(node: PathNode, raw: bytes) -> Iterator[tuple[str, ...]]:
