@@ -97,7 +97,7 @@ def is_held(loading: Loading, values: Sequence[bytes], found: set[NewField]) -> 
         assert loading.dead(values, path, type_) <= loading.dead(values, path, "jsonb"), (path, type_)
 
 
-@settings(max_examples=150, suppress_health_check=LARGE)
+@settings(max_examples=80, suppress_health_check=LARGE)
 @given(st.data())
 def test_the_column_of_a_new_avro_field_holds_every_value_of_its_schema(data: st.DataObject) -> None:
     of = data.draw(RECORDS)
@@ -110,7 +110,7 @@ def test_the_column_of_a_new_avro_field_holds_every_value_of_its_schema(data: st
             is_held(loading, values, loading.new_fields([values], paths))
 
 
-@settings(max_examples=150, suppress_health_check=LARGE)
+@settings(max_examples=80, suppress_health_check=LARGE)
 @given(avro_records(), st.data())
 def test_the_types_of_new_avro_fields_do_not_depend_on_how_records_are_cut_and_ordered(
     drawn: tuple[dict[int | str, RegisteredSchema], list[bytes]], data: st.DataObject
