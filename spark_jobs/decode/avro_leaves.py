@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.decode.avro_schema import AvroType
-from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES
 from spark_jobs.decode.record_bytes import Cursor, Numbers, RecordBytes
-from spark_jobs.decode.values import QuickColumn, invalid_utf8_rows, positions
+from spark_jobs.decode.values import MOST_DECIMAL_BYTES, QuickColumn, invalid_utf8_rows, positions
+
+if TYPE_CHECKING:
+    from spark_jobs.decode.avro_schema import AvroType
 
 
 def category(of: AvroType) -> str:

@@ -25,7 +25,7 @@ from kafka_ingest.kafka.registry import (
     missing_package,
     schema_id_of,
 )
-from spark_jobs.decode.paths import PathNode, WatchedColumns
+from spark_jobs.decode.paths import PathNode, TypeOf, WatchedColumns
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
     NAN_NUMBER,
@@ -52,11 +52,14 @@ class Schema:
             read as documents.
         may_have_others: Tells whether documents may have members that a tree does not have, where whole columns may be
             read; what is not sure may be.
+        types: Returns, for each payload of a large_binary array, what tells the types of columns for the members of its
+            document; ``None`` where a schema promises nothing.
     """
 
     documents: Callable[[Sequence[bytes]], Sequence[bytes | DecodeError]] | None = None
     quick_columns: Callable[[pa.Array, Sequence[ColumnPlan]], Sequence[QuickColumn] | None] | None = None
     may_have_others: Callable[[PathNode], bool] | None = None
+    types: Callable[[pa.Array], Sequence[TypeOf]] | None = None
 
 
 def _opened(kind: str, found: RegisteredSchema) -> Schema:
@@ -64,16 +67,20 @@ def _opened(kind: str, found: RegisteredSchema) -> Schema:
     if kind == "PROTOBUF":
         from spark_jobs.decode import proto_columns
         from spark_jobs.decode.protobuf import ProtobufSchema
+        from spark_jobs.decode.schema_places import protobuf_types
 
         protobuf = ProtobufSchema(found.text, found.references)
-        return Schema(protobuf.documents, partial(proto_columns.quick_columns, protobuf))
+        quick = partial(proto_columns.quick_columns, protobuf)
+        return Schema(protobuf.documents, quick, types=protobuf_types(protobuf))
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
         from spark_jobs.decode.avro_columns import quick_columns
         from spark_jobs.decode.leaf_columns import may_have_others
+        from spark_jobs.decode.schema_places import avro_types
 
         avro = AvroSchema(found.text, tuple(found.references.values()))
-        return Schema(avro.documents, partial(quick_columns, avro), partial(may_have_others, avro.root))
+        may_have = partial(may_have_others, avro.root)
+        return Schema(avro.documents, partial(quick_columns, avro), may_have, avro_types(avro.root))
     return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
 
 
@@ -282,16 +289,20 @@ class FramedColumns:
         decode_errors = {row: self._unframed(value) for row, value in frames.unframed.items()}
         documents: list[_Piece] = []
         columns: list[Sequence[_Piece]] = []
+        types: dict[int, TypeOf] = {}
         for schema_id, named in frames.by_schema.items():
             schema = self._schemas.get(schema_id)
             if isinstance(schema, DecodeError):
                 decode_errors |= dict.fromkeys(named.rows, schema.at(self._source))
                 continue
             left = self._read_quickly(schema, named, columns)
+            if self._watched and schema.types:
+                types.update(zip(left.rows, schema.types(left.payloads), strict=True))
             readable, errors = _documents(schema, left)
             documents.append(readable)
             decode_errors |= {row: error.at(self._source) for row, error in errors.items()}
-        part = self._of_documents(_placed(documents, pa.nulls(len(values), pa.large_binary())))
+        placed = _placed(documents, pa.nulls(len(values), pa.large_binary()))
+        part = self._watched.decode(placed, types) if self._watched else self._of_documents(placed)
         decode_errors |= {row: _readable(error) for row, error in part.decode_errors.items()}
         arrays = (_placed([of[place] for of in columns], array) for place, array in enumerate(part.arrays))
         return DecodedPart(tuple(arrays), decode_errors)
@@ -300,8 +311,10 @@ class FramedColumns:
         """Add the rows that whole columns give, and return the records that must be read as documents."""
         if schema.quick_columns is None:
             return named
-        if self._watched and self._watched.may_meet_others(schema.may_have_others):
-            return named
+        if self._watched:
+            kinds = schema.types(named.payloads) if schema.types else ()
+            if self._watched.may_meet_others(schema.may_have_others, set(kinds)):
+                return named
         found = schema.quick_columns(named.payloads, self._plans)
         if found is None:
             return named

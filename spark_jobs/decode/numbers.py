@@ -20,6 +20,7 @@ from kafka_ingest.column_types import ColumnType
 from spark_jobs.decode.fields import Fields, Matrix, big_endian, fixed_bytes, number_fields, with_nulls_of
 from spark_jobs.decode.values import (
     INFINITY_NUMBER,
+    MOST_DECIMAL_BYTES,
     NAN_NUMBER,
     NEGATIVE_INFINITY_NUMBER,
     QuickColumn,
@@ -40,8 +41,6 @@ from spark_jobs.decode.values import (
 # https://www.postgresql.org/docs/18/datatype-numeric.html, table 8.2: digits before and after the decimal point.
 MAX_INTEGER_DIGITS = 131_072
 MAX_SCALE = 16_383
-#: Bytes of the longest number with all these digits, in two's complement.
-MOST_DECIMAL_BYTES = 61_230
 _ALL_DIGITS = Context(prec=MAX_INTEGER_DIGITS + MAX_SCALE + 10, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 #: Up to this many bits a number becomes decimal in one piece; in one piece a long one takes quadratic time.
 _SHORT_BITS = 2_000
@@ -127,6 +126,18 @@ class DecimalText:
         digits = digits.rjust(scale + 1, "0")
         sign = "-" if self.negative else ""
         return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
+
+
+_NO_NUMBERS = {
+    "nan": msgspec.Raw(NAN_NUMBER),
+    "inf": msgspec.Raw(INFINITY_NUMBER),
+    "-inf": msgspec.Raw(NEGATIVE_INFINITY_NUMBER),
+}
+
+
+def float_number(value: float) -> float | msgspec.Raw:
+    """Return a float of a binary format as what msgspec writes."""
+    return value if math.isfinite(value) else _NO_NUMBERS[str(value)]
 
 
 def decimal_text(data: bytes, scale: int) -> bytes:

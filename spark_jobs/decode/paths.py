@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -87,78 +87,119 @@ def path_tree(paths: Sequence[tuple[str, ...]]) -> PathNode:
 #: A longer key names no column, and is cut where it is reported: PostgreSQL takes 63 bytes.
 _LONGEST_KEY = 200
 
+#: Returns the type that a column for a member of documents has, by the member's path. Documents of one kind, such as
+#: those of one schema, have one of these.
+TypeOf = Callable[[tuple[str, ...]], str]
 
-class WatchedColumns:
-    """Columns of documents, and what becomes of the members that no column reads.
 
-    A member counts where its object is on the way to a column: the root, and each object that a path leads through. An
-    object that a column takes whole has no such members.
+def as_jsonb(_path: tuple[str, ...]) -> str:
+    """Return the type for members of JSON, which promises nothing of values that are still to come."""
+    return "jsonb"
 
-    Args:
-        columns: Decodes the columns.
-        plans: The columns.
-        policy: ``dead_letter`` refuses a document with such a member, ``warn`` keeps its name in :attr:`new_fields`.
-    """
 
-    def __init__(self, columns: PartDecoder, plans: Sequence[ColumnPlan], policy: NewFields) -> None:
-        self._columns = columns
-        self._refuses = policy is NewFields.DEAD_LETTER
-        self._found: dict[tuple[str, ...], None] = {}
-        self._known = [path for plan in plans for path in plan.paths]
-        self._know()
+class _Members:
+    """The members that documents of one kind may have without being looked at: columns read them, or they are named."""
 
-    @property
-    def new_fields(self) -> tuple[NewField, ...]:
-        """The members that were met so far, at most ``MOST_NEW_FIELDS``."""
-        return tuple(NewField(path, "jsonb") for path in self._found)
+    def __init__(self, paths: Sequence[tuple[str, ...]]) -> None:
+        self._paths = list(dict.fromkeys(paths))
+        self.tree = path_tree(self._paths)
+        self._strict = _strict_decoder(self.tree)
 
-    def decode(self, values: pa.Array) -> DecodedPart:
-        """Decode a large_binary array; a document that a column refuses is not looked at."""
-        part = self._columns.decode(values)
-        decode_errors = dict(part.decode_errors)
-        for row, document in enumerate(values.to_pylist()):
-            if len(self._found) == MOST_NEW_FIELDS:
-                break
-            if document is None or row in decode_errors or self._has_known_members(document):
-                continue
-            if not self._refuses:
-                self._learn(document)
-            elif (path := next(_unread(self._tree, checked_document(document)), None)) is not None:
-                found = excerpt(json_path_text(path))
-                decode_errors[row] = wrong_type("no fields but those that columns read", found).at("the value")
-        return DecodedPart(part.arrays, decode_errors)
+    def with_paths(self, more: Sequence[tuple[str, ...]]) -> _Members:
+        return _Members([*self._paths, *more])
 
-    def may_meet_others(self, may_have_others: Callable[[PathNode], bool] | None) -> bool:
-        """Tell whether documents of a schema must be looked at, for members that are neither read nor named yet.
-
-        Args:
-            may_have_others: Tells whether they may have members that a tree does not have; ``None`` where nobody knows.
-        """
-        return len(self._found) < MOST_NEW_FIELDS and (may_have_others is None or may_have_others(self._tree))
-
-    def _know(self) -> None:
-        self._tree = path_tree(self._known)
-        self._strict = _strict_decoder(self._tree)
-
-    def _has_known_members(self, document: bytes) -> bool:
+    def are_all_of(self, document: bytes) -> bool:
         """Tell quickly, and rather no than yes, whether there is no other member."""
         try:
             return self._strict is not None and self._strict.decode(document) is not None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
 
-    def _learn(self, document: bytes) -> None:
+
+class WatchedColumns:
+    """Columns of documents, and what becomes of the members that no column reads.
+
+    A member counts where its object is on the way to a column: the root, and each object that a path leads through. An
+    object that a column takes whole has no such members. Members are looked for in each kind of documents by itself, so
+    that what is found does not depend on which kind comes first.
+
+    Args:
+        columns: Decodes the columns.
+        plans: The columns.
+        policy: ``dead_letter`` refuses a document with such a member, others keep its name in :attr:`new_fields`.
+    """
+
+    def __init__(self, columns: PartDecoder, plans: Sequence[ColumnPlan], policy: NewFields) -> None:
+        self._columns = columns
+        self._refuses = policy is NewFields.DEAD_LETTER
+        self._read = _Members([path for plan in plans for path in plan.paths])
+        self._known: dict[TypeOf, _Members] = {}
+        self._named: set[tuple[str, ...]] = set()
+        self._found: dict[NewField, None] = {}
+
+    @property
+    def new_fields(self) -> tuple[NewField, ...]:
+        """The members that were met so far, each with every type that it had; at most ``MOST_NEW_FIELDS`` names."""
+        return tuple(self._found)
+
+    def decode(self, values: pa.Array, types: Mapping[int, TypeOf] | None = None) -> DecodedPart:
+        """Decode a large_binary array; a document that a column refuses is not looked at.
+
+        Args:
+            values: The documents.
+            types: The kind of each document, by row; without it all are JSON.
+        """
+        part = self._columns.decode(values)
+        decode_errors = dict(part.decode_errors)
+        type_of: TypeOf = as_jsonb
+        members = self._known.get(type_of, self._read)
+        for row, document in enumerate([] if self._is_full else values.to_pylist()):
+            if document is None or row in decode_errors:
+                continue
+            if types:
+                type_of = types.get(row, as_jsonb)
+                members = self._known.get(type_of, self._read)
+            if members.are_all_of(document):
+                continue
+            if not self._refuses:
+                members = self._learn(document, members, type_of)
+                if self._is_full:
+                    break
+            elif (path := next(_unread(members.tree, checked_document(document)), None)) is not None:
+                found = excerpt(json_path_text(path))
+                decode_errors[row] = wrong_type("no fields but those that columns read", found).at("the value")
+        return DecodedPart(part.arrays, decode_errors)
+
+    def may_meet_others(self, may_have_others: Callable[[PathNode], bool] | None, kinds: Collection[TypeOf]) -> bool:
+        """Tell whether documents of a schema must be looked at, for members that are neither read nor named yet.
+
+        Args:
+            may_have_others: Tells whether they may have members that a tree does not have; ``None`` where nobody knows.
+            kinds: The kinds of these documents.
+        """
+        if self._is_full or may_have_others is None:
+            return not self._is_full
+        return any(may_have_others(self._known.get(kind, self._read).tree) for kind in kinds or (as_jsonb,))
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._named) == MOST_NEW_FIELDS
+
+    def _learn(self, document: bytes, members: _Members, type_of: TypeOf) -> _Members:
         """Keep the names of a document's members; they are known from now on, so that checking others stays quick."""
-        known = len(self._known)
-        for path in _unread(self._tree, checked_document(document)):
+        more = []
+        for path in _unread(members.tree, checked_document(document)):
             *way, key = path
-            if len(key) <= _LONGEST_KEY and path not in self._found:
-                self._known.append(path)
-            self._found[*way, key[:_LONGEST_KEY]] = None
-            if len(self._found) == MOST_NEW_FIELDS:
+            if len(key) <= _LONGEST_KEY:
+                more.append(path)
+            name = (*way, key[:_LONGEST_KEY])
+            self._named.add(name)
+            self._found[NewField(name, type_of(path))] = None
+            if self._is_full:
                 break
-        if len(self._known) > known:
-            self._know()
+        if more:
+            self._known[type_of] = members = members.with_paths(more)
+        return members
 
 
 def _unread(node: PathNode, raw: bytes) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ inside, or with most of the messages that have a meaning of their own is left to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.decode.avro_leaves import unscaled
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
 from spark_jobs.decode.leaf_columns import (
@@ -26,12 +27,12 @@ from spark_jobs.decode.leaf_columns import (
     spread,
     with_one_path,
 )
+from spark_jobs.decode.numbers import decimal_text
 from spark_jobs.decode.paths import PathNode, Places
 from spark_jobs.decode.proto_files import TYPE_ENUM, TYPE_GROUP, TYPE_MESSAGE
 from spark_jobs.decode.proto_leaves import (
     LEAVES,
     NOTHING,
-    SPECIAL,
     TEXT,
     VARINT,
     Found,
@@ -42,8 +43,9 @@ from spark_jobs.decode.proto_leaves import (
     json_of,
     read_names,
 )
+from spark_jobs.decode.proto_values import is_time, timestamp_text
 from spark_jobs.decode.record_bytes import FEWEST_RECORDS, MOST_BYTES, Cursor, Numbers, RecordBytes
-from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn
+from spark_jobs.decode.values import MOST_DECIMAL_BYTES, ColumnPlan, DecodeError, QuickColumn
 
 if TYPE_CHECKING:
     from spark_jobs.decode.protobuf import ProtobufSchema
@@ -81,6 +83,63 @@ def quick_columns(schema: ProtobufSchema, payloads: pa.Array, plans: Sequence[Co
     starts = pc.binary_slice(payloads, 0, skip)
     data.bad |= pc.not_equal(starts, starts[0]).to_numpy(zero_copy_only=False)
     return _Walk(data, sure).columns(message)
+
+
+# The values of messages that are no object of their fields.
+
+_INSTANT = AvroType("long", "instant", 6)
+
+
+def _integer_of(found: Mapping[int, Found], number: int, length: int) -> Numbers:
+    """Return an integer field of every message, 0 where it is unset."""
+    values = np.zeros(length, np.int64)
+    if number in found:
+        values[found[number].owners] = found[number].numbers
+    return values
+
+
+def _time(message: Message, data: RecordBytes, found: Found) -> Values:
+    length = len(found.owners)
+    fields = fields_of(data, message, found.cursor)
+    seconds, nanos = (_integer_of(fields, number, length) for number in (1, 2))
+    is_sure = is_time(seconds, nanos) & (nanos % 1_000 == 0)
+    micros = np.where(is_sure, seconds, 0) * 1_000_000 + nanos // 1_000
+
+    def json_of(places: Numbers) -> list[bytes]:
+        pairs = zip(seconds[places].tolist(), nanos[places].tolist(), strict=True)
+        return [encode_document(timestamp_text(*pair)) for pair in pairs]
+
+    return Values(_INSTANT, micros, json_of, np.flatnonzero(~is_sure).tolist(), has_json=False)
+
+
+def _decimal(message: Message, data: RecordBytes, found: Found) -> Values:
+    """Read decimals; those of another scale than the first one are doubtful for columns."""
+    length = len(found.owners)
+    fields = fields_of(data, message, found.cursor)
+    scales = _integer_of(fields, 3, length)
+    begin, end = found.cursor.limits - 1, found.cursor.limits - 1
+    if 1 in fields:
+        begin, end = begin.copy(), end.copy()
+        places = fields[1].owners
+        begin[places], end[places] = fields[1].cursor.at, fields[1].cursor.limits - 1
+    data.fail(found.cursor, end - begin > MOST_DECIMAL_BYTES)
+    scale = int(scales[0]) if length else 0
+
+    def json_of(places: Numbers) -> list[bytes]:
+        texts = data.slices(begin[places], end[places]).to_pylist()
+        texts = [text[:MOST_DECIMAL_BYTES] for text in texts]
+        return [decimal_text(*pair) for pair in zip(texts, scales[places].tolist(), strict=True)]
+
+    of = AvroType("bytes", "decimal", digits=scale)
+    odd = np.flatnonzero((scales != scale) | (begin == end)).tolist()
+    return Values(of, unscaled(data, begin, end), json_of, odd)
+
+
+#: Type for columns, and reader, of the messages that have a meaning of their own and can be read by whole columns.
+_SPECIAL: Mapping[str, tuple[AvroType, Callable[[Message, RecordBytes, Found], Values]]] = {
+    "google.protobuf.Timestamp": (_INSTANT, _time),
+    "confluent.type.Decimal": (AvroType("bytes", "decimal"), _decimal),
+}
 
 
 # The types of a schema.
@@ -140,9 +199,9 @@ def _member(schema: ProtobufSchema, declared: Any, above: tuple[str, ...]) -> Me
     if schema.files.file_names[type_name].endswith("/wrappers.proto"):
         inner = _message(schema, type_name, above)
         return Member(name, number, inner.members[0].of, message=inner, is_wrapper=True)
-    if type_name not in SPECIAL:
+    if type_name not in _SPECIAL:
         raise _UnableError
-    of, read = SPECIAL[type_name]
+    of, read = _SPECIAL[type_name]
     return Member(name, number, of, read=partial(read, _message(schema, type_name, above)))
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.decode.avro_leaves import checked_texts, leaf_json, unscaled
+from spark_jobs.decode.avro_leaves import checked_texts, leaf_json
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.numbers import MOST_DECIMAL_BYTES, decimal_text
-from spark_jobs.decode.proto_values import float_number, is_time, timestamp_text
+from spark_jobs.decode.numbers import float_number
 from spark_jobs.decode.record_bytes import FEWEST_RECORDS, Cursor, Numbers, RecordBytes, signed
 from spark_jobs.decode.values import with_rows_replaced
 
@@ -264,7 +263,6 @@ def _check(data: RecordBytes, message: Message, found: Mapping[int, Found], curs
 
 _INT, _LONG, _BOOLEAN = AvroType("int"), AvroType("long"), AvroType("boolean")
 _FLOAT, _DOUBLE, TEXT, _BYTES = AvroType("float"), AvroType("double"), AvroType("string"), AvroType("bytes")
-_INSTANT = AvroType("long", "instant", 6)
 
 
 def _plain(of: AvroType, values: Any) -> Values:
@@ -355,61 +353,6 @@ LEAVES: Mapping[int, Leaf] = {
     16: Leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<i8"), b"0"),
     17: Leaf(_INT, VARINT, partial(_zigzag, _INT, 32), b"0"),
     18: Leaf(_LONG, VARINT, partial(_zigzag, _LONG, 64), b"0"),
-}
-
-
-# The values of messages that are no object of their fields.
-
-
-def _integer_of(found: Mapping[int, Found], number: int, length: int) -> Numbers:
-    """Return an integer field of every message, 0 where it is unset."""
-    values = np.zeros(length, np.int64)
-    if number in found:
-        values[found[number].owners] = found[number].numbers
-    return values
-
-
-def _time(message: Message, data: RecordBytes, found: Found) -> Values:
-    length = len(found.owners)
-    fields = fields_of(data, message, found.cursor)
-    seconds, nanos = (_integer_of(fields, number, length) for number in (1, 2))
-    is_sure = is_time(seconds, nanos) & (nanos % 1_000 == 0)
-    micros = np.where(is_sure, seconds, 0) * 1_000_000 + nanos // 1_000
-
-    def json_of(places: Numbers) -> list[bytes]:
-        pairs = zip(seconds[places].tolist(), nanos[places].tolist(), strict=True)
-        return [encode_document(timestamp_text(*pair)) for pair in pairs]
-
-    return Values(_INSTANT, micros, json_of, np.flatnonzero(~is_sure).tolist(), has_json=False)
-
-
-def _decimal(message: Message, data: RecordBytes, found: Found) -> Values:
-    """Read decimals; those of another scale than the first one are doubtful for columns."""
-    length = len(found.owners)
-    fields = fields_of(data, message, found.cursor)
-    scales = _integer_of(fields, 3, length)
-    begin, end = found.cursor.limits - 1, found.cursor.limits - 1
-    if 1 in fields:
-        begin, end = begin.copy(), end.copy()
-        places = fields[1].owners
-        begin[places], end[places] = fields[1].cursor.at, fields[1].cursor.limits - 1
-    data.fail(found.cursor, end - begin > MOST_DECIMAL_BYTES)
-    scale = int(scales[0]) if length else 0
-
-    def json_of(places: Numbers) -> list[bytes]:
-        texts = data.slices(begin[places], end[places]).to_pylist()
-        texts = [text[:MOST_DECIMAL_BYTES] for text in texts]
-        return [decimal_text(*pair) for pair in zip(texts, scales[places].tolist(), strict=True)]
-
-    of = AvroType("bytes", "decimal", digits=scale)
-    odd = np.flatnonzero((scales != scale) | (begin == end)).tolist()
-    return Values(of, unscaled(data, begin, end), json_of, odd)
-
-
-#: Type for columns, and reader, of the messages that have a meaning of their own and can be read by whole columns.
-SPECIAL: Mapping[str, tuple[AvroType, Callable[[Message, RecordBytes, Found], Values]]] = {
-    "google.protobuf.Timestamp": (_INSTANT, _time),
-    "confluent.type.Decimal": (AvroType("bytes", "decimal"), _decimal),
 }
 
 

@@ -6,31 +6,20 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from math import copysign, isfinite
+from math import copysign
 from typing import Any
 
 import msgspec
 
-from spark_jobs.decode.numbers import decimal_text
-from spark_jobs.decode.values import INFINITY_NUMBER, NAN_NUMBER, NEGATIVE_INFINITY_NUMBER
+from spark_jobs.decode.numbers import decimal_text, float_number
 
 #: Reads a value, or a message, as what msgspec writes.
 Read = Callable[[Any], Any]
 
 # Single values.
 
-_SPECIAL = {
-    "nan": msgspec.Raw(NAN_NUMBER),
-    "inf": msgspec.Raw(INFINITY_NUMBER),
-    "-inf": msgspec.Raw(NEGATIVE_INFINITY_NUMBER),
-}
 #: Whole doubles up to here have no neighbour between them and the next whole number.
 _WHOLE_DOUBLES = 2**53
-
-
-def float_number(value: float) -> float | msgspec.Raw:
-    """Return what msgspec writes as the number."""
-    return value if isfinite(value) else _SPECIAL[str(value)]
 
 
 def _struct_number(value: float) -> float | int | msgspec.Raw:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka_ingest.errors import DeadLetterReason
 from spark_jobs.decode.documents import encode_document
+from spark_jobs.decode.numbers import float_number
 from spark_jobs.decode.proto_files import (
     TYPE_BOOL,
     TYPE_BYTES,
@@ -27,7 +28,7 @@ from spark_jobs.decode.proto_files import (
     ProtoFiles,
     malformed,
 )
-from spark_jobs.decode.proto_values import OF_MESSAGES, Read, decimal_number, float_number
+from spark_jobs.decode.proto_values import OF_MESSAGES, Read, decimal_number
 from spark_jobs.decode.values import DecodeError, excerpt
 
 # Single values, and values of fields.

@@ -266,11 +266,10 @@ def _value_part(
         return whole_part(value.format, plans[0]), None
     documents = _documents(plans, value.format)
     watched = None if value.new_fields is NewFields.IGNORE else WatchedColumns(documents, plans, value.new_fields)
-    columns = watched or documents
     if value.format is ValueFormat.JSON_COLUMNS:
-        return columns, watched
+        return watched or documents, watched
     schemas = schemas_of(registry, value.format, value.subject)
-    part = FramedColumns(plans, columns.decode, schemas, VALUE_SCHEMA_HEADER, watched=watched)
+    part = FramedColumns(plans, documents.decode, schemas, VALUE_SCHEMA_HEADER, watched=watched)
     return part, watched
 
 

@@ -295,6 +295,10 @@ def positions(mask: pa.Array) -> list[int]:
 Cell = bool | int | float | str | bytes
 
 
+#: Bytes of the longest number that numeric holds, in two's complement.
+MOST_DECIMAL_BYTES = 61_230
+
+
 @dataclass(frozen=True, slots=True)
 class QuickColumn:
     """A column read the quick way.

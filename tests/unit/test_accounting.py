@@ -89,6 +89,12 @@ def test_where_a_task_has_met_more_fields_than_it_reports_their_number_is_a_lowe
     assert warning.endswith(" and at least 81 more")
 
 
+def test_a_field_of_many_types_is_one_field_of_a_warning() -> None:
+    found = [NewField((f"f{n}",), type_) for n in range(MOST_NEW_FIELDS // 2) for type_ in ("integer", "bigint")]
+    [warning] = warnings_of(tuple(found), ())
+    assert warning.endswith(" and 30 more")
+
+
 def test_names_in_a_warning_are_shortened_and_escaped() -> None:
     [warning] = warnings_of(fields(("a\x00\n\u202e",), ("x" * 200,)), ())
     assert warning.isprintable()

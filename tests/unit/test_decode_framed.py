@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +15,7 @@ import pytest
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, SchemaMissing
-from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema, UnusableSchema
+from kafka_ingest.kafka.registry import SCHEMA_KINDS, VALUE_SCHEMA_HEADER, RegisteredSchema, UnusableSchema
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
 from spark_jobs.decode import framed, record
@@ -291,6 +293,99 @@ def test_documents_of_avro_are_looked_at_until_every_field_of_the_schema_is_read
         assert decoded.columns.column("city").to_pylist() == [None, 2] * FEWEST_RECORDS
     assert [".".join(field.path) for field in decoder.new_fields] == ["id", "place.zip"]
     assert looked_at == [2 * FEWEST_RECORDS, 0, 0]
+
+
+# The types of new fields.
+
+
+def avro_of(**fields: Any) -> RegisteredSchema:
+    """Return a schema of a record with an id and these fields."""
+    members = [{"name": name, "type": of} for name, of in {"id": "long", **fields}.items()]
+    return RegisteredSchema("AVRO", json.dumps({"type": "record", "name": "R", "fields": members}), {})
+
+
+def adding_decoder(
+    monkeypatch: pytest.MonkeyPatch, format_: ValueFormat, *registered: RegisteredSchema
+) -> record.RecordDecoder:
+    """Return a decoder of a column for the id, whose pipeline adds columns for what it does not read."""
+    numbered: dict[int | str, RegisteredSchema] = dict(enumerate(registered, 1))
+    schemas = schemas_in(FakeRegistry(numbered), kind=SCHEMA_KINDS[format_])
+    monkeypatch.setattr(record, "schemas_of", lambda *_: schemas)
+    id_ = ColumnSettings("id", "bigint", ("id",))
+    settings = replace(batch_settings(), value=ValueSettings(format_, (id_,), new_fields=NewFields.ADD_COLUMN))
+    return record.RecordDecoder(settings, target_of(settings), batch_id=BATCH_ID)
+
+
+def types_found(decoder: record.RecordDecoder, *batches: Sequence[bytes]) -> dict[str, list[str]]:
+    """Decode batches of values, and return the types of each field that is reported."""
+    for values in batches:
+        decoder.decode(batch_of(*({**a_record(), "value": value} for value in values)), generation=0)
+    found: dict[str, list[str]] = {}
+    for new in decoder.new_fields:
+        found.setdefault(".".join(new.path), []).append(new.type)
+    return {path: sorted(types) for path, types in found.items()}
+
+
+#: The field n as an int, as a long and as a text, each with the id 7.
+EVOLVING = (avro_of(n="int"), avro_of(n="long"), avro_of(n="string"))
+AS_INT, AS_LONG, AS_TEXT = number_frame(1) + b"\x0e\x02", number_frame(2) + b"\x0e\x02", number_frame(3) + b"\x0e\x02x"
+
+
+def evolving(monkeypatch: pytest.MonkeyPatch) -> record.RecordDecoder:
+    return adding_decoder(monkeypatch, ValueFormat.AVRO, *EVOLVING)
+
+
+def test_a_new_field_has_the_type_of_every_schema_in_which_it_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert types_found(evolving(monkeypatch), [AS_INT]) == {"n": ["integer"]}
+    assert types_found(evolving(monkeypatch), [AS_LONG, AS_INT, AS_LONG]) == {"n": ["bigint", "integer"]}
+
+
+@pytest.mark.parametrize("count", [1, FEWEST_RECORDS], ids=["as documents", "by whole columns"])
+def test_the_types_of_a_new_field_do_not_depend_on_how_records_are_cut(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    kinds = [[AS_INT] * count, [AS_LONG] * count, [AS_TEXT] * count]
+    together = [[value for values in zip(*kinds, strict=True) for value in values]]
+    for batches in (together, *permutations(kinds), [*kinds, *kinds]):
+        assert types_found(evolving(monkeypatch), *batches) == {"n": ["bigint", "integer", "text"]}
+
+
+def test_a_dead_letter_says_nothing_of_the_type_of_a_new_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert types_found(evolving(monkeypatch), [AS_INT, AS_TEXT[:-1], AS_LONG + b"x"]) == {"n": ["integer"]}
+
+
+def test_a_new_object_is_one_field_and_what_columns_lead_through_has_types_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = {
+        "type": "record",
+        "name": "Place",
+        "fields": [{"name": "zip", "type": "int"}, {"name": "id", "type": "long"}],
+    }
+    decoder = adding_decoder(monkeypatch, ValueFormat.AVRO, avro_of(place=place))
+    assert types_found(decoder, [number_frame(1) + b"\x0e\x02\x04"]) == {"place": ["jsonb"]}
+    through = avro_decoder(monkeypatch, ColumnSettings("id", "bigint", ("place", "id")), policy=NewFields.ADD_COLUMN)
+    assert types_found(through, [WITH_CITY]) == {"id": ["bigint"], "place.zip": ["bigint"], "place.city": ["bigint"]}
+
+
+def test_new_fields_of_protobuf_have_the_types_of_the_message_that_a_record_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (
+        'syntax = "proto3"; message A { int64 id = 1; optional int32 n = 2; } message B { int64 id = 1; string n = 2; }'
+    )
+    schema = RegisteredSchema("PROTOBUF", text, {})
+    of_a, unset, of_b = (number_frame(1) + end for end in (b"\x00\x10\x05", b"\x00", b"\x02\x02"))
+    for batches in ([[of_a], [of_b]], [[of_b], [of_a]], [[of_b, unset, of_a]]):
+        decoder = adding_decoder(monkeypatch, ValueFormat.PROTOBUF, schema)
+        assert types_found(decoder, *batches) == {"n": ["integer", "text"]}
+    assert types_found(adding_decoder(monkeypatch, ValueFormat.PROTOBUF, schema), [unset]) == {}
+
+
+def test_a_json_schema_promises_no_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
+    decoder = adding_decoder(monkeypatch, ValueFormat.JSON_SCHEMA, RegisteredSchema("JSON", text, {}))
+    assert types_found(decoder, [number_frame(1) + b'{"id": 7, "n": 1}']) == {"n": ["jsonb"]}
 
 
 @pytest.mark.parametrize("policy", [NewFields.IGNORE, NewFields.WARN])

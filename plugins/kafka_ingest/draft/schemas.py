@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from kafka_ingest.column_types import MAX_PRECISION
 from kafka_ingest.draft.fields import Column, Field, Fields, LeftOut, column_of, facts, left_out_as_unstorable, share
 from kafka_ingest.draft.shapes import (
     ENVELOPE,
@@ -346,7 +345,7 @@ def _column(place: Place, found: Field, documents: int) -> Column | LeftOut:
     comments = [facts(found, documents), f"{shown(place.name)[1:-1]} in its schema" if place.name else "", place.why]
     if found.unstorable:
         comments.append(f"NaN or infinity in {share(found.unstorable, documents)}")
-    column = Column(place.path or ("payload",), _type(place), (place.path,))
+    column = Column(place.path or ("payload",), place.sql, (place.path,))
     finer = _SPELLINGS.get(place.type, (None, None))[1]
     if _fits(place, found):
         if place.is_finer:
@@ -355,18 +354,12 @@ def _column(place: Place, found: Field, documents: int) -> Column | LeftOut:
         comments.append(f"has times that {place.type} does not hold: they are rounded; text would keep them")
         column = replace(column, rounding=Rounding.MICROSECONDS)
     else:
-        comments.append(f"{_type(place)} by its schema, which does not hold all values seen")
+        comments.append(f"{place.sql} by its schema, which does not hold all values seen")
         column = replace(column, type=_WIDEST.get("".join(found.kinds_of_values), "jsonb"))
     return replace(column, comments=tuple(filter(None, comments)))
 
 
 _WIDEST = {"string": "text", "number": "numeric"}
-
-
-def _type(place: Place) -> str:
-    if place.type == "numeric" and 0 < place.precision <= MAX_PRECISION and 0 <= place.scale <= place.precision:
-        return f"numeric({place.precision},{place.scale})"
-    return place.type
 
 
 def _fits(place: Place, found: Field) -> bool:
@@ -391,5 +384,5 @@ def _holds(place: Place, found: Field) -> bool:
         return numbers.are_whole and -bound <= numbers.low and numbers.high < bound
     if place.type == "numeric":
         bound = 10 ** (place.precision - place.scale)
-        return _type(place) == "numeric" or (numbers.scale <= place.scale and max(-numbers.low, numbers.high) < bound)
+        return place.sql == "numeric" or (numbers.scale <= place.scale and max(-numbers.low, numbers.high) < bound)
     return place.type == "real" or numbers.are_doubles

@@ -463,9 +463,9 @@ class ValueSection(Section):
         description="With `columns`: what becomes of a record with fields that no column reads, which are members of "
         "the root and of each object that a column's path leads through. `ignore`, as with `null`: they are passed "
         "over. `warn`: the batch is loaded, with a warning that names them (the first 20). `dead_letter`: the record "
-        "is a dead letter (`wrong_type`) that names the first. `add_column`: the load adds a nullable jsonb column for "
+        "is a dead letter (`wrong_type`) that names the first. `add_column`: the load adds a nullable column for "
         "each to the table, which its role must own, and reads the batch once more: "
-        "[what the logs say](operating.md#what-the-logs-say).",
+        "[its type](values.md#new-fields), [what the logs say](operating.md#what-the-logs-say).",
     )
     column: ColumnName | None = Field(default=None, description="The one column of `raw`, `text` or whole `json`.")
     required: bool = Field(

@@ -222,7 +222,7 @@ def _new_field_warnings(results: Sequence[StageResult]) -> tuple[str, ...]:
     if not names:
         return ()
     more = len(names) - _MOST_NAMED_FIELDS
-    at_least = "at least " * any(len(result.new_fields) >= MOST_NEW_FIELDS for result in results)
+    at_least = "at least " * any(len({f.path for f in result.new_fields}) >= MOST_NEW_FIELDS for result in results)
     rest = f" and {at_least}{more} more" if more > 0 else ""
     shown = ", ".join(map(_shown, names[:_MOST_NAMED_FIELDS]))
     return (f"fields of the value that no column reads: {shown}{rest}",)

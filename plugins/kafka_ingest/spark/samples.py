@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kafka_ingest.column_types import MAX_PRECISION
 from kafka_ingest.errors import RetryLater
 from kafka_ingest.kafka.registry import missing_package
 from kafka_ingest.spark.archive import job_archive
@@ -62,6 +63,13 @@ class Place:
     is_finer: bool = False
     name: str = ""
     why: str = ""
+
+    @property
+    def sql(self) -> str:
+        """The column type, with the numbers in brackets that PostgreSQL takes."""
+        if self.type == "numeric" and 0 < self.precision <= MAX_PRECISION and 0 <= self.scale <= self.precision:
+            return f"numeric({self.precision},{self.scale})"
+        return self.type
 
 
 @dataclass(frozen=True, slots=True)
