@@ -74,7 +74,7 @@ def rows_loaded(text: str, records: Sequence[SampledRecord], registry: KnownSche
     """Return how many rows the job makes of a sample, none a dead letter, with the file of its draft."""
 
     def known(_: object, value_format: str, subject: str | None) -> Schemas:
-        return Schemas(registry, SCHEMA_KINDS[value_format], subject)  # type: ignore[arg-type]
+        return Schemas(registry, SCHEMA_KINDS[value_format], subject, record_decoder.opened_schema)  # type: ignore[arg-type]
 
     patch.setattr(record_decoder, "schemas_of", known)
     found = decoded(text, records)

@@ -21,14 +21,7 @@ from spark_jobs.decode.avro import AvroSchema
 from spark_jobs.decode.avro_leaves import is_leaf, leaf_json, read_leaf
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.leaf_columns import (
-    column_of,
-    column_of_texts,
-    missing_of,
-    rule_of,
-    spread,
-    with_one_path,
-)
+from spark_jobs.decode.leaf_columns import column_of, column_of_texts, missing_of, rule_of, spread, with_one_path
 from spark_jobs.decode.paths import PathNode, Places
 from spark_jobs.decode.record_bytes import FEWEST_RECORDS, MOST_BYTES, Cursor, Numbers, RecordBytes
 from spark_jobs.decode.values import ColumnPlan, DecodeError, QuickColumn, with_rows_replaced

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,6 @@ import pyarrow.compute as pc
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.kafka.registry import (
     NUMBER_FRAME,
-    SCHEMA_KINDS,
     RegisteredSchema,
     SchemaRegistry,
     UnusableSchema,
@@ -62,28 +60,6 @@ class Schema:
     types: Callable[[pa.Array], Sequence[TypeOf]] | None = None
 
 
-def _opened(kind: str, found: RegisteredSchema) -> Schema:
-    """Parse a schema. Libraries of formats are imported here, for pipelines that need them alone."""
-    if kind == "PROTOBUF":
-        from spark_jobs.decode import proto_columns
-        from spark_jobs.decode.protobuf import ProtobufSchema
-        from spark_jobs.decode.schema_places import protobuf_types
-
-        protobuf = ProtobufSchema(found.text, found.references)
-        quick = partial(proto_columns.quick_columns, protobuf)
-        return Schema(protobuf.documents, quick, types=protobuf_types(protobuf))
-    if kind == "AVRO":
-        from spark_jobs.decode.avro import AvroSchema
-        from spark_jobs.decode.avro_columns import quick_columns
-        from spark_jobs.decode.leaf_columns import may_have_others
-        from spark_jobs.decode.schema_places import avro_types
-
-        avro = AvroSchema(found.text, tuple(found.references.values()))
-        may_have = partial(may_have_others, avro.root)
-        return Schema(avro.documents, partial(quick_columns, avro), may_have, avro_types(avro.root))
-    return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
-
-
 class Schemas:
     """The schemas of one format, each fetched and parsed once a process.
 
@@ -91,10 +67,18 @@ class Schemas:
         registry: Where they are.
         kind: The registry's name of the format.
         subject: The subject that they must be registered under, if any.
+        opened: Parses one; ``UnusableSchema`` where it cannot.
     """
 
-    def __init__(self, registry: SchemaRegistry, kind: str, subject: str | None) -> None:
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        kind: str,
+        subject: str | None,
+        opened: Callable[[str, RegisteredSchema], Schema],
+    ) -> None:
         self._registry = registry
+        self._opened = opened
         self._kind = kind
         self._subject = subject
         self._known: dict[int | str, Schema | DecodeError] = {}
@@ -116,21 +100,11 @@ class Schemas:
         if self._subject and not self._registry.is_registered(schema_id, self._subject):
             return _malformed(f"a schema of the subject {self._subject}", f"schema {schema_id}, which is none of it")
         try:
-            return _opened(self._kind, found)
+            return self._opened(self._kind, found)
         except ImportError as error:
             raise missing_package(error) from None
         except UnusableSchema as error:
             return _malformed("a schema that can be read", f"schema {schema_id}: {error}")
-
-
-@cache
-def _schemas_of(registry: tuple[tuple[str, str], ...], kind: str, subject: str | None) -> Schemas:
-    return Schemas(SchemaRegistry(dict(registry)), kind, subject)
-
-
-def schemas_of(registry: Mapping[str, str], value_format: str, subject: str | None) -> Schemas:
-    """Return the schemas of a format in a registry, the same object for every task of this process."""
-    return _schemas_of(tuple(sorted(registry.items())), SCHEMA_KINDS[value_format], subject)
 
 
 _NAMES = {NAN_NUMBER: "NaN", NEGATIVE_INFINITY_NUMBER: "-Infinity", INFINITY_NUMBER: "Infinity"}

@@ -19,29 +19,20 @@ import pyarrow.compute as pc
 from spark_jobs.decode.avro_leaves import unscaled
 from spark_jobs.decode.avro_schema import AvroType
 from spark_jobs.decode.documents import encode_document
-from spark_jobs.decode.leaf_columns import (
-    column_of,
-    column_of_texts,
-    missing_of,
-    rule_of,
-    spread,
-    with_one_path,
-)
+from spark_jobs.decode.leaf_columns import column_of, column_of_texts, missing_of, rule_of, spread, with_one_path
 from spark_jobs.decode.numbers import decimal_text
 from spark_jobs.decode.paths import PathNode, Places
 from spark_jobs.decode.proto_files import TYPE_ENUM, TYPE_GROUP, TYPE_MESSAGE
 from spark_jobs.decode.proto_leaves import (
     LEAVES,
     NOTHING,
-    TEXT,
-    VARINT,
     Found,
     Member,
     Message,
     Values,
+    enum_member,
     fields_of,
     json_of,
-    read_names,
 )
 from spark_jobs.decode.proto_values import is_time, timestamp_text
 from spark_jobs.decode.record_bytes import FEWEST_RECORDS, MOST_BYTES, Cursor, Numbers, RecordBytes
@@ -151,22 +142,29 @@ class _UnableError(Exception):
 
 def _message_of(schema: ProtobufSchema, name: str) -> Message | None:
     """Return a message type; ``None`` if only the exact way reads it."""
+    try:
+        return _message(schema, name, 1)
+    except _UnableError:
+        return None
+
+
+def _message(schema: ProtobufSchema, name: str, level: int) -> Message:
+    """Return a message type, made once: types that share types would be made in billions of ways."""
     known: dict[str, Message | None] = schema.quick_types
-    if name not in known:
-        try:
-            known[name] = _message(schema, name, ())
-        except _UnableError:
-            known[name] = None
-    return known[name]
-
-
-def _message(schema: ProtobufSchema, name: str, above: tuple[str, ...]) -> Message:
-    if name in above or len(above) == _MOST_LEVELS:
+    if name not in known and level <= _MOST_LEVELS:
+        known[name] = None  # as long as it is made: it may hold itself
+        known[name] = _made(schema, name, level)
+    found = known.get(name)
+    if found is None:
         raise _UnableError
+    return found
+
+
+def _made(schema: ProtobufSchema, name: str, level: int) -> Message:
     descriptor, declared = schema.files.pool.FindMessageTypeByName(name), schema.files.declared[name].field
     found = Message(required=[descriptor.fields_by_name[of].number for of in schema.readers.required(descriptor)])
     for of in declared:
-        member = _member(schema, of, (*above, name))
+        member = _member(schema, of, level + 1)
         if of.label == of.LABEL_REPEATED:
             member.is_repeated, member.default = True, b"[]"
         elif descriptor.fields_by_name[of.name].has_presence:
@@ -183,36 +181,27 @@ def _in_its_place(member: Member) -> AvroType:
     return member.of if member.default else AvroType("union", parts=(AvroType("null"), member.of))
 
 
-def _member(schema: ProtobufSchema, declared: Any, above: tuple[str, ...]) -> Member:
+def _member(schema: ProtobufSchema, declared: Any, level: int) -> Member:
     name, number, type_name = declared.name, declared.number, declared.type_name[1:]
     if declared.type == TYPE_ENUM:
-        return _enum(schema, name, number, type_name)
+        names = schema.files.enums[type_name]
+        if None in names.values() or 0 not in names:
+            raise _UnableError
+        return enum_member(name, number, names)
     if declared.type not in (TYPE_MESSAGE, TYPE_GROUP):
         leaf = LEAVES[declared.type]
         return Member(name, number, leaf.of, leaf.wire, leaf.read, leaf.default)
-    message = schema.files.declared[type_name]
-    if declared.type == TYPE_GROUP or message.options.map_entry:
+    if declared.type == TYPE_GROUP or schema.files.declared[type_name].options.map_entry:
         raise _UnableError
+    inner = _message(schema, type_name, level)
     if not schema.readers.special(schema.files.pool.FindMessageTypeByName(type_name)):
-        inner = _message(schema, type_name, above)
         return Member(name, number, inner.of, message=inner)
     if schema.files.file_names[type_name].endswith("/wrappers.proto"):
-        inner = _message(schema, type_name, above)
         return Member(name, number, inner.members[0].of, message=inner, is_wrapper=True)
     if type_name not in _SPECIAL:
         raise _UnableError
     of, read = _SPECIAL[type_name]
-    return Member(name, number, of, read=partial(read, _message(schema, type_name, above)))
-
-
-def _enum(schema: ProtobufSchema, name: str, number: int, type_name: str) -> Member:
-    names = schema.files.enums[type_name]
-    if None in names.values() or 0 not in names:
-        raise _UnableError
-    numbers = sorted(names)
-    texts = pa.array([names[of] for of in numbers], pa.string())
-    read = partial(read_names, np.array(numbers), texts)
-    return Member(name, number, TEXT, VARINT, read, encode_document(names[0]))
+    return Member(name, number, of, read=partial(read, inner))
 
 
 _NO_FIELDS = Message()
@@ -239,6 +228,8 @@ class _Walk:
 
     def _message(self, message: Message, node: PathNode | None, cursor: Cursor) -> None:
         """Fill the columns of messages, one a record at most, and look at all their bytes."""
+        if not len(cursor.rows):
+            return
         length, found = len(cursor.rows), fields_of(self._data, message, cursor)
         for member in message.members:
             some = found.get(member.number, NOTHING)

@@ -22,7 +22,7 @@ from spark_jobs.decode.values import with_rows_replaced
 _USUAL_FIELDS = 64
 #: https://protobuf.dev/programming-guides/encoding/#structure: 32 bits of a tag or a length, seven a byte.
 _LONGEST_TAG = 5
-VARINT, _FIXED64, SIZED, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 #: Bytes of the value of each wire type; groups and what is no wire type have none that could be read.
 _SIZES = np.array([0, 8, 0, -1, -1, 4, -1, -1])
 
@@ -87,7 +87,7 @@ class Member:
     name: str
     number: int
     of: AvroType
-    wire: int = SIZED
+    wire: int = _SIZED
     read: _Read | None = None
     default: bytes = b""
     message: Message | None = None
@@ -123,7 +123,7 @@ class Message:
 def fields_of(data: RecordBytes, message: Message, cursor: Cursor) -> dict[int, Found]:
     """Return the fields of messages by number, and mark the records as bad that have odd ones."""
     known = {member.tag: member.number for member in message.members}
-    known |= {member.number << 3 | SIZED: member.number for member in message.members if member.is_repeated}
+    known |= {member.number << 3 | _SIZED: member.number for member in message.members if member.is_repeated}
     numbers = {*known.values()}
     pieces: dict[int, list[Found]] = defaultdict(list)
     for tag, some in _tagged(data, cursor):
@@ -134,7 +134,7 @@ def fields_of(data: RecordBytes, message: Message, cursor: Cursor) -> dict[int, 
     found: dict[int, Found] = {}
     for member in message.members:
         of = [_in_order(pieces[member.tag])] if member.tag in pieces else []
-        if member.is_repeated and member.wire != SIZED and (packed := pieces.get(member.number << 3 | SIZED)):
+        if member.is_repeated and member.wire != _SIZED and (packed := pieces.get(member.number << 3 | _SIZED)):
             of.append(_unpacked(data, member, _in_order(packed)))
         if of:
             found[member.number] = of[0] if member.is_repeated else _once(data, of[0])
@@ -175,11 +175,11 @@ def _step(data: RecordBytes, owners: Numbers, cursor: Cursor) -> tuple[Numbers, 
     tags = _short_number(data, cursor)
     wires = tags & 7
     numbers = np.zeros(len(tags), np.int64)
-    if (is_varint := wires == VARINT).any():
+    if (is_varint := wires == _VARINT).any():
         some = cursor.where(is_varint)
         numbers[is_varint] = data.unsigned(some)
         cursor.follow(some, is_varint)
-    if (is_sized := wires == SIZED).any():
+    if (is_sized := wires == _SIZED).any():
         some = cursor.where(is_sized)
         numbers[is_sized] = _short_number(data, some)
         cursor.follow(some, is_sized)
@@ -216,7 +216,7 @@ def _in_order(pieces: Sequence[Found]) -> Found:
 
 def _unpacked(data: RecordBytes, member: Member, found: Found) -> Found:
     """Return the numbers that stand in packed fields, one behind the other."""
-    if member.wire == VARINT:
+    if member.wire == _VARINT:
         return _in_order([NOTHING, *_packed_steps(data, found)])
     size = int(_SIZES[member.wire])
     sizes = found.cursor.limits - 1 - found.cursor.at
@@ -262,7 +262,7 @@ def _check(data: RecordBytes, message: Message, found: Mapping[int, Found], curs
 # The values of leaves.
 
 _INT, _LONG, _BOOLEAN = AvroType("int"), AvroType("long"), AvroType("boolean")
-_FLOAT, _DOUBLE, TEXT, _BYTES = AvroType("float"), AvroType("double"), AvroType("string"), AvroType("bytes")
+_FLOAT, _DOUBLE, _TEXT, _BYTES = AvroType("float"), AvroType("double"), AvroType("string"), AvroType("bytes")
 
 
 def _plain(of: AvroType, values: Any) -> Values:
@@ -312,14 +312,21 @@ def _sized_bytes(data: RecordBytes, found: Found) -> Values:
 
 
 def _text(data: RecordBytes, found: Found) -> Values:
-    return _plain(TEXT, checked_texts(data, found.cursor, data.slices(found.cursor.at, found.cursor.limits - 1)))
+    return _plain(_TEXT, checked_texts(data, found.cursor, data.slices(found.cursor.at, found.cursor.limits - 1)))
 
 
-def read_names(numbers: Numbers, names: pa.Array, data: RecordBytes, found: Found) -> Values:
-    """Read the names of an enum's numbers, which rise."""
+def enum_member(name: str, number: int, names: Mapping[int, str | None]) -> Member:
+    """Return the field of an enum that has a name for 0."""
+    numbers = sorted(names)
+    texts = pa.array([names[of] for of in numbers], pa.string())
+    read = partial(_names, np.array(numbers), texts)
+    return Member(name, number, _TEXT, _VARINT, read, encode_document(names[0]))
+
+
+def _names(numbers: Numbers, names: pa.Array, data: RecordBytes, found: Found) -> Values:
     places = np.minimum(np.searchsorted(numbers, found.numbers), len(numbers) - 1)
     data.fail(found.cursor, numbers[places] != found.numbers)
-    return _plain(TEXT, names.take(pa.array(places)))
+    return _plain(_TEXT, names.take(pa.array(places)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +340,7 @@ class Leaf:
 
 
 def _integers(of: AvroType, least: int, most: int) -> Leaf:
-    return Leaf(of, VARINT, partial(_number, of, least, most), b"0")
+    return Leaf(of, _VARINT, partial(_number, of, least, most), b"0")
 
 
 # FieldDescriptorProto.Type, descriptor.proto of Protobuf.
@@ -345,14 +352,14 @@ LEAVES: Mapping[int, Leaf] = {
     5: _integers(_INT, -(2**31), 2**31 - 1),  # int32
     6: Leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<u8"), b"0"),
     7: Leaf(_LONG, _FIXED32, partial(_fixed, _LONG, "<u4"), b"0"),
-    8: Leaf(_BOOLEAN, VARINT, _boolean, b"false"),
-    9: Leaf(TEXT, SIZED, _text, b'""'),
-    12: Leaf(_BYTES, SIZED, _sized_bytes, b'""'),
+    8: Leaf(_BOOLEAN, _VARINT, _boolean, b"false"),
+    9: Leaf(_TEXT, _SIZED, _text, b'""'),
+    12: Leaf(_BYTES, _SIZED, _sized_bytes, b'""'),
     13: _integers(_LONG, 0, 2**32 - 1),  # uint32
     15: Leaf(_INT, _FIXED32, partial(_fixed, _INT, "<i4"), b"0"),
     16: Leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<i8"), b"0"),
-    17: Leaf(_INT, VARINT, partial(_zigzag, _INT, 32), b"0"),
-    18: Leaf(_LONG, VARINT, partial(_zigzag, _LONG, 64), b"0"),
+    17: Leaf(_INT, _VARINT, partial(_zigzag, _INT, 32), b"0"),
+    18: Leaf(_LONG, _VARINT, partial(_zigzag, _LONG, 64), b"0"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain
 
 import pyarrow as pa
@@ -10,7 +11,13 @@ import pyarrow.compute as pc
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason
-from kafka_ingest.kafka.registry import KEY_SCHEMA_HEADER, VALUE_SCHEMA_HEADER
+from kafka_ingest.kafka.registry import (
+    KEY_SCHEMA_HEADER,
+    SCHEMA_KINDS,
+    VALUE_SCHEMA_HEADER,
+    RegisteredSchema,
+    SchemaRegistry,
+)
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, written_columns
 from kafka_ingest.settings import (
@@ -22,7 +29,7 @@ from kafka_ingest.settings import (
     Tombstones,
     ValueFormat,
 )
-from spark_jobs.decode.framed import FramedColumns, schemas_of
+from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.paths import WatchedColumns
 from spark_jobs.decode.values import (
@@ -139,6 +146,41 @@ def has_storable_time(times: pa.Array) -> pa.Array:
 
 def _stored_times(times: pa.Array) -> pa.Array:
     return pc.if_else(has_storable_time(times), times, pa.scalar(None, pa.int64())).cast(RECORD_TIME)
+
+
+# The schemas of a registry's formats.
+
+
+def opened_schema(kind: str, found: RegisteredSchema) -> Schema:
+    """Parse a schema. Libraries of formats are imported here, for pipelines that need them alone."""
+    if kind == "PROTOBUF":
+        from spark_jobs.decode import proto_columns
+        from spark_jobs.decode.protobuf import ProtobufSchema
+        from spark_jobs.decode.schema_places import protobuf_types
+
+        protobuf = ProtobufSchema(found.text, found.references)
+        quick = partial(proto_columns.quick_columns, protobuf)
+        return Schema(protobuf.documents, quick, types=protobuf_types(protobuf))
+    if kind == "AVRO":
+        from spark_jobs.decode.avro import AvroSchema
+        from spark_jobs.decode.avro_columns import quick_columns
+        from spark_jobs.decode.leaf_columns import may_have_others
+        from spark_jobs.decode.schema_places import avro_types
+
+        avro = AvroSchema(found.text, tuple(found.references.values()))
+        may_have = partial(may_have_others, avro.root)
+        return Schema(avro.documents, partial(quick_columns, avro), may_have, avro_types(avro.root))
+    return Schema()  # columns are strict themselves: documents are not validated against their JSON Schema
+
+
+@cache
+def _schemas_of(registry: tuple[tuple[str, str], ...], kind: str, subject: str | None) -> Schemas:
+    return Schemas(SchemaRegistry(dict(registry)), kind, subject, opened_schema)
+
+
+def schemas_of(registry: Mapping[str, str], value_format: str, subject: str | None) -> Schemas:
+    """Return the schemas of a format in a registry, the same object for every task of this process."""
+    return _schemas_of(tuple(sorted(registry.items())), SCHEMA_KINDS[value_format], subject)
 
 
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.

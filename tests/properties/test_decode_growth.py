@@ -32,8 +32,7 @@ from kafka_ingest.settings import (
     ValueSettings,
 )
 from spark_jobs.copy_format import CSV, CopyFormat, binary_format
-from spark_jobs.decode.framed import schemas_of
-from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.record import RecordDecoder, schemas_of
 from spark_jobs.staging import DEAD_LETTER_TYPES, dead_letter_rows
 from tests.avro_encoding import sized
 from tests.builders import batch_settings

@@ -56,7 +56,7 @@ class Loading:
 
     def __init__(self, value_format: ValueFormat, schemas: Mapping[int | str, RegisteredSchema]) -> None:
         self._format = value_format
-        self._schemas = Schemas(KnownSchemas(schemas), SCHEMA_KINDS[value_format], None)  # type: ignore[arg-type]
+        self._schemas = Schemas(KnownSchemas(schemas), SCHEMA_KINDS[value_format], None, record_decoder.opened_schema)  # type: ignore[arg-type]
 
     def new_fields(self, batches: Sequence[Sequence[bytes]], paths: Sequence[tuple[str, ...]]) -> set[NewField]:
         """Return what is reported where columns read these paths."""

@@ -11,6 +11,7 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema
 from spark_jobs.decode.framed import FramedColumns, Schemas
 from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.record import opened_schema
 from spark_jobs.decode.values import ColumnPlan
 from spark_jobs.records import RECORD_SCHEMA
 from tests.benchmarks.workloads import ORDERS, ORDERS_AVRO, ORDERS_JSON_SCHEMA, ORDERS_PROTOBUF, Workload
@@ -35,7 +36,7 @@ def rows_of(workload: Workload) -> list[dict[str, object]]:
     if not workload.schema:
         part = JsonColumns(plans).decode(values)
     else:
-        schemas = Schemas(OneSchema(workload), workload.schema_type, None)  # type: ignore[arg-type]
+        schemas = Schemas(OneSchema(workload), workload.schema_type, None, opened_schema)  # type: ignore[arg-type]
         read = JsonColumns(plans, of_binary=True).decode
         headers = pa.nulls(len(NUMBERS), RECORD_SCHEMA.field("headers").type)
         part = FramedColumns(plans, read, schemas, VALUE_SCHEMA_HEADER).decode(values, headers)

@@ -18,7 +18,7 @@ from kafka_ingest.errors import DeadLetterReason, SchemaMissing
 from kafka_ingest.kafka.registry import SCHEMA_KINDS, VALUE_SCHEMA_HEADER, RegisteredSchema, UnusableSchema
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.settings import ColumnSettings, NewFields, ValueFormat, ValueSettings
-from spark_jobs.decode import framed, record
+from spark_jobs.decode import record
 from spark_jobs.decode.avro import AvroSchema
 from spark_jobs.decode.framed import FramedColumns, Schema, Schemas
 from spark_jobs.decode.json import JsonColumns
@@ -63,7 +63,7 @@ A = plan("a", "bigint")
 
 
 def schemas_in(registry: FakeRegistry, *, kind: str = "JSON", subject: str | None = None) -> Schemas:
-    return Schemas(registry, kind, subject)  # type: ignore[arg-type]
+    return Schemas(registry, kind, subject, record.opened_schema)  # type: ignore[arg-type]
 
 
 def decode(
@@ -169,7 +169,7 @@ def test_a_schema_that_cannot_be_read_makes_dead_letters(monkeypatch: pytest.Mon
     def refuse(*_: object) -> Schema:
         raise UnusableSchema("no such type")
 
-    monkeypatch.setattr(framed, "_opened", refuse)
+    monkeypatch.setattr(record, "opened_schema", refuse)
     [error] = decode([number_frame(1) + b"{}"]).decode_errors.values()
     assert error.detail == "the value: expected a schema that can be read, found schema 1: no such type"
 
@@ -188,7 +188,7 @@ def read_columns(payloads: pa.Array, _plans: Sequence[ColumnPlan]) -> Sequence[Q
 
 def of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = Schema(read_documents, read_columns)
-    monkeypatch.setattr(framed, "_opened", lambda _, found: columns if found.text else Schema())
+    monkeypatch.setattr(record, "opened_schema", lambda _, found: columns if found.text else Schema())
 
 
 REGISTRY: Mapping[int | str, RegisteredSchema] = {
@@ -399,7 +399,7 @@ def test_a_default_in_avro_is_for_what_the_schema_or_the_record_does_not_have(
 
 def test_nan_is_a_float_and_for_other_types_a_dead_letter_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     special = Schema(lambda payloads: [b'{"a": %s, "b": 1}' % NAN_NUMBER for _ in payloads])
-    monkeypatch.setattr(framed, "_opened", lambda *_: special)
+    monkeypatch.setattr(record, "opened_schema", lambda *_: special)
     [[value]] = [column(decode([number_frame(1)], plans=[plan("a", type_name)])) for type_name in ("double precision",)]
     assert isinstance(value, float)
     assert math.isnan(value)

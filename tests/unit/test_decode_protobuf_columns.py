@@ -249,3 +249,25 @@ def test_records_with_many_more_fields_than_the_others_take_no_step_each(monkeyp
     (found,) = read(schema, [field(2, 5), field(1, b"") * 10_000], plan("integer", "z"))
     assert found == [5, "?"]
     assert len(steps) == 64
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """Return a list that has an item for each call of a function from now on."""
+    calls: list[int] = []
+    original = getattr(proto_columns, name)
+
+    def call(*arguments: Any) -> Any:
+        calls.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(proto_columns, name, call)
+    return calls
+
+
+def test_types_that_share_types_are_made_once_and_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, looked_at = counted(monkeypatch, "_made"), counted(monkeypatch, "fields_of")
+    more = "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }}" for n in range(15)) + "message M15 {}"
+    schema = schema_of("M0 a = 1; int32 z = 2;", more=more)
+    inner = field(1, field(1, b""))
+    assert read(schema, [field(2, 5), inner, b""], plan("integer", "z")) == [[5, 0, 0]]
+    assert (len(made), len(looked_at)) == (17, 3)  # R and M0 to M15; R, one M0, one M1

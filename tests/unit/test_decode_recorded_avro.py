@@ -11,6 +11,7 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER, RegisteredSchema
 from spark_jobs.decode.framed import FramedColumns, Schemas
 from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.record import opened_schema
 from spark_jobs.decode.values import ColumnPlan
 from spark_jobs.records import RECORD_SCHEMA
 from tests.debezium_samples import recorded_events
@@ -28,7 +29,7 @@ def rows(topic: str, columns: dict[str, str]) -> list[tuple[object, ...]]:
     """Return columns of the rows after each event: the SQL type by the name of the table's column."""
     plans = [ColumnPlan(name, parse_column_type(of), ("after", name)) for name, of in columns.items()]
     values = pa.array([event.value for event in recorded_events("avro-confluent-framing")[topic]], pa.large_binary())
-    schemas = Schemas(RecordedRegistry(), "AVRO", None)  # type: ignore[arg-type]
+    schemas = Schemas(RecordedRegistry(), "AVRO", None, opened_schema)  # type: ignore[arg-type]
     framed = FramedColumns(plans, JsonColumns(plans, of_binary=True).decode, schemas, VALUE_SCHEMA_HEADER)
     part = framed.decode(values, pa.nulls(len(values), RECORD_SCHEMA.field("headers").type))
     assert part.decode_errors == {}
