@@ -304,6 +304,29 @@ def test_a_schema_of_another_subject_is_a_dead_letter_and_its_neighbours_are_row
     assert f"expected a schema of the subject {topic}-value" in detail
 
 
+def test_a_bad_key_is_a_dead_letter_with_its_bytes_and_its_neighbours_are_rows(
+    pipeline: FedPipeline, registry: SchemaRegistryClient
+) -> None:
+    columns = [COLUMNS[0], {"name": "region", "type": "varchar(2)", "from": "key"}]
+    topic = pipeline.open(
+        kafka=REGISTRY,
+        key={"format": "avro"},
+        value={"format": "avro", "columns": columns},
+        tombstones="count",
+        dead_letters={"max_ratio": 1.0},
+    )
+    value = Subjects(registry, f"{topic}-value", "AVRO").framed(avro_schema(id="long"))(long(1))
+    key = Subjects(registry, f"{topic}-key", "AVRO").framed(avro_schema(region="string"))
+    bad = [b"no", key(b"\x80"), key(sized(b"no") + b"\x00"), key(sized(b"\xff")), key(sized(b"nor"))]
+    for one in (key(sized(b"no")), *bad, key(sized(b"se"))):
+        pipeline.send(value, key=one)
+    pipeline.load_here()
+    assert pipeline.rows("kafka_offset, id, region") == [(0, 1, "no"), (6, 1, "se")]
+    reasons = ["malformed", "malformed", "malformed", "not_utf8", "too_long"]
+    expected = [(offset, one, value, reason) for offset, (one, reason) in enumerate(zip(bad, reasons, strict=True), 1)]
+    assert pipeline.dead_letters('"offset", key, value, reason') == expected
+
+
 def test_framed_bytes_in_a_topic_of_plain_json_are_dead_letters_and_their_neighbours_are_rows(
     pipeline: FedPipeline, registry: SchemaRegistryClient
 ) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
+from kafka_ingest.errors import (
+    RETRY_LATER,
+    STOP_AND_CALL,
+    ConfigError,
+    IngestError,
+    RegistryUnavailable,
+    SchemaMissing,
+)
 from kafka_ingest.kafka import registry as module
 from kafka_ingest.kafka.registry import SCHEMA_KINDS
 from tests.avro_encoding import long
@@ -28,6 +35,7 @@ from tests.registry_faults import (
     registry_faults,
     told,
 )
+from tests.secured_broker import Authority
 
 #: What the registry answers, whatever it is asked for, and how the load ends.
 FAULTS: dict[str, tuple[Answer, type[IngestError]]] = {
@@ -166,16 +174,46 @@ def test_tls_of_an_unknown_ca_costs_no_record(
     registry: SchemaRegistryClient,
     registry_url: str,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     loaded = Loaded(pipeline, registry, "avro")
-    folders = [tmp_path_factory.mktemp(name) for name in ("right", "wrong")]
-    with ExitStack() as stack:
-        proxy, _ = (stack.enter_context(registry_faults(registry_url, certificates=folder)) for folder in folders)
+    right, wrong = tmp_path / "ca.crt", Authority(tmp_path, "another").location
+    with registry_faults(registry_url, certificates=tmp_path) as proxy:
         use(monkeypatch, proxy.url)
         loaded.fails(ConfigError)
-        right, wrong = ((folder / "ca.crt").read_text() for folder in folders)
-        use(monkeypatch, proxy.url, extra={"ssl.ca.pem": wrong})
+        use(monkeypatch, proxy.url, extra={"ssl.ca.pem": wrong.read_text()})
         loaded.fails(ConfigError)
-        use(monkeypatch, proxy.url, extra={"ssl.ca.pem": right})
+        use(monkeypatch, proxy.url, extra={"ssl.ca.pem": right.read_text()})
         loaded.loads_the_rest()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_replay_without_the_registry_resolves_nothing_and_the_next_one_does(
+    pipeline: FedPipeline, registry: SchemaRegistryClient, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = Loaded(pipeline, registry, "avro")
+    pipeline.send(b"\0" + loaded.schema_id.to_bytes(4, "big") + long(2**31))
+    value = {"format": "avro", "columns": [{"name": "id", "type": "integer"}]}
+    sections = {"kafka": REGISTRY, "tombstones": "count", "dead_letters": {"max_ratio": 1.0}}
+    pipeline.query(f"ALTER TABLE {pipeline.table} ALTER COLUMN id TYPE integer")
+    pipeline.write(pipeline.topic, value=value, **sections)
+    pipeline.load_here()
+    assert pipeline.dead_letters('"offset", reason, resolution') == [(3, "out_of_range", None)]
+    value["columns"] = [{"name": "id", "type": "bigint"}]
+    pipeline.query(f"ALTER TABLE {pipeline.table} ALTER COLUMN id TYPE bigint")
+    pipeline.write(pipeline.topic, value=value, **sections)
+    replay = ("dead-letters", "replay", pipeline.name, "--reason", "ids are long", "--apply")
+    with registry_faults(registry_url) as proxy:
+        use(monkeypatch, proxy.url)
+        for answer, code in (
+            (refusal(429), RETRY_LATER),
+            (refusal(401), STOP_AND_CALL),
+            (UNKNOWN_SCHEMA, STOP_AND_CALL),
+        ):
+            proxy.answer = answer
+            assert pipeline.command(*replay)[0] == code
+            assert pipeline.dead_letters('"offset", resolution') == [(3, None)]
+        proxy.answer = None
+        assert pipeline.command(*replay)[0] == 0
+    assert pipeline.dead_letters('"offset", resolution') == [(3, "replayed")]
+    assert pipeline.rows("kafka_offset, id") == [(0, 10), (1, 11), (2, 12), (3, 2**31)]
