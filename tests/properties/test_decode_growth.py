@@ -1,13 +1,11 @@
 """What one record costs, whatever it holds: time that grows no more than its size, and memory of a few times its size.
 
-Growth and not time is looked at, so that a busy machine changes nothing: at four times the size, linear work takes four
-times as long and quadratic work sixteen times.
+Growth and not time is looked at, so that a busy machine changes nothing.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -37,15 +35,9 @@ from spark_jobs.staging import DEAD_LETTER_TYPES, dead_letter_rows
 from tests.avro_encoding import sized
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, batch_of, json_settings, record, target_of
+from tests.growth import MOST_GROWTH, growth
 from tests.hostile_records import HOSTILE
 from tests.protobuf_messages import varint
-
-SMALL, LARGE = 16_384, 65_536
-MOST_GROWTH = 8.0
-#: Below this a ratio says more about the clock than about growth; quadratic work of any weight is far above.
-SHORTEST_SECONDS = 0.005
-#: No busy machine makes so much of 64 KB: there is no use in trying again.
-HOPELESS_SECONDS = 2.0
 
 MEMORY_BYTES = 65_536
 MOST_TIMES_THE_RECORD = 10
@@ -206,24 +198,6 @@ OTHERS: dict[str, Callable[[], Pipeline]] = {
 }
 
 
-def _growth(pipeline: Pipeline, records_of: Callable[[int], pa.RecordBatch]) -> float:
-    """How much longer four times the size takes; again and again while a busy machine may have spoiled it."""
-    small, large = records_of(SMALL), records_of(LARGE)
-    least_small = least_large = float("inf")
-    for _ in range(6):
-        least_small = min(least_small, _cpu_seconds(pipeline, small))
-        least_large = min(least_large, _cpu_seconds(pipeline, large))
-        if least_large < max(SHORTEST_SECONDS, MOST_GROWTH * least_small) or least_large > HOPELESS_SECONDS:
-            break
-    return least_large / max(least_small, SHORTEST_SECONDS / MOST_GROWTH)
-
-
-def _cpu_seconds(pipeline: Pipeline, records: pa.RecordBatch) -> float:
-    began = time.process_time()
-    pipeline.load(records)
-    return time.process_time() - began
-
-
 # Arrow's buffers keep a pointer to the pool that they came from.
 _POOLS: list[pa.MemoryPool] = []
 
@@ -252,8 +226,8 @@ def _pipeline(name: str) -> Pipeline:
 @pytest.mark.parametrize("name", [*TYPES, *OTHERS])
 def test_time_grows_no_more_than_the_record(name: str) -> None:
     pipeline = _pipeline(name)
-    growth = {what: _growth(pipeline, lambda size: pipeline.record_of(of(size))) for what, of in HOSTILE.items()}  # noqa: B023
-    assert {what: times for what, times in growth.items() if times >= MOST_GROWTH} == {}
+    found = {what: growth(pipeline.load, lambda size: pipeline.record_of(of(size))) for what, of in HOSTILE.items()}  # noqa: B023
+    assert {what: times for what, times in found.items() if times >= MOST_GROWTH} == {}
 
 
 @pytest.mark.parametrize(
@@ -277,5 +251,5 @@ def test_many_headers_take_a_few_times_their_bytes() -> None:
     for pipeline in (_header("value"), _header_column("text"), _columns(ColumnSettings("a", "boolean", ("a",)))):
         for headers_of in (_many_headers, _many_of_one_name):
             records = headers_of(4 * MEMORY_BYTES)
-            assert _growth(pipeline, headers_of) < MOST_GROWTH
+            assert growth(pipeline.load, headers_of) < MOST_GROWTH
             assert _peak_bytes(pipeline, records) < MOST_TIMES_THE_RECORD * records.nbytes + CONSTANT_BYTES

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kafka_ingest.kafka.registry import RegisteredSchema
 from spark_jobs.read_sample import read_sample
 from tests.drafting import KnownSchemas, loads, registered_draft, values_of
-from tests.properties.test_avro_properties import RECORDS, written
-from tests.properties.test_protobuf_properties import Schema
-from tests.properties.test_protobuf_properties import written as written_message
+from tests.drawn_avro import RECORDS, written
+from tests.drawn_protobuf import Schema
+from tests.drawn_protobuf import written as written_message
 
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

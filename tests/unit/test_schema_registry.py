@@ -125,8 +125,10 @@ def test_a_registry_that_is_slow_or_gone_is_unavailable(api: RegistryFaults, mon
     api.answers["/schemas/ids/7"] = SILENT
     with pytest.raises(RegistryUnavailable):
         client(api).schema(7)
-    with pytest.raises(RegistryUnavailable):
+    with pytest.raises(RegistryUnavailable) as raised:
         SchemaRegistry({"connection": "registry", "url": "http://127.0.0.1:1"}).schema(7)
+    # The words are right for a load, which is retried, and for a command, which is not.
+    assert "for a load none, it is tried again; any other command: repeat it" in str(raised.value.next_command)
 
 
 def test_what_is_unknown_or_refused_is_not_asked_for_again_and_what_may_pass_is(api: RegistryFaults) -> None:

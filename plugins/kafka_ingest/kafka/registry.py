@@ -34,6 +34,9 @@ _TOO_BUSY = frozenset({408, 429})
 #: No schema refers to so many others; a cycle, which no registry should hold, ends here.
 _MOST_REFERENCES = 1_000
 
+#: Loads retry by themselves; ``draft`` and ``preflight`` do not.
+_WHEN_IT_ANSWERS = "for a load none, it is tried again; any other command: repeat it; when it goes on, see the registry"
+
 #: PEM texts of the connection, by the client's own name for a file that holds them.
 _FILES = {
     "ssl.ca.pem": "ssl.ca.location",
@@ -173,7 +176,7 @@ class SchemaRegistry:
             f"the schema registry {self._name} does not answer",
             expected=f"an answer within {_TIMEOUT_SECONDS} s",
             found=words,
-            next_command="none: the load is tried again; when it goes on, look at the registry",
+            next_command=_WHEN_IT_ANSWERS,
         )
 
     def _refusal(self, asked_for: str, status: int, code: int | None, message: str) -> IngestError:
@@ -191,7 +194,7 @@ class SchemaRegistry:
                 f"the schema registry {self._name} cannot answer now",
                 expected=asked_for,
                 found=found,
-                next_command="none: the load is tried again; when it goes on, look at the registry",
+                next_command=_WHEN_IT_ANSWERS,
             )
         if status in (401, 403):
             return self._config_error("refuses this client", "a user or token that may read schemas", found)
