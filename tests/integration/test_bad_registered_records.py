@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_ingest.kafka.registry import SCHEMA_KINDS
-from spark_jobs.decode.avro_columns import FEWEST_RECORDS
+from spark_jobs.decode.record_bytes import FEWEST_RECORDS
 from tests.avro_encoding import long, sized
 from tests.integration.pipeline_under_test import FedPipeline
 from tests.integration.test_registry_formats import REGISTRY

@@ -34,8 +34,7 @@ from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import BatchSettings, ColumnSettings, ValueFormat, ValueSettings
 from spark_jobs.copy_format import CSV, CopyFormat, binary_format
 from spark_jobs.decode import avro_columns
-from spark_jobs.decode.framed import schemas_of
-from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.record import RecordDecoder, schemas_of
 from tests import drawn_avro, drawn_protobuf
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, batch_of, record, target_of

@@ -22,6 +22,7 @@ from spark_jobs.decode.values import (
     QuickColumn,
 )
 from tests.drawn_avro import RECORDS, TYPES, Drawn, Pair, written
+from tests.drawn_columns import ANY_COLUMN, damaged
 
 
 def numbers_as_decimals(value: Any) -> Any:
@@ -42,10 +43,6 @@ def test_a_document_says_what_was_written(drawn: tuple[Any, Pair]) -> None:
     assert numbers_as_decimals(found) == numbers_as_decimals(expected)
 
 
-ANY_COLUMN = (
-    *("boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "numeric(5,1)", "text"),
-    *("varchar(3)", "date", "time", "timestamp", "timestamptz", "uuid", "bytea", "jsonb", "integer[]", "text[]"),
-)
 CONVERSIONS = ((Conversion.EPOCH_MILLIS, "timestamptz"), (Conversion.NUMBER_TEXT, "numeric"), (Conversion.HEX, "bytea"))
 
 
@@ -71,20 +68,6 @@ def columns_of(draw: st.DrawFn, record: Drawn) -> list[ColumnPlan]:
         kind = parse_column_type(name)
         plans.append(ColumnPlan(f"c{number}", kind, path, conversion=conversion, other_paths=tuple(others)))
     return plans
-
-
-@st.composite
-def damaged(draw: st.DrawFn, payload: bytes, others: list[bytes]) -> bytes:
-    match draw(st.integers(0, 3)):
-        case 0 if payload:
-            place, bit = draw(st.integers(0, len(payload) - 1)), draw(st.integers(0, 7))
-            return payload[:place] + bytes([payload[place] ^ 1 << bit]) + payload[place + 1 :]
-        case 1:
-            return payload[: draw(st.integers(0, len(payload)))]
-        case 2:
-            return payload + draw(st.sampled_from(others) | st.binary(max_size=3))
-    place = draw(st.integers(0, len(payload)))
-    return payload[:place] + draw(st.binary(min_size=1, max_size=11)) + payload[place:]
 
 
 @st.composite

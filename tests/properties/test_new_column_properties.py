@@ -22,7 +22,7 @@ from spark_jobs.decode.framed import Schemas
 from tests.builders import batch_settings
 from tests.decoding import BATCH_ID, batch_of, reasons, record, target_of
 from tests.drafting import KnownSchemas
-from tests.properties.test_avro_properties import (
+from tests.drawn_avro import (
     PLAIN,
     RECORDS,
     TYPES,
@@ -35,8 +35,8 @@ from tests.properties.test_avro_properties import (
     uuids_of_bytes,
     written,
 )
-from tests.properties.test_protobuf_properties import TYPES as TYPES_OF_PROTOBUF
-from tests.properties.test_protobuf_properties import Field, Schema, Writer
+from tests.drawn_protobuf import TYPES as TYPES_OF_PROTOBUF
+from tests.drawn_protobuf import Field, Schema, Writer
 from tests.protobuf_messages import message_class
 
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -15,8 +15,8 @@ from spark_jobs.decode import proto_columns, proto_leaves
 from spark_jobs.decode.json import JsonColumns
 from spark_jobs.decode.protobuf import ProtobufSchema
 from spark_jobs.decode.values import ColumnPlan, QuickColumn
-from tests.properties.test_avro_properties import ANY_COLUMN, damaged
-from tests.properties.test_protobuf_properties import SCALARS, WRAPPERS, Field, Schema, Writer
+from tests.drawn_columns import ANY_COLUMN, damaged
+from tests.drawn_protobuf import SCALARS, WRAPPERS, Field, Schema, Writer
 from tests.protobuf_messages import message_class, varint
 
 DECIMAL = "confluent.type.Decimal"
