@@ -16,7 +16,7 @@ Material = TypeVar("Material")
 #: Bytes. Whatever is quadratic in 128 KB takes long enough to stand out from what every call costs.
 SMALL, LARGE = 16_384, 131_072
 MOST_GROWTH = 24.0
-#: Below this a ratio says more about the clock than about growth: the small time counts as what makes it pass.
+#: Below this a ratio says more about the clock than about growth; quadratic work of any weight is far above.
 SHORTEST_SECONDS = 0.005
 #: No busy machine makes so much of 128 KB: there is no use in trying again.
 HOPELESS_SECONDS = 4.0
@@ -29,19 +29,21 @@ def growth(
     *,
     clock: Callable[[], float] = time.process_time,
 ) -> float:
-    """Return how many times longer work takes on LARGE bytes of material than on SMALL ones.
+    """Return how many times longer work takes on LARGE bytes of material than on SMALL ones; 0 if that is too short.
 
     Tries end as soon as the work is linear beyond doubt. Until then each time is the least of several tries in turn,
     because other programs make work slower and never quicker. The large one comes first: what only a first call costs
     must not make the small one look long, and so hide growth.
     """
-    small, large = material(SMALL), material(LARGE)
-    least_small = least_large = float("inf")
+    large, small = material(LARGE), material(SMALL)
+    found = least_small = least_large = float("inf")
     with _collector_off():
         for _ in range(_TRIES):
             least_large = min(least_large, _seconds(work, large, clock))
+            if least_large < SHORTEST_SECONDS:
+                return 0.0
             least_small = min(least_small, _seconds(work, small, clock))
-            found = least_large / max(least_small, SHORTEST_SECONDS / MOST_GROWTH)
+            found = least_large / least_small
             if found < LARGE / SMALL or (least_large > HOPELESS_SECONDS and found > MOST_GROWTH):
                 break
     return found
