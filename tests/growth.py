@@ -13,14 +13,16 @@ from typing import TypeVar
 
 Material = TypeVar("Material")
 
-#: Bytes. Whatever is quadratic in 128 KB takes long enough to stand out from what every call costs.
-SMALL, LARGE = 16_384, 131_072
+#: Bytes. Whatever is quadratic in 64 KB takes long enough to stand out from what every call costs.
+SMALL, LARGE = 8_192, 65_536
 MOST_GROWTH = 24.0
 #: Below this a ratio says more about the clock than about growth; quadratic work of any weight is far above.
 SHORTEST_SECONDS = 0.005
-#: No busy machine makes so much of 128 KB: there is no use in trying again.
+#: No busy machine makes so much of 64 KB: there is no use in trying again.
 HOPELESS_SECONDS = 4.0
 _TRIES = 6
+#: Linear work, and what a clock adds to it; quadratic work looks so when its small size takes eight times too long.
+_LINEAR = 1.1 * LARGE / SMALL
 
 
 def growth(
@@ -44,7 +46,7 @@ def growth(
                 return 0.0
             least_small = min(least_small, _seconds(work, small, clock))
             found = least_large / least_small
-            if found < LARGE / SMALL or (least_large > HOPELESS_SECONDS and found > MOST_GROWTH):
+            if found < _LINEAR or (least_large > HOPELESS_SECONDS and found > MOST_GROWTH):
                 break
     return found
 
