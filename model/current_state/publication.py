@@ -197,15 +197,24 @@ def _let_go(work: _Publication, key: str, have: Version, known: Changes) -> None
     is_row = key in work.table
     if not work.pipeline.keeps(Rule.ROW_GOES if is_row else Rule.REMOVED_GOES):
         return
-    others = known
-    if work.pipeline.order is Order.TIME and work.pipeline.keeps(Rule.NEWER_UNDER_TIME):
-        others = [one for one in known if _is_older(work, have, one[0])]
-    if not others and work.pipeline.keeps(Rule.RELOAD_WOULD_LOSE if is_row else Rule.REMOVED_WOULD_LOSE):
+    if not _stand_in(work, have, known) and work.pipeline.keeps(
+        Rule.RELOAD_WOULD_LOSE if is_row else Rule.REMOVED_WOULD_LOSE
+    ):
         raise Stopped("ReloadWouldLose")
     if is_row:
         del work.table[key]
     else:
         del work.removed[key]
+
+
+def _stand_in(work: _Publication, have: Version, known: Changes) -> bool:
+    """Return whether the batch's other records of a key make the row that is right without this version."""
+    pipeline = work.pipeline
+    if pipeline.order is Order.TIME:
+        return any(_is_older(work, have, one) or not pipeline.keeps(Rule.NEWER_UNDER_TIME) for one, _ in known)
+    if pipeline.deletes is Deletes.MARK and pipeline.keeps(Rule.PUT_UNDER_MARK):
+        return any(not is_delete(record) for _, record in known)
+    return bool(known)
 
 
 def _is_older(work: _Publication, one: Version, other: Version) -> bool:

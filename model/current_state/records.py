@@ -24,6 +24,7 @@ class Kind(Enum):
     CHECK_FAILS = "CHECK fails"  # a dead letter, known only after it was staged
     FILTERED = "filtered"
     TRUNCATE = "truncate"
+    TAKEN = "taken"  # by compaction, before it was read; only the fold knows such records
 
 
 _DELETES = (Kind.TOMBSTONE, Kind.DELETE)
@@ -142,12 +143,21 @@ class Row:
 
 @dataclass(slots=True)
 class Folded:
-    """What a plain consumer has after it read the records in the order of their versions."""
+    """What a plain consumer has after it read the records in the order of their versions.
+
+    Attributes:
+        rows: Rows by key.
+        removed: Versions of removed rows by key.
+        dead: Dead letters.
+        last_texts: The last text of each key, also of removed ones.
+        unknown: Keys whose text was in a record that compaction took.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
     removed: dict[str, Version] = field(default_factory=dict)
     dead: set[Version] = field(default_factory=set)
     last_texts: dict[str, str | None] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
 
 
 def is_delete(record: Record) -> bool:
@@ -175,6 +185,8 @@ def fold(changes: Iterable[tuple[Version, Record]], pipeline: Pipeline) -> Folde
             folded.dead.add(version)
         elif is_change(record, pipeline):
             _apply(folded, version, record, pipeline)
+        elif record.kind is Kind.TAKEN:
+            folded.unknown.add(record.key)
         elif record.kind is Kind.TRUNCATE and not pipeline.keeps(Rule.TRUNCATE_REMOVES_NOTHING):
             folded.rows.clear()
     return folded
@@ -195,7 +207,8 @@ def _apply(folded: Folded, version: Version, record: Record, pipeline: Pipeline)
 def _put(folded: Folded, version: Version, record: Record, pipeline: Pipeline, *, before: Row | None) -> None:
     text = record.text
     if text == NOT_SENT:
-        text = before.text if before is not None and not before.is_deleted else None
+        is_known = before is not None and not before.is_deleted and record.key not in folded.unknown
+        text = before.text if before is not None and is_known else None
         if record.old_key is not None and not pipeline.keeps(Rule.NO_VALUE_ACROSS_KEYS):
             text = folded.last_texts.get(record.old_key)
         if text is None:
@@ -204,5 +217,6 @@ def _put(folded: Folded, version: Version, record: Record, pipeline: Pipeline, *
                 folded.rows[record.key] = before
             return
     folded.removed.pop(record.key, None)
+    folded.unknown.discard(record.key)
     folded.rows[record.key] = Row(version, record.value, text)
     folded.last_texts[record.key] = text

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from model.current_state.rules import Rule
-from model.current_state.scenarios import CUTS, SCENARIOS, Cut
+from model.current_state.scenarios import CUTS, OPEN, SCENARIOS, Cut
 from model.current_state.search import Found, search
 
 
@@ -17,11 +17,12 @@ class Line:
     name: str
     found: Found
     is_expected: bool
+    is_open: bool = False
 
     def __str__(self) -> str:
         """Return the line as text."""
         found = self.found
-        mark = "ok   " if self.is_expected else "WRONG"
+        mark = ("open " if self.is_open else "ok   ") if self.is_expected else "WRONG"
         if found.broken:
             return f"{mark} {self.name}: {found.broken} ({len(found.trace)} step{'s'[: len(found.trace) > 1]})"
         stuck = f"; nothing loads {found.stuck}" if found.stuck else ""
@@ -38,6 +39,9 @@ def lines() -> Iterator[Line]:
         name = f"current state without {_named(cut.rules)}, {cut.scenario.name}"
         yield Line(name, found, is_expected=bool(found.broken))
         yield from _with_one_put_back(cut)
+    for scenario in OPEN:
+        found = search(scenario)
+        yield Line(f"current state, {scenario.name}", found, is_expected=bool(found.broken), is_open=True)
 
 
 def _with_one_put_back(cut: Cut) -> Iterator[Line]:

@@ -42,6 +42,8 @@ class Rule(StrEnum):
     REMOVED_WOULD_LOSE = "removed-would-lose"
     # Ordered by time, that record must be newer: an older one need not be the newest of the older ones.
     NEWER_UNDER_TIME = "newer-under-time"
+    # Where a marked row keeps values, that record must be a put: an older delete has lost the values with the row.
+    PUT_UNDER_MARK = "put-under-mark"
     # A delete that marks writes a row where there was none.
     MARK_WRITES_ABSENT = "mark-writes-absent"
     # Ordered by offset, a marked row has the last values of its key, from the batch or from the table.
@@ -72,6 +74,8 @@ class Rule(StrEnum):
     REPLAY_IS_RELOAD = "replay-is-reload"
     # Values that may not travel need the order by offset.
     TRAVEL_NEEDS_OFFSET_ORDER = "travel-needs-offset-order"
+    # They need a topic that is not compacted: the event that had the value may have been taken.
+    TRAVEL_NEEDS_WHOLE_LOG = "travel-needs-whole-log"
     # After a change of the key no value is taken from the old key.
     NO_VALUE_ACROSS_KEYS = "no-value-across-keys"
     # A truncation is counted or stops, and removes nothing.

@@ -151,30 +151,36 @@ def what_is_broken(world: World, setting: Setting, checked: Checked) -> str:
 
 
 def fold_of(world: World, setting: Setting) -> Folded:
-    """Return the fold of what lies below ``loaded_to``, each record as it was decoded when it was last read.
-
-    Records that compaction took before they were read are not in it, but for tombstones that expired.
-    """
+    """Return the fold of what lies below ``loaded_to``, each record as it was decoded when it was last read."""
     by_the_rules = replace(setting.pipeline, without=setting.pipeline.without - {Rule.GENERATION_FIRST})
-    counted = sorted(_counted(world, setting.log), key=lambda one: setting.log.rank(one[0], by_the_rules))
+    counted = sorted(_counted(world, setting), key=lambda one: setting.log.rank(one[0], by_the_rules))
     return fold(counted, setting.pipeline)
 
 
-def _counted(world: World, log: Log) -> Iterator[tuple[Version, Record]]:
+def _counted(world: World, setting: Setting) -> Iterator[tuple[Version, Record]]:
+    """Yield the records that the fold counts.
+
+    A record that compaction took before it was read does not count, for a newer one of its key does; but what it said
+    is not known any more. A tombstone that expired counts.
+    """
     seen = dict(world.seen)
-    for place, part in enumerate(log.partitions):
+    for place, part in enumerate(setting.log.partitions):
         for offset in range(world.loaded_to[place]):
             version = part.version(offset)
-            record = log.records[version].under(seen.get(version, 0))
-            counts = version in seen or (record.kind is Kind.TOMBSTONE and not _is_outdone(world, place, part, offset))
-            if counts and version not in world.closed:
+            record = part.records[offset].under(seen.get(version, 0))
+            if version in world.closed:
+                continue
+            if version in seen or _has_expired(world, place, part, offset):
                 yield version, record
+            else:
+                yield version, Record(Kind.TAKEN, record.key)
 
 
-def _is_outdone(world: World, place: int, part: Partition, offset: int) -> bool:
-    """Return whether a newer record of the key waits to be read, which may have taken this one out of the log."""
-    key = part.records[offset].first.key
-    return any(one.first.key == key for one in part.records[world.loaded_to[place] : world.ends[place]])
+def _has_expired(world: World, place: int, part: Partition, offset: int) -> bool:
+    """Return whether a record that was not read is a tombstone, and no newer record of its key took it away."""
+    record = part.records[offset].first
+    newer = part.records[offset + 1 : world.ends[place]]
+    return record.kind is Kind.TOMBSTONE and all(one.first.key != record.key for one in newer)
 
 
 def _key_in_two_partitions(world: World, setting: Setting) -> str:
@@ -182,7 +188,7 @@ def _key_in_two_partitions(world: World, setting: Setting) -> str:
     if setting.pipeline.order is Order.TIME:
         return ""
     homes: dict[tuple[int, str], int] = {}
-    for version, record in _counted(world, setting.log):
+    for version, record in _counted(world, setting):
         if is_change(record, setting.pipeline):
             home = homes.setdefault((version.generation, record.key), version.partition)
             if home != version.partition:
@@ -194,7 +200,7 @@ def _broken_rule(world: World, setting: Setting, folded: Folded) -> str:
     """Return what the ledger does not keep; empty when it keeps all."""
     removed = dict(world.removed)
     if both := removed.keys() & dict(world.table).keys():
-        return f"the keys {sorted(both)} are in the table, and among the removed"
+        return f"in the table and among the removed: {', '.join(sorted(both))}"
     if any(folded.removed.get(key) != version for key, version in removed.items()):
         return f"the removed keys are {_shown(removed)}, by the fold {_shown(folded.removed)}"
     if lost := folded.dead - world.dead:

@@ -65,7 +65,7 @@ class Setting:
 
 def steps(world: World, setting: Setting) -> Iterator[Step]:
     """Yield every step that can follow, with its name; a step may raise ``Stopped`` and then changes nothing."""
-    if _is_refused(setting.pipeline):
+    if _is_refused(setting):
         return
     if not world.is_planned or May.SUPERSEDE in setting.may:
         yield from _whole_batches(world, setting)
@@ -78,10 +78,14 @@ def steps(world: World, setting: Setting) -> Iterator[Step]:
         yield from _attempt(world, setting, number)
 
 
-def _is_refused(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline's file is refused when it is read."""
-    is_needed = pipeline.may_not_travel and pipeline.keeps(Rule.TRAVEL_NEEDS_OFFSET_ORDER)
-    return is_needed and pipeline.order is Order.TIME
+def _is_refused(setting: Setting) -> bool:
+    """Return whether the pipeline is refused, when its file is read or when it is planned."""
+    pipeline = setting.pipeline
+    if not pipeline.may_not_travel:
+        return False
+    if pipeline.order is Order.TIME and pipeline.keeps(Rule.TRAVEL_NEEDS_OFFSET_ORDER):
+        return True
+    return May.COMPACT in setting.may and pipeline.keeps(Rule.TRAVEL_NEEDS_WHOLE_LOG)
 
 
 def _places(world: World, log: Log) -> list[int]:
@@ -187,6 +191,9 @@ def _log(world: World, setting: Setting) -> Iterator[Step]:
         yield name, partial(replace, _superseded(world), generation=world.generation + 1)
     for place in _places(world, setting.log):
         end, part = world.ends[place], setting.log.partitions[place]
+        if May.TICK in setting.may and world.committed[place] == end:
+            caught_up = (*world.caught_up[:place], world.now, *world.caught_up[place + 1 :])
+            yield f"a plan finds nothing to read in p{part.number}", partial(replace, world, caught_up=caught_up)
         if May.ARRIVE in setting.may and end < len(part.records):
             yield f"{part.version(end)} arrives", partial(replace, world, ends=changed(world.ends, place, end + 1))
         if May.COMPACT in setting.may:
