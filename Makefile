@@ -89,7 +89,7 @@ crash: $(READY) ## kill real processes at every point, cut and stop them, break 
 test-airflow: $(READY) ## press every button and run every kind of run in one running Airflow, with real backfills
 	@exec $(PYTEST) tests/e2e
 
-model: ## check the protocol's model in every state, and that each of its guards is needed (needs spin and cc; minutes)
+model: ## check the models of the protocol and of current state, and that each guard and rule is needed (needs spin and cc; minutes)
 	@"$(PYTHON)" model/check.py
 
 model-deep: $(READY) ## run 20,000 random schedules of the real steps against fakes, other ones each time (half an hour)

@@ -1,10 +1,12 @@
-"""Checks the model of the protocol: it holds in every state, and every guard in it is needed.
+"""Checks the models of the protocol and of current state: they hold in every state, and need every guard and rule.
 
     python model/check.py                      # everything; exit code 1 if anything is not as it must be
+    python model/check.py --current-state      # only the model of current state, which needs no spin
+    python model/check.py --show claim-check state-check    # the shortest counterexample without these rules of it
     python model/check.py --show VIEW_RECHECK  # the shortest counterexample without these guards, step by step
     python model/check.py --minimal            # also: with any one guard of a set put back, nothing breaks
 
-Needs spin and a C compiler, and nothing beyond Python's standard library.
+The model of the protocol needs spin and a C compiler. Nothing needs more than Python's standard library.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from types import FrameType
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from model.current_state.report import counterexample, lines
+from model.current_state.rules import Rule
+from model.current_state.search import Found
 from model.cuts import CUTS, Checked, Cut
 from model.spin import MODEL, Search, SpinFailed, search, stop_searches
 
@@ -106,27 +111,49 @@ def _searches(faults: int, *, is_minimal: bool) -> Iterator[Callable[[], Line]]:
         yield from _with_one_put_back()
 
 
+def check_current_state() -> int:
+    """Search the model of current state and print the table; return the exit code."""
+    began, searches, wrong = time.monotonic(), 0, 0
+    for line in lines():
+        print(line, flush=True)
+        searches, wrong = searches + 1, wrong + (not line.is_expected)
+    print(f"{len(Rule)} rules, {searches} searches, {wrong} wrong, {time.monotonic() - began:.0f} s")
+    return 1 if wrong else 0
+
+
 def check(faults: int, *, is_minimal: bool) -> int:
-    """Search everything and print the table; return the exit code."""
+    """Search the model of the protocol and print the table; return the exit code."""
     began = time.monotonic()
     with ThreadPoolExecutor(_WORKERS) as pool:
         futures = [pool.submit(one) for one in _searches(faults, is_minimal=is_minimal)]
-        lines = []
+        found = []
         for future in futures:
-            lines.append(future.result())
-            print(lines[-1], flush=True)
-    wrong = sum(not line.is_expected for line in lines)
-    print(f"{len(guards())} guards, {len(lines)} searches, {wrong} wrong, {time.monotonic() - began:.0f} s")
+            found.append(future.result())
+            print(found[-1], flush=True)
+    wrong = sum(not line.is_expected for line in found)
+    print(f"{len(guards())} guards, {len(found)} searches, {wrong} wrong, {time.monotonic() - began:.0f} s")
     return 1 if wrong else 0
 
 
 def show(without: tuple[str, ...], checked: Checked, scenario: str) -> int:
     """Print the shortest counterexample without some guards; return the exit code."""
     found = shortest_counterexample(Cut(without, checked, 0 if scenario else 2, scenario))
+    _print_story(found)
+    return 0
+
+
+def show_current_state(without: frozenset[Rule]) -> int:
+    """Print the shortest counterexample without some rules of current state; return the exit code."""
+    found = counterexample(without)
+    print(f"     the log: {found.log}")
+    _print_story(found)
+    return 0
+
+
+def _print_story(found: Search | Found) -> None:
     for number, step in enumerate(found.story, start=1):
         print(f"{number:3}  {step}")
     print(f"broken: {found.broken}" if found.broken else f"none in {found.states:,} states")
-    return 0
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
@@ -134,15 +161,28 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)  # threads that wait for a search would keep the process
 
 
-def main() -> int:
-    """Read the command line; return the exit code."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--show", nargs="+", metavar="GUARD", choices=guards(), help="print a counterexample")
+    names = [*guards(), *map(str, Rule)]
+    parser.add_argument("--show", nargs="+", metavar="GUARD", choices=names, help="print a counterexample")
     parser.add_argument("--checked", default="PROGRESS", choices=[c.name for c in Checked], help="with --show: up to")
     parser.add_argument("--scenario", default="", choices=["RESET", "ACCEPT"], help="with --show: reloads and changes")
     parser.add_argument("--minimal", action="store_true", help="also put each guard of a set back (takes an hour)")
     parser.add_argument("--faults", type=int, default=2, help="faults in the full search (default: 2)")
+    parser.add_argument("--current-state", action="store_true", help="check only the model of current state")
     options = parser.parse_args()
+    if options.show and len({name in set(Rule) for name in options.show}) > 1:
+        parser.error("--show: guards of the protocol and rules of current state are removed from different models")
+    return options
+
+
+def main() -> int:
+    """Read the command line; return the exit code."""
+    options = _options()
+    if options.show and options.show[0] in set(Rule):
+        return show_current_state(frozenset(map(Rule, options.show)))
+    if options.current_state:
+        return check_current_state()
     missing = [program for program in ("spin", "cc") if shutil.which(program) is None]
     if missing:
         print(f"error: {' and '.join(missing)} not found: apt-get install spin gcc", file=sys.stderr)
@@ -152,7 +192,7 @@ def main() -> int:
     try:
         if options.show:
             return show(tuple(options.show), Checked[options.checked], options.scenario)
-        return check(options.faults, is_minimal=options.minimal)
+        return max(check_current_state(), check(options.faults, is_minimal=options.minimal))
     except SpinFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
