@@ -81,18 +81,24 @@ def quick_columns(schema: ProtobufSchema, payloads: pa.Array, plans: Sequence[Co
 _INSTANT = AvroType("long", "instant", 6)
 
 
-def _integer_of(found: Mapping[int, Found], number: int, length: int) -> Numbers:
+def _integer_of(fields: Mapping[int, Found], number: int, length: int) -> Numbers:
     """Return an integer field of every message, 0 where it is unset."""
     values = np.zeros(length, np.int64)
-    if number in found:
-        values[found[number].owners] = found[number].numbers
+    if number in fields:
+        values[fields[number].owners] = fields[number].numbers
+    return values
+
+
+def _int32_of(data: RecordBytes, found: Found, fields: Mapping[int, Found], number: int) -> Numbers:
+    """Return an int32 of every message; a record whose number is none, which the exact way cuts, becomes bad."""
+    values = _integer_of(fields, number, len(found.owners))
+    data.fail(found.cursor, (values < -(2**31)) | (values >= 2**31))
     return values
 
 
 def _time(message: Message, data: RecordBytes, found: Found) -> Values:
-    length = len(found.owners)
     fields = fields_of(data, message, found.cursor)
-    seconds, nanos = (_integer_of(fields, number, length) for number in (1, 2))
+    seconds, nanos = _integer_of(fields, 1, len(found.owners)), _int32_of(data, found, fields, 2)
     is_sure = is_time(seconds, nanos) & (nanos % 1_000 == 0)
     micros = np.where(is_sure, seconds, 0) * 1_000_000 + nanos // 1_000
 
@@ -105,16 +111,15 @@ def _time(message: Message, data: RecordBytes, found: Found) -> Values:
 
 def _decimal(message: Message, data: RecordBytes, found: Found) -> Values:
     """Read decimals; those of another scale than the first one are doubtful for columns."""
-    length = len(found.owners)
     fields = fields_of(data, message, found.cursor)
-    scales = _integer_of(fields, 3, length)
+    scales = _int32_of(data, found, fields, 3)
     begin, end = found.cursor.limits - 1, found.cursor.limits - 1
     if 1 in fields:
         begin, end = begin.copy(), end.copy()
         places = fields[1].owners
         begin[places], end[places] = fields[1].cursor.at, fields[1].cursor.limits - 1
     data.fail(found.cursor, end - begin > MOST_DECIMAL_BYTES)
-    scale = int(scales[0]) if length else 0
+    scale = int(scales[0]) if len(scales) else 0
 
     def json_of(places: Numbers) -> list[bytes]:
         texts = data.slices(begin[places], end[places]).to_pylist()
@@ -255,8 +260,9 @@ class _Walk:
     def _column(self, member: Member, plan: ColumnPlan, some: Found, length: int) -> QuickColumn:
         """Return the column of a field of ``length`` messages."""
         if member.is_wrapper and not member.is_repeated:
-            inner = self._column(*self._wrapped(member, plan, some))
-            return _with_default(inner, some.owners, length, None)
+            inner, found = self._inner(member, some)
+            column = self._column(inner, plan, found, len(some.owners))
+            return _with_default(column, some.owners, length, None)
         if member.read is None or member.is_repeated:
             return column_of_texts(_in_its_place(member), rule_of(plan), self._texts(member, some, length))
         values = member.read(self._data, some)
@@ -271,10 +277,6 @@ class _Walk:
         if column is None:
             return column_of_texts(values.of, rule_of(plan), json_of(values, length))
         return QuickColumn(column.array, [*column.doubtful, *values.doubtful])
-
-    def _wrapped(self, member: Member, plan: ColumnPlan, some: Found) -> tuple[Member, ColumnPlan, Found, int]:
-        inner, found = self._inner(member, some)
-        return inner, plan, found, len(some.owners)
 
     def _inner(self, wrapper: Member, some: Found) -> tuple[Member, Found]:
         message = wrapper.message or _NO_FIELDS
@@ -325,6 +327,5 @@ def _with_default(column: QuickColumn, owners: Numbers, length: int, default: Qu
     places = np.full(length, len(owners))
     places[owners] = np.arange(len(owners))
     array = pa.concat_arrays([column.array, default.array]).take(pa.array(places))
-    return QuickColumn(
-        array, [*doubtful, *(np.flatnonzero(places == len(owners)).tolist() if default.doubtful else ())]
-    )
+    unset = np.flatnonzero(places == len(owners)).tolist() if default.doubtful else ()
+    return QuickColumn(array, [*doubtful, *unset])

@@ -58,7 +58,8 @@ class Values:
         of: Their type.
         values: Numbers, an Arrow array, or the numbers and sizes of decimals.
         json_of: Returns the JSON of the values at some places, the exact way.
-        doubtful: Places of which ``values`` says nothing; ``None``: JSON is read for all of them.
+        doubtful: Places of which ``values`` says nothing to a column.
+        has_json: ``values`` have their JSON by :func:`leaf_json`, too.
     """
 
     of: AvroType

@@ -97,6 +97,8 @@ TAKEN: list[tuple[str, str, list[bytes], list[Any]]] = [
     (TIME, "timestamptz", [instant(SECOND, 1), instant(SECOND, 10**9), instant(2**62)], ["?", "?", "?"]),
     (TIME, "timestamptz", [instant(-62_135_596_801), instant(253_402_300_800)], ["?", "?"]),
     (TIME, "jsonb", [instant(SECOND), instant(0, 1)], ['"2026-01-31T13:45:00Z"', '"1970-01-01T00:00:00.000000001Z"']),
+    (TIME, "jsonb", [instant(SECOND, 2**32 + 5), instant(0, -1)], ["?", '"0 s and -1 ns since 1970"']),
+    (DECIMAL, "jsonb", [decimal(b"\x05", 2**32), decimal(b"\x05", -1)], ["?", "5e1"]),
     (DECIMAL, "numeric(6,2)", [decimal(b"\x30\x39", 2), decimal(b"\xff", 2), b""], ["123.45", "-0.01", None]),
     (DECIMAL, "numeric", [decimal(b"\x05", 1), decimal(b"\x05", 2), decimal(b"", 1)], ["0.5", "?", "?"]),
     (DECIMAL, "numeric", [decimal(b"\x80" + bytes(7), 2), decimal(bytes(9), 2)], ["-92233720368547758.08", "?"]),
