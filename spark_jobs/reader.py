@@ -404,10 +404,10 @@ class KafkaRangeReader:
         self._seek(start)
 
     def _know(self, topic: str) -> None:
-        """Ask for the leaders of a topic: of an assigned one that is unknown librdkafka asks once a second, on a timer.
+        """Ask for the leaders of a topic: of an assigned, unknown one librdkafka asks once a second only, on a timer.
 
-        Without this each further topic of a task waited for a second, and the first one for 0.8 s where the decoder took
-        long to build, as it does for a registry.
+        Without this each further topic of a task waited for a second, and the first one where the decoder took long to
+        build: 0.8 s with a registry.
         """
         if topic not in self._known_topics:
             self._known_topics.add(topic)
