@@ -19,7 +19,7 @@ class RefusingConsumer:
         self._call = call
 
     def __getattr__(self, name: str) -> Any:
-        def answer(*_: object) -> Any:
+        def answer(*_: object, **__: object) -> Any:
             if name == self._call:
                 raise KafkaException(KafkaError(KafkaError._FATAL, "the client is in a bad state"))
             return []
