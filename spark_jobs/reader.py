@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from operator import lt
 from types import TracebackType
 from typing import NoReturn
@@ -278,8 +278,6 @@ def _truncated(end: RangeEnd, there: str) -> Difference:
 # was seen.
 
 _POLL_SECONDS = 0.5
-#: An answer that takes longer is not waited for: the timer asks as well.
-_KNOW_SECONDS = 1.0
 
 #: Messages taken before their headers are measured, which librdkafka does not count in what it fetches ahead. 250 of
 #: 300 KB are 75 MB, and more at once saves no measurable time.
@@ -306,7 +304,6 @@ class KafkaRangeReader:
             self._consumer = Consumer({**client.librdkafka_settings(config), **callbacks}, logger=client.LIBRDKAFKA_LOG)
         except KafkaException as error:
             raise client.client_fault(error, config) from None
-        self._known_topics: set[str] = set()
         self._start_leader_epoch: int | None = None
         self._end_leader_epoch: int | None = None
 
@@ -394,7 +391,6 @@ class KafkaRangeReader:
         ``assign`` alone checks the epoch only when the topic is new to this consumer (librdkafka 2.16 validates on a
         metadata change, rdkafka_topic.c, and on ``seek``, rdkafka_partition.c), so a ``seek`` with the epoch follows.
         """
-        self._know(split.topic)
         start = TopicPartition(split.topic, split.partition, split.start)
         if split.leader_epoch is None:
             self._consumer.assign([start])
@@ -402,17 +398,6 @@ class KafkaRangeReader:
         start = TopicPartition(split.topic, split.partition, split.start, leader_epoch=split.leader_epoch)
         self._consumer.assign([start])
         self._seek(start)
-
-    def _know(self, topic: str) -> None:
-        """Ask for the leaders of a topic: of an assigned, unknown one librdkafka asks once a second only, on a timer.
-
-        Without this each further topic of a task waited for a second, and the first one where the decoder took long to
-        build: 0.8 s with a registry.
-        """
-        if topic not in self._known_topics:
-            self._known_topics.add(topic)
-            with suppress(KafkaException):  # the read waits longer, and tells what is wrong
-                self._consumer.list_topics(topic, timeout=_KNOW_SECONDS)
 
     def _seek(self, start: TopicPartition) -> None:
         """Seek as soon as the assignment has started, which librdkafka does on a thread of its own."""

@@ -1,4 +1,4 @@
-"""What the reader asks the Kafka client for; whatever call it refuses, the reader raises an error of this package."""
+"""Whatever call the Kafka client refuses while a range is read, the reader raises an error of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RefusingConsumer:
         self._call = call
 
     def __getattr__(self, name: str) -> Any:
-        def answer(*_: object, **__: object) -> Any:
+        def answer(*_: object) -> Any:
             if name == self._call:
                 raise KafkaException(KafkaError(KafkaError._FATAL, "the client is in a bad state"))
             return []
@@ -42,28 +42,3 @@ def test_settings_that_make_no_client_where_the_task_runs_are_a_fault_of_configu
     missing = {"bootstrap.servers": "127.0.0.1:1", "group.id": "none", "security.protocol": "SSL"}
     with pytest.raises(ConfigError, match="make no Kafka client"):
         KafkaRangeReader({**missing, "ssl.ca.location": "/not/on/this/machine.pem"})
-
-
-class RecordingConsumer:
-    """A consumer that writes down what it is asked for, and of which no broker answers."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def list_topics(self, topic: str, timeout: float) -> None:
-        self.asked.append(f"leaders of {topic}")
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-    def assign(self, partitions: list[Any]) -> None:
-        self.asked += [f"assign {of.topic}[{of.partition}]" for of in partitions]
-
-
-def test_a_topic_is_asked_for_once_before_it_is_assigned_and_assigned_without_an_answer_too() -> None:
-    it = KafkaRangeReader({"bootstrap.servers": "127.0.0.1:1", "group.id": "none"})
-    it.close()
-    it._consumer = consumer = RecordingConsumer()
-    for index, (topic, partition) in enumerate([("a", 0), ("a", 1), ("b", 0), ("a", 2)]):
-        it._assign(Split(index, topic, partition, 0, 0, 1))
-    assert consumer.asked == [
-        *("leaders of a", "assign a[0]", "assign a[1]", "leaders of b", "assign b[0]", "assign a[2]")
-    ]
