@@ -1,4 +1,7 @@
-"""Values of Avro that are no containers, many at once: read from bytes, and written as JSON."""
+"""Values of Avro that are no containers, many at once: read from bytes, and written as JSON.
+
+Protobuf's quick way shares the second half.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Values and keys that name their schema in a registry: Avro, Protobuf and JSON Schema.
 
 Each record is read with the schema that it was written with, so a batch may hold many. A schema turns its records into
-JSON documents, which the columns read by path like any other; Avro gives whole columns where it surely can.
+JSON documents, which the columns read by path like any other; Avro and Protobuf give whole columns where they surely
+can.
 """
 
 from __future__ import annotations
@@ -286,7 +287,7 @@ class FramedColumns:
         if schema.quick_columns is None:
             return named
         if self._watched:
-            kinds = schema.types(named.payloads) if schema.types else ()
+            kinds = schema.types(named.payloads) if schema.types and schema.may_have_others else ()
             if self._watched.may_meet_others(schema.may_have_others, set(kinds)):
                 return named
         found = schema.quick_columns(named.payloads, self._plans)

@@ -9,6 +9,7 @@ inside, or with most of the messages that have a meaning of their own is left to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,37 +46,6 @@ if TYPE_CHECKING:
 _MOST_LEVELS = 20
 
 
-def quick_columns(schema: ProtobufSchema, payloads: pa.Array, plans: Sequence[ColumnPlan]) -> list[QuickColumn] | None:
-    """Return the columns of records of one schema, null where a value is missing.
-
-    A record that the exact way may refuse is doubtful in every column, as is one of another message type than the first
-    record. Null in a column that refuses it is not doubtful here.
-
-    Args:
-        schema: The writer's schema of all records.
-        payloads: What stands behind the schema's id, a large_binary array without null.
-        plans: The columns, in their order.
-
-    Returns:
-        One column a plan; ``None`` where the exact way is the only or the quicker one.
-    """
-    if len(payloads) < FEWEST_RECORDS or payloads.nbytes >= MOST_BYTES:
-        return None
-    try:
-        name, skip = schema.files.named(payloads[0].as_py())
-    except DecodeError:
-        return None
-    message = _message_of(schema, name)
-    found = [with_one_path(plan, message.of, null_is_missing=True) for plan in plans] if message else []
-    sure = [plan for plan in found if plan is not None]
-    if message is None or len(sure) < len(plans):
-        return None
-    data = RecordBytes(payloads, skip=skip)
-    starts = pc.binary_slice(payloads, 0, skip)
-    data.bad |= pc.not_equal(starts, starts[0]).to_numpy(zero_copy_only=False)
-    return _Walk(data, sure).columns(message)
-
-
 # The values of messages that are no object of their fields.
 
 _INSTANT = AvroType("long", "instant", 6)
@@ -102,11 +72,11 @@ def _time(message: Message, data: RecordBytes, found: Found) -> Values:
     is_sure = is_time(seconds, nanos) & (nanos % 1_000 == 0)
     micros = np.where(is_sure, seconds, 0) * 1_000_000 + nanos // 1_000
 
-    def json_of(places: Numbers) -> list[bytes]:
+    def exact_json(places: Numbers) -> list[bytes]:
         pairs = zip(seconds[places].tolist(), nanos[places].tolist(), strict=True)
         return [encode_document(timestamp_text(*pair)) for pair in pairs]
 
-    return Values(_INSTANT, micros, json_of, np.flatnonzero(~is_sure).tolist(), has_json=False)
+    return Values(_INSTANT, micros, exact_json, np.flatnonzero(~is_sure).tolist(), has_json=False)
 
 
 def _decimal(message: Message, data: RecordBytes, found: Found) -> Values:
@@ -121,14 +91,14 @@ def _decimal(message: Message, data: RecordBytes, found: Found) -> Values:
     data.fail(found.cursor, end - begin > MOST_DECIMAL_BYTES)
     scale = int(scales[0]) if len(scales) else 0
 
-    def json_of(places: Numbers) -> list[bytes]:
+    def exact_json(places: Numbers) -> list[bytes]:
         texts = data.slices(begin[places], end[places]).to_pylist()
         texts = [text[:MOST_DECIMAL_BYTES] for text in texts]
         return [decimal_text(*pair) for pair in zip(texts, scales[places].tolist(), strict=True)]
 
     of = AvroType("bytes", "decimal", digits=scale)
     odd = np.flatnonzero((scales != scale) | (begin == end)).tolist()
-    return Values(of, unscaled(data, begin, end), json_of, odd)
+    return Values(of, unscaled(data, begin, end), exact_json, odd)
 
 
 #: Type for columns, and reader, of the messages that have a meaning of their own and can be read by whole columns.
@@ -145,68 +115,97 @@ class _UnableError(Exception):
     """Only the exact way reads the type."""
 
 
-def _message_of(schema: ProtobufSchema, name: str) -> Message | None:
-    """Return a message type; ``None`` if only the exact way reads it."""
-    try:
-        return _message(schema, name, 1)
-    except _UnableError:
-        return None
+class ProtobufColumns:
+    """The quick way for the records of one schema.
 
+    Args:
+        schema: The writer's schema of all records.
+    """
 
-def _message(schema: ProtobufSchema, name: str, level: int) -> Message:
-    """Return a message type, made once: types that share types would be made in billions of ways."""
-    known: dict[str, Message | None] = schema.quick_types
-    if name not in known and level <= _MOST_LEVELS:
-        known[name] = None  # as long as it is made: it may hold itself
-        known[name] = _made(schema, name, level)
-    found = known.get(name)
-    if found is None:
-        raise _UnableError
-    return found
+    def __init__(self, schema: ProtobufSchema) -> None:
+        self._files = schema.files
+        self._readers = schema.readers
+        self._known: dict[str, Message | None] = {}
 
+    def columns(self, payloads: pa.Array, plans: Sequence[ColumnPlan]) -> list[QuickColumn] | None:
+        """Return the columns of records, null where a value is missing.
 
-def _made(schema: ProtobufSchema, name: str, level: int) -> Message:
-    descriptor, declared = schema.files.pool.FindMessageTypeByName(name), schema.files.declared[name].field
-    found = Message(required=[descriptor.fields_by_name[of].number for of in schema.readers.required(descriptor)])
-    for of in declared:
-        member = _member(schema, of, level + 1)
-        if of.label == of.LABEL_REPEATED:
-            member.is_repeated, member.default = True, b"[]"
-        elif descriptor.fields_by_name[of.name].has_presence:
-            member.default = b""
-        found.members.append(member)
-    found.oneofs = [[of.number for of in group.fields] for group in descriptor.oneofs]
-    found.of.fields = tuple((member.name, _in_its_place(member)) for member in found.members)
-    return found
+        A record that the exact way may refuse is doubtful in every column, as is one of another message type than the
+        first record. Null in a column that refuses it is not doubtful here.
+
+        Args:
+            payloads: What stands behind the schema's id, a large_binary array without null.
+            plans: The columns, in their order.
+
+        Returns:
+            One column a plan; ``None`` where the exact way is the only or the quicker one.
+        """
+        if len(payloads) < FEWEST_RECORDS or payloads.nbytes >= MOST_BYTES:
+            return None
+        try:
+            name, skip = self._files.named(payloads[0].as_py())
+            message = self._message(name, 1)
+        except (DecodeError, _UnableError):
+            return None
+        found = [with_one_path(plan, message.of, null_is_missing=True) for plan in plans]
+        sure = [plan for plan in found if plan is not None]
+        if len(sure) < len(plans):
+            return None
+        data = RecordBytes(payloads, skip=skip)
+        starts = pc.binary_slice(payloads, 0, skip)
+        data.bad |= pc.not_equal(starts, starts[0]).to_numpy(zero_copy_only=False)
+        return _Walk(data, sure).columns(message)
+
+    def _message(self, name: str, level: int) -> Message:
+        """Return a message type, made once: types that share types would be made in billions of ways."""
+        if name not in self._known and level <= _MOST_LEVELS:
+            self._known[name] = None  # as long as it is made: it may hold itself
+            self._known[name] = self._made(name, level)
+        found = self._known.get(name)
+        if found is None:
+            raise _UnableError
+        return found
+
+    def _made(self, name: str, level: int) -> Message:
+        descriptor, declared = self._files.pool.FindMessageTypeByName(name), self._files.declared[name].field
+        found = Message(required=[descriptor.fields_by_name[of].number for of in self._readers.required(descriptor)])
+        for of in declared:
+            member = self._member(of, level + 1)
+            if of.label == of.LABEL_REPEATED:
+                member.is_repeated, member.default = True, b"[]"
+            elif descriptor.fields_by_name[of.name].has_presence:
+                member.default = b""
+            found.members.append(member)
+        found.oneofs = [[of.number for of in group.fields] for group in descriptor.oneofs]
+        found.of.fields = tuple((member.name, _in_its_place(member)) for member in found.members)
+        return found
+
+    def _member(self, declared: Any, level: int) -> Member:
+        name, number, type_name = declared.name, declared.number, declared.type_name[1:]
+        if declared.type == TYPE_ENUM:
+            names = self._files.enums[type_name]
+            if None in names.values() or 0 not in names:
+                raise _UnableError
+            return enum_member(name, number, names)
+        if declared.type not in (TYPE_MESSAGE, TYPE_GROUP):
+            return replace(LEAVES[declared.type], name=name, number=number)
+        if declared.type == TYPE_GROUP or self._files.declared[type_name].options.map_entry:
+            raise _UnableError
+        inner = self._message(type_name, level)
+        if not self._readers.special(self._files.pool.FindMessageTypeByName(type_name)):
+            return Member(name, number, inner.of, message=inner)
+        if self._files.file_names[type_name].endswith("/wrappers.proto"):
+            return Member(name, number, inner.members[0].of, message=inner, is_wrapper=True)
+        if type_name not in _SPECIAL:
+            raise _UnableError
+        of, read = _SPECIAL[type_name]
+        return Member(name, number, of, read=partial(read, inner))
 
 
 def _in_its_place(member: Member) -> AvroType:
     if member.is_repeated:
         return AvroType("array", parts=(member.of,))
     return member.of if member.default else AvroType("union", parts=(AvroType("null"), member.of))
-
-
-def _member(schema: ProtobufSchema, declared: Any, level: int) -> Member:
-    name, number, type_name = declared.name, declared.number, declared.type_name[1:]
-    if declared.type == TYPE_ENUM:
-        names = schema.files.enums[type_name]
-        if None in names.values() or 0 not in names:
-            raise _UnableError
-        return enum_member(name, number, names)
-    if declared.type not in (TYPE_MESSAGE, TYPE_GROUP):
-        leaf = LEAVES[declared.type]
-        return Member(name, number, leaf.of, leaf.wire, leaf.read, leaf.default)
-    if declared.type == TYPE_GROUP or schema.files.declared[type_name].options.map_entry:
-        raise _UnableError
-    inner = _message(schema, type_name, level)
-    if not schema.readers.special(schema.files.pool.FindMessageTypeByName(type_name)):
-        return Member(name, number, inner.of, message=inner)
-    if schema.files.file_names[type_name].endswith("/wrappers.proto"):
-        return Member(name, number, inner.members[0].of, message=inner, is_wrapper=True)
-    if type_name not in _SPECIAL:
-        raise _UnableError
-    of, read = _SPECIAL[type_name]
-    return Member(name, number, of, read=partial(read, inner))
 
 
 _NO_FIELDS = Message()

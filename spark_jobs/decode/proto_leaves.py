@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,14 @@ class Values:
     Attributes:
         of: Their type.
         values: Numbers, an Arrow array, or the numbers and sizes of decimals.
-        json_of: Returns the JSON of the values at some places, the exact way.
+        exact_json: Returns the JSON of the values at some places, the exact way.
         doubtful: Places of which ``values`` says nothing to a column.
         has_json: ``values`` have their JSON by :func:`leaf_json`, too.
     """
 
     of: AvroType
     values: Any
-    json_of: Callable[[Numbers], list[bytes]]
+    exact_json: Callable[[Numbers], list[bytes]]
     doubtful: Sequence[int] = ()
     has_json: bool = True
 
@@ -157,8 +158,13 @@ def _once(data: RecordBytes, found: Found) -> Found:
 
 def _tagged(data: RecordBytes, cursor: Cursor) -> Iterator[tuple[int, Found]]:
     """Yield the first fields of all messages, then the second ones, and so on, those of one tag together."""
-    owners, steps, cursor = np.arange(len(cursor.rows)), 0, cursor.copy()
-    while True:
+    for owners, at in _unfinished(data, np.arange(len(cursor.rows)), cursor):
+        yield from _by_tag(*_step(data, owners, at))
+
+
+def _unfinished(data: RecordBytes, owners: Numbers, cursor: Cursor) -> Iterator[tuple[Numbers, Cursor]]:
+    """Yield what is not at its end, again and again; whoever takes it moves the cursor on."""
+    for steps in count():
         is_left = cursor.at + 1 < cursor.limits
         owners, cursor = owners[is_left], cursor.where(is_left)
         if not len(owners):
@@ -166,9 +172,7 @@ def _tagged(data: RecordBytes, cursor: Cursor) -> Iterator[tuple[int, Found]]:
         if steps >= _USUAL_FIELDS and len(owners) < FEWEST_RECORDS:
             data.fail(cursor, np.ones(len(owners), np.bool_))
             return
-        steps += 1
-        tags, found = _step(data, owners, cursor)
-        yield from _by_tag(tags, found)
+        yield owners, cursor
 
 
 def _step(data: RecordBytes, owners: Numbers, cursor: Cursor) -> tuple[Numbers, Found]:
@@ -230,16 +234,9 @@ def _unpacked(data: RecordBytes, member: Member, found: Found) -> Found:
 
 
 def _packed_steps(data: RecordBytes, found: Found) -> Iterator[Found]:
-    owners, steps, cursor = found.owners, 0, found.cursor.copy()
-    while True:
-        is_left = cursor.at + 1 < cursor.limits
-        owners, cursor = owners[is_left], cursor.where(is_left)
-        if not len(owners):
-            return
-        few = steps >= _USUAL_FIELDS and len(owners) < FEWEST_RECORDS
+    for owners, cursor in _unfinished(data, found.owners, found.cursor):
         numbers = data.unsigned(cursor)
-        data.fail(cursor, (cursor.at >= cursor.limits) | few)
-        steps += 1
+        data.fail(cursor, cursor.at >= cursor.limits)
         yield Found(owners, numbers, cursor.copy())
 
 
@@ -267,12 +264,12 @@ _FLOAT, _DOUBLE, _TEXT, _BYTES = AvroType("float"), AvroType("double"), AvroType
 
 
 def _plain(of: AvroType, values: Any) -> Values:
-    def json_of(places: Numbers) -> list[bytes]:
+    def exact_json(places: Numbers) -> list[bytes]:
         if isinstance(values, pa.Array):
             return [encode_document(value) for value in values.take(pa.array(places)).to_pylist()]
         return [encode_document(value) for value in values[places].tolist()]
 
-    return Values(of, values, json_of)
+    return Values(of, values, exact_json)
 
 
 def _floats(of: AvroType, values: Numbers) -> Values:
@@ -330,37 +327,31 @@ def _names(numbers: Numbers, names: pa.Array, data: RecordBytes, found: Found) -
     return _plain(_TEXT, names.take(pa.array(places)))
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """What a field of a type that is no message has in every schema."""
-
-    of: AvroType
-    wire: int
-    read: _Read
-    default: bytes
+def _leaf(of: AvroType, wire: int, read: _Read, default: bytes) -> Member:
+    return Member("", 0, of, wire, read, default)
 
 
-def _integers(of: AvroType, least: int, most: int) -> Leaf:
-    return Leaf(of, _VARINT, partial(_number, of, least, most), b"0")
+def _integers(of: AvroType, least: int, most: int) -> Member:
+    return _leaf(of, _VARINT, partial(_number, of, least, most), b"0")
 
 
-# FieldDescriptorProto.Type, descriptor.proto of Protobuf.
-LEAVES: Mapping[int, Leaf] = {
-    1: Leaf(_DOUBLE, _FIXED64, partial(_real, _DOUBLE, "<f8"), b"0.0"),
-    2: Leaf(_FLOAT, _FIXED32, partial(_real, _FLOAT, "<f4"), b"0.0"),
+#: A field without name and number of each type that is no message, by FieldDescriptorProto.Type of descriptor.proto.
+LEAVES: Mapping[int, Member] = {
+    1: _leaf(_DOUBLE, _FIXED64, partial(_real, _DOUBLE, "<f8"), b"0.0"),
+    2: _leaf(_FLOAT, _FIXED32, partial(_real, _FLOAT, "<f4"), b"0.0"),
     3: _integers(_LONG, -(2**63), 2**63 - 1),  # int64
     4: _integers(_LONG, 0, 2**63 - 1),  # uint64
     5: _integers(_INT, -(2**31), 2**31 - 1),  # int32
-    6: Leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<u8"), b"0"),
-    7: Leaf(_LONG, _FIXED32, partial(_fixed, _LONG, "<u4"), b"0"),
-    8: Leaf(_BOOLEAN, _VARINT, _boolean, b"false"),
-    9: Leaf(_TEXT, _SIZED, _text, b'""'),
-    12: Leaf(_BYTES, _SIZED, _sized_bytes, b'""'),
+    6: _leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<u8"), b"0"),
+    7: _leaf(_LONG, _FIXED32, partial(_fixed, _LONG, "<u4"), b"0"),
+    8: _leaf(_BOOLEAN, _VARINT, _boolean, b"false"),
+    9: _leaf(_TEXT, _SIZED, _text, b'""'),
+    12: _leaf(_BYTES, _SIZED, _sized_bytes, b'""'),
     13: _integers(_LONG, 0, 2**32 - 1),  # uint32
-    15: Leaf(_INT, _FIXED32, partial(_fixed, _INT, "<i4"), b"0"),
-    16: Leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<i8"), b"0"),
-    17: Leaf(_INT, _VARINT, partial(_zigzag, _INT, 32), b"0"),
-    18: Leaf(_LONG, _VARINT, partial(_zigzag, _LONG, 64), b"0"),
+    15: _leaf(_INT, _FIXED32, partial(_fixed, _INT, "<i4"), b"0"),
+    16: _leaf(_LONG, _FIXED64, partial(_fixed, _LONG, "<i8"), b"0"),
+    17: _leaf(_INT, _VARINT, partial(_zigzag, _INT, 32), b"0"),
+    18: _leaf(_LONG, _VARINT, partial(_zigzag, _LONG, 64), b"0"),
 }
 
 
@@ -368,6 +359,6 @@ def json_of(values: Values, length: int) -> pa.Array:
     """Return the JSON of all values, as the exact way writes it."""
     column = leaf_json(values.of, values.values) if values.has_json and length else None
     if column is None:
-        return pa.array(values.json_of(np.arange(length)), pa.string())
+        return pa.array(values.exact_json(np.arange(length)), pa.string())
     exact = sorted({*column.doubtful, *values.doubtful})
-    return with_rows_replaced(column.array, exact, pa.array(values.json_of(np.array(exact, np.int64)), pa.string()))
+    return with_rows_replaced(column.array, exact, pa.array(values.exact_json(np.array(exact, np.int64)), pa.string()))

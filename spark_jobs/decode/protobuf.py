@@ -258,8 +258,6 @@ class ProtobufSchema:
         self.files = ProtoFiles.compile(text, references)
         self.readers = Readers(self.files)
         self._descriptors: dict[str, Any] = {}
-        #: What the quick way has made of the message types, by their full names.
-        self.quick_types: dict[str, Any] = {}
 
     def documents(self, payloads: Sequence[bytes]) -> list[bytes | DecodeError]:
         """Return the document of each payload, or why it has none.

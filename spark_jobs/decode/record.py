@@ -154,13 +154,12 @@ def _stored_times(times: pa.Array) -> pa.Array:
 def opened_schema(kind: str, found: RegisteredSchema) -> Schema:
     """Parse a schema. Libraries of formats are imported here, for pipelines that need them alone."""
     if kind == "PROTOBUF":
-        from spark_jobs.decode import proto_columns
+        from spark_jobs.decode.proto_columns import ProtobufColumns
         from spark_jobs.decode.protobuf import ProtobufSchema
         from spark_jobs.decode.schema_places import protobuf_types
 
         protobuf = ProtobufSchema(found.text, found.references)
-        quick = partial(proto_columns.quick_columns, protobuf)
-        return Schema(protobuf.documents, quick, types=protobuf_types(protobuf))
+        return Schema(protobuf.documents, ProtobufColumns(protobuf).columns, types=protobuf_types(protobuf))
     if kind == "AVRO":
         from spark_jobs.decode.avro import AvroSchema
         from spark_jobs.decode.avro_columns import quick_columns

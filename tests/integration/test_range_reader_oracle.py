@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,14 +14,12 @@ import pytest
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.protocol.staging import Split
 from sandbox.kafka import KafkaBroker
-from sandbox.paths import CHECKOUT
 from spark_jobs.reader import KafkaRangeReader
 from tests.integration.oracle_scenarios import SCENARIOS, Sandbox, Scenario
+from tests.integration.run_spark import run_spark
 from tests.services import FreshTopics
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"  # test-only; the product needs no jar
 ORACLE = Path(__file__).with_name("spark_oracle.py")
-SPARK_SECONDS = 300
 
 Record = tuple[Any, ...]
 
@@ -48,7 +42,7 @@ def oracle(
     reads = list(spark_reads(scenarios))
     asked = {"bootstrap": kafka_broker.bootstrap, "reads": [read for _, read in reads]}
     (folder / "reads.json").write_text(json.dumps(asked), encoding="utf-8")
-    run_spark(folder / "reads.json", folder / "records.jsonl")
+    run_spark(ORACLE, "spark-sql-kafka-0-10", folder / "reads.json", folder / "records.jsonl")
     found: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for line in (folder / "records.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
@@ -65,27 +59,6 @@ def spark_reads(scenarios: Mapping[str, Scenario]) -> Iterator[tuple[int, dict[s
             grouped[number, scenario.isolation_level.value][scenario.topic] = by_partition
     for (number, isolation_level), ranges in grouped.items():
         yield number, {"isolation_level": isolation_level, "ranges": ranges}
-
-
-def run_spark(request: Path, answer: Path) -> None:
-    ivy_settings = os.environ.get("KAFKA_INGEST_IVY_SETTINGS")
-    settings = [
-        *("--master", "local[2]", "--driver-memory", "1g"),
-        *("--packages", CONNECTOR, "--conf", f"spark.jars.ivy={CHECKOUT / '.cache' / 'ivy-spark'}"),
-        *(("--conf", f"spark.jars.ivySettings={ivy_settings}") if ivy_settings else ()),
-        *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC"),
-    ]
-    submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
-    assert submit, "pyspark brings spark-submit"
-    ended = subprocess.run(
-        [submit, *settings, str(ORACLE), str(request), str(answer)],
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SPARK_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stderr[-4_000:]
 
 
 def as_record(found: Mapping[str, Any]) -> Record:

@@ -133,7 +133,7 @@ def both_ways(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proto_columns, "FEWEST_RECORDS", 1)
         patch.setattr(proto_leaves, "FEWEST_RECORDS", 1)
-        columns = proto_columns.quick_columns(schema, array, plans)
+        columns = proto_columns.ProtobufColumns(schema).columns(array, plans)
     if columns is None:
         return exact, None
     for column, of in zip(columns, part.arrays, strict=True):

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_ingest.column_types import parse_column_type
 from spark_jobs.decode import proto_columns, proto_leaves
-from spark_jobs.decode.proto_columns import quick_columns
+from spark_jobs.decode.proto_columns import ProtobufColumns
 from spark_jobs.decode.protobuf import ProtobufSchema
 from spark_jobs.decode.values import ColumnPlan
 from tests.protobuf_messages import varint
@@ -42,7 +42,7 @@ def plan(type_name: str, *path: str, others: Sequence[tuple[str, ...]] = ()) -> 
 
 def read(schema: ProtobufSchema, messages: Sequence[bytes], *plans: ColumnPlan) -> list[list[Any]]:
     """Return the values of each column; "?" for a record in doubt."""
-    columns = quick_columns(schema, pa.array([b"\0" + of for of in messages], pa.large_binary()), plans)
+    columns = ProtobufColumns(schema).columns(pa.array([b"\0" + of for of in messages], pa.large_binary()), plans)
     assert columns is not None
     return [
         ["?" if row in column.doubtful else value for row, value in enumerate(column.array.to_pylist())]
@@ -191,7 +191,7 @@ def test_a_record_without_a_required_field_is_doubtful() -> None:
 def test_a_record_of_another_message_type_is_doubtful() -> None:
     schema = schema_of("int32 a = 1;", more="message S { string b = 1; }")
     payloads = pa.array([b"\x00\x08\x05", b"\x02\x02\x0a\x01x", b"\x00\x08\x06", b""], pa.large_binary())
-    columns = quick_columns(schema, payloads, [plan("integer", "a")])
+    columns = ProtobufColumns(schema).columns(payloads, [plan("integer", "a")])
     assert columns is not None
     assert (columns[0].array.to_pylist()[::2], columns[0].doubtful) == ([5, 6], [1, 3])
 
@@ -199,7 +199,7 @@ def test_a_record_of_another_message_type_is_doubtful() -> None:
 def test_the_message_type_is_the_one_that_the_first_record_names() -> None:
     schema = schema_of("int32 a = 1;", more="message S { string b = 1; }")
     payloads = pa.array([b"\x02\x02\x0a\x01x", b"\x02\x02"], pa.large_binary())
-    columns = quick_columns(schema, payloads, [plan("text", "b")])
+    columns = ProtobufColumns(schema).columns(payloads, [plan("text", "b")])
     assert columns is not None
     assert columns[0].array.to_pylist() == ["x", ""]
 
@@ -220,15 +220,15 @@ def test_the_message_type_is_the_one_that_the_first_record_names() -> None:
 )
 def test_what_columns_cannot_tell_is_left_to_the_exact_way(fields: str, more: str, plans: list[ColumnPlan]) -> None:
     payloads = pa.array([b"\x00\x08\x01"], pa.large_binary())
-    assert quick_columns(schema_of(fields, more=more), payloads, plans) is None
+    assert ProtobufColumns(schema_of(fields, more=more)).columns(payloads, plans) is None
 
 
 def test_few_records_and_those_that_name_no_type_are_left_to_the_exact_way(monkeypatch: pytest.MonkeyPatch) -> None:
     schema, plans = schema_of("int32 a = 1;"), [plan("integer", "a")]
-    assert quick_columns(schema, pa.array([b"\x08"], pa.large_binary()), plans) is None
+    assert ProtobufColumns(schema).columns(pa.array([b"\x08"], pa.large_binary()), plans) is None
     monkeypatch.setattr(proto_columns, "FEWEST_RECORDS", 2)
-    assert quick_columns(schema, pa.array([b"\x00"], pa.large_binary()), plans) is None
-    assert quick_columns(schema, pa.array([b"\x00"] * 2, pa.large_binary()), plans) is not None
+    assert ProtobufColumns(schema).columns(pa.array([b"\x00"], pa.large_binary()), plans) is None
+    assert ProtobufColumns(schema).columns(pa.array([b"\x00"] * 2, pa.large_binary()), plans) is not None
 
 
 def test_a_default_is_for_a_field_that_the_type_lacks_and_not_yet_for_one_that_is_unset() -> None:
@@ -237,37 +237,31 @@ def test_a_default_is_for_a_field_that_the_type_lacks_and_not_yet_for_one_that_i
     assert read(schema, [b"", field(1, 5)], of_unset, of_nothing) == [[None, 5], [3, 3]]
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
+    """Return a list that has an item for each call of a function from now on."""
+    calls: list[int] = []
+    original = getattr(owner, name)
+
+    def call(*arguments: Any) -> Any:
+        calls.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
 def test_records_with_many_more_fields_than_the_others_take_no_step_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proto_leaves, "FEWEST_RECORDS", 2)
-    steps: list[int] = []
-    step = proto_leaves._step
-
-    def counted(*arguments: Any) -> Any:
-        steps.append(1)
-        return step(*arguments)
-
-    monkeypatch.setattr(proto_leaves, "_step", counted)
+    steps = counted(monkeypatch, proto_leaves, "_step")
     schema = schema_of("repeated string a = 1; int32 z = 2;")
     (found,) = read(schema, [field(2, 5), field(1, b"") * 10_000], plan("integer", "z"))
     assert found == [5, "?"]
     assert len(steps) == 64
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """Return a list that has an item for each call of a function from now on."""
-    calls: list[int] = []
-    original = getattr(proto_columns, name)
-
-    def call(*arguments: Any) -> Any:
-        calls.append(1)
-        return original(*arguments)
-
-    monkeypatch.setattr(proto_columns, name, call)
-    return calls
-
-
 def test_types_that_share_types_are_made_once_and_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, looked_at = counted(monkeypatch, "_made"), counted(monkeypatch, "fields_of")
+    made = counted(monkeypatch, ProtobufColumns, "_made")
+    looked_at = counted(monkeypatch, proto_columns, "fields_of")
     more = "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }}" for n in range(15)) + "message M15 {}"
     schema = schema_of("M0 a = 1; int32 z = 2;", more=more)
     inner = field(1, field(1, b""))
