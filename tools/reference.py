@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 from kafka_ingest.column_types import CONVERSIONS, SUPPORTED, parse_column_type, types_of
 from kafka_ingest.metrics import METRICS, Metric
 from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES, keys_of, models_in
+from kafka_ingest.pipeline_files.kinds import Words
 from kafka_ingest.pipeline_files.model import PipelineFile
-from kafka_ingest.pipeline_files.sections import Words
 from tests.values import TYPES, VALUES, Value
 
 # The written parts of the generated page ``docs/configuration.md``.

@@ -101,6 +101,13 @@ FINE_TIMES = ("time without time zone", "timestamp without time zone", "timestam
 _DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 _NUMBERS = ("smallint", "integer", "bigint", "real", "double precision")
 
+#: Types whose values can be equal and have different texts, or have no order at all: no key of an upsert target.
+NEVER_EQUAL_TEXTS = frozenset({"real", "double precision", "jsonb"})
+#: Types in which a greater value means a newer record.
+ORDERED_TYPES = frozenset(
+    {*_NUMBERS, "numeric", "date", "time without time zone", "timestamp without time zone", "timestamp with time zone"}
+)
+
 #: Each conversion (``settings.Conversion``): the types of its columns, and which JSON values fit.
 CONVERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "epoch_seconds": (_DATES, "a number: seconds since 1970, also with digits after the point"),

@@ -125,9 +125,10 @@ def _quoted(key: str) -> str:
 # batch, and its hash tells whether a planned batch still fits the file. It holds connection names, never secrets.
 
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
-#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion,
-#: several paths, a default, and key or header as source, which a job of version 1 would leave out.
-PROTOCOL_VERSION = 2
+#: new way; a batch planned under another version is planned anew. 2: columns may have a conversion, several paths, a
+#: default, and key or header as source, which a job of version 1 would leave out. 3: the target may hold the current
+#: state, to which a job of version 2 would append.
+PROTOCOL_VERSION = 3
 
 
 class IsolationLevel(StrEnum):
@@ -353,6 +354,54 @@ class TargetSettings:
         return f"{self.schema}.{self.table}"
 
 
+class OrderBy(StrEnum):
+    """What decides which of two records of a key is the newer one."""
+
+    OFFSET = "offset"
+    RECORD_TIME = "record_time"
+    COLUMN = "column"
+
+
+class Deletes(StrEnum):
+    """What a delete of a key does: a tombstone, or a record that ``delete_when`` names."""
+
+    REMOVE = "remove"
+    MARK = "mark"
+    IGNORE = "ignore"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWhen:
+    """Which records with a value are deletes: those with the value ``equals``, as JSON text, at ``path``."""
+
+    path: tuple[str, ...]
+    equals: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertSettings:
+    """How a table holds the current state: one row a key, the newest record of the key.
+
+    The first plan binds all of it: rows that were written, and rows that were removed, followed these settings.
+
+    Attributes:
+        key: Columns that are the key.
+        order: What makes a record newer.
+        deletes: What a delete does.
+        order_column: The column whose greater value is newer; ``None`` under another order.
+        delete_when: Which records with a value are deletes; ``None``: none.
+        deleted_at: Column that gets the record time of a delete; ``None`` unless deletes mark rows.
+    """
+
+    key: tuple[str, ...]
+    order: OrderBy
+    deletes: Deletes
+    order_column: str | None = None
+    delete_when: DeleteWhen | None = None
+    deleted_at: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimits:
     """When a batch stops instead of turning more records into dead letters.
@@ -395,6 +444,14 @@ class BatchSettings:
     target: TargetSettings
     dead_letters: DeadLetterLimits
     registry_connection: str | None = None
+    upsert: UpsertSettings | None = None
+
+    @property
+    def never_null(self) -> frozenset[str]:
+        """Columns without which a record has no place in the current state; none where every record is a row."""
+        if self.upsert is None:
+            return frozenset()
+        return frozenset({*self.upsert.key, *([self.upsert.order_column] if self.upsert.order_column else ())})
 
 
 @dataclass(frozen=True, slots=True)

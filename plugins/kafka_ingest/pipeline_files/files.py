@@ -22,9 +22,9 @@ from kafka_ingest.pipeline_files.document import (
     model_faults,
     parse_yaml,
 )
+from kafka_ingest.pipeline_files.kinds import PIPELINE_NAME
 from kafka_ingest.pipeline_files.model import PipelineFile, to_settings
 from kafka_ingest.pipeline_files.rules import Clash, clashes, rule_faults
-from kafka_ingest.pipeline_files.sections import PIPELINE_NAME
 from kafka_ingest.settings import PipelineSettings
 
 # ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from types import NoneType
@@ -12,7 +13,7 @@ from pydantic import Discriminator, Field
 from pydantic import Tag as Branch
 
 from kafka_ingest import settings as core
-from kafka_ingest.pipeline_files import sections
+from kafka_ingest.pipeline_files import kinds, sections
 from kafka_ingest.settings import JobSettings, ScheduleSettings, WatchSettings
 
 # ----------
@@ -28,26 +29,26 @@ _JOB, _SCHEDULE, _WATCH = JobSettings(), ScheduleSettings(schedule=None), WatchS
 class SparkSection(sections.Section):
     """How the Spark job runs."""
 
-    connection: sections.ConnectionId = Field(
+    connection: kinds.ConnectionId = Field(
         default=_JOB.spark_connection,
         description="Airflow connection of type `spark`: `local[*]` or `spark://host:port`.",
     )
-    conf: dict[sections.SparkKey, sections.SparkValue] = Field(
+    conf: dict[kinds.SparkKey, kinds.SparkValue] = Field(
         default_factory=dict,
         description="Spark properties. They stand on the command line, so secrets are refused.",
         examples=[{"spark.network.timeout": "300s"}],
     )
-    driver_memory: sections.Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
-    executor_memory: sections.Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
-    executor_cores: sections.PositiveCount | None = Field(
+    driver_memory: kinds.Memory = Field(default=_JOB.driver_memory, description="Heap of the driver.")
+    executor_memory: kinds.Memory = Field(default=_JOB.executor_memory, description="Heap of each executor.")
+    executor_cores: kinds.PositiveCount | None = Field(
         default=_JOB.executor_cores, description="Cores of each executor; `null` leaves it to the cluster."
     )
-    tasks: sections.PositiveCount | None = Field(
+    tasks: kinds.PositiveCount | None = Field(
         default=_JOB.tasks,
         description="Greatest number of parallel readers, each with one Kafka consumer and one database connection; "
         "`null`: Spark's default parallelism.",
     )
-    no_progress_timeout_seconds: sections.Seconds = Field(
+    no_progress_timeout_seconds: kinds.Seconds = Field(
         default=_JOB.no_progress_timeout_seconds,
         description="After this long without a record or a moving position the broker counts as unavailable.",
     )
@@ -56,45 +57,41 @@ class SparkSection(sections.Section):
 class AirflowSection(sections.Section):
     """What Airflow shows and how it retries."""
 
-    owner: sections.Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
-    tags: list[sections.Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
-    retries: sections.Count = Field(
+    owner: kinds.Tag = Field(default=_SCHEDULE.owner, description="Owner of the tasks.")
+    tags: list[kinds.Tag] = Field(default_factory=list, description="Tags of the DAG.", examples=[["shop"]])
+    retries: kinds.Count = Field(
         default=_SCHEDULE.retries, description="Retries of each task. Faults that no retry can mend do not use them up."
     )
-    retry_delay_seconds: sections.Count = Field(
+    retry_delay_seconds: kinds.Count = Field(
         default=_SCHEDULE.retry_delay_seconds, description="Seconds between two tries."
     )
-    execution_timeout_seconds: sections.Seconds = Field(
+    execution_timeout_seconds: kinds.Seconds = Field(
         default=_SCHEDULE.execution_timeout_seconds, description="A task that runs longer is stopped, and retried."
     )
-    busy_timeout_seconds: sections.Seconds = Field(
+    busy_timeout_seconds: kinds.Seconds = Field(
         default=_SCHEDULE.busy_timeout_seconds,
         description="How long a task waits for a pipeline that another run holds before it fails and names the holder. "
         "Waiting uses up no retry and no worker.",
     )
 
 
-def _branch(value: object) -> str:
-    return "<section>" if isinstance(value, dict) else "<word>"
-
-
 class PipelineFile(sections.Section):
     """One pipeline: what is read from Kafka, which columns it becomes, and where and when it goes."""
 
-    pipeline: sections.PipelineName = Field(
+    pipeline: kinds.PipelineName = Field(
         description="Name of the pipeline and of its DAG, unique over all files. The ledger knows the pipeline by it: "
         "a renamed pipeline is a new one."
     )
     description: str = Field(default=_SCHEDULE.description, description="A sentence for the people who see the DAG.")
-    schedule: sections.Schedule | None = Field(
+    schedule: kinds.Schedule | None = Field(
         description="When it runs: a cron expression of five fields, `@hourly`, `@daily`, `@weekly`, `@monthly`, "
         "`@quarterly` or `@yearly`; `null`: only when triggered.",
         examples=["@hourly", "*/15 * * * *"],
     )
-    timezone: sections.TimezoneName = Field(
+    timezone: kinds.TimezoneName = Field(
         default=_SCHEDULE.timezone, description="Time zone of the schedule and the start date."
     )
-    start_date: sections.DateText = Field(
+    start_date: kinds.DateText = Field(
         default=_SCHEDULE.start_date, description="No scheduled run before this day. See `catchup`."
     )
     end: Literal["head", "interval"] = Field(
@@ -117,8 +114,8 @@ class PipelineFile(sections.Section):
     )
     kafka: sections.KafkaSection = Field(description="What is read.")
     first_run: Annotated[
-        Annotated[sections.FirstRunWord, Branch("<word>")] | Annotated[sections.FirstRunSection, Branch("<section>")],
-        Discriminator(_branch),
+        Annotated[kinds.FirstRunWord, Branch("<word>")] | Annotated[sections.FirstRunSection, Branch("<section>")],
+        Discriminator(sections.branch_of),
     ] = Field(
         description="Where a pipeline without a position begins: `earliest` (all that the log holds), `latest` (only "
         "what comes after the first plan), a time, or offsets. It has no default, since a wrong one loses or repeats "
@@ -224,7 +221,7 @@ def _value_of(wanted: Any, value: object) -> object:
 
 def _batch(file: PipelineFile) -> core.BatchSettings:
     schema, _, table = file.target.table.partition(".")
-    return _settings_of(
+    batch = _settings_of(
         core.BatchSettings,
         file,
         file.kafka,
@@ -234,8 +231,32 @@ def _batch(file: PipelineFile) -> core.BatchSettings:
         headers_column=file.headers.column if file.headers else None,
         registry_connection=file.kafka.registry,
         tombstones=core.Tombstones(file.tombstones or "row"),
+        upsert=_upsert(file.target) if file.target.mode == "upsert" else None,
         metadata=_settings_of(core.MetadataColumns, file.metadata_columns),
         target=_settings_of(core.TargetSettings, file.target, schema=schema, table=table),
+    )
+    return _with_required(batch) if batch.upsert else batch
+
+
+def _with_required(batch: core.BatchSettings) -> core.BatchSettings:
+    """Require a value in every column without which a record has no place in the current state."""
+    never_null, value, key = batch.never_null, batch.value, batch.key
+    columns = (replace(c, required=c.required or c.name in never_null) for c in value.columns)
+    if key and key.column in never_null:
+        key = replace(key, required=True)
+    return replace(batch, value=replace(value, columns=tuple(columns)), key=key)
+
+
+def _upsert(target: sections.TargetSection) -> core.UpsertSettings:
+    order_column = target.order.column if isinstance(target.order, sections.OrderSection) else None
+    deletes, when = core.Deletes(target.deletes or ""), target.delete_when
+    return core.UpsertSettings(
+        key=tuple(target.key or ()),
+        order=core.OrderBy.COLUMN if order_column else core.OrderBy(str(target.order)),
+        deletes=deletes,
+        order_column=order_column,
+        delete_when=core.DeleteWhen(when.path, when.equals) if when else None,
+        deleted_at=(target.deleted_at or "deleted_at") if deletes is core.Deletes.MARK else None,
     )
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from kafka_ingest.column_types import CONVERSIONS, FINE_TIMES, check_value, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
-from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, json_text
+from kafka_ingest.pipeline_files.kinds import json_text
+from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
+from kafka_ingest.pipeline_files.upsert_rules import upsert_faults
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     Conversion,
@@ -258,6 +260,8 @@ def _rounded_times(data: _Data) -> Iterator[Fault]:
 
 
 def _tombstones_that_fit(data: _Data) -> Iterator[Fault]:
+    if _section(data, "target").get("mode") == "upsert":  # target.deletes says what becomes of tombstones
+        return
     required = [
         (*location, "required")
         for location, column in _columns(data)
@@ -329,6 +333,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _unique_key_of_a_created_table,
     _interval_of_a_schedule,
     _catchup_of_intervals,
+    upsert_faults,
 )
 
 
@@ -356,18 +361,27 @@ class Clash:
 def clashes(pipelines: Sequence[_Loaded]) -> Iterator[Clash]:
     """Yield the clashes of all pairs of pipelines, each for both files."""
     by_name: defaultdict[str, list[_Loaded]] = defaultdict(list)
-    by_target: defaultdict[tuple[str, str, str], list[_Loaded]] = defaultdict(list)
+    by_target: defaultdict[tuple[str, str], list[_Loaded]] = defaultdict(list)
     for path, settings in pipelines:
         batch = settings.batch
         by_name[settings.pipeline].append((path, settings))
-        by_target[batch.kafka_connection, batch.target_connection, str(batch.target)].append((path, settings))
+        by_target[batch.target_connection, str(batch.target)].append((path, settings))
     for group in by_name.values():
         for one, other in combinations(group, 2):
             text = f"expected a name of its own; found {one[1].pipeline}, as"
             yield from _both(one[0], other[0], ("pipeline",), ("pipeline",), text)
     for group in by_target.values():
         for one, other in combinations(group, 2):
-            yield from _same_topic(one, other)
+            yield from _same_table(one, other)
+
+
+def _same_table(one: _Loaded, other: _Loaded) -> Iterator[Clash]:
+    if one[1].batch.upsert or other[1].batch.upsert:
+        place, table = ("target", "table"), one[1].batch.target
+        text = f"expected one pipeline for a table that holds the current state; found {table}, as"
+        yield from _both(one[0], other[0], place, place, text)
+    elif one[1].batch.kafka_connection == other[1].batch.kafka_connection:
+        yield from _same_topic(one, other)
 
 
 def _same_topic(one: _Loaded, other: _Loaded) -> Iterator[Clash]:
