@@ -63,6 +63,8 @@ _KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "j
 def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
     """Return every column that the pipeline writes: value, key, headers, metadata; in this order everywhere.
 
+    The column that tells when a row was deleted is among the metadata.
+
     ``is_not_null`` says what a created table gets; an existing table may be stricter (``TargetShape``).
     """
     metadata = settings.metadata
@@ -80,4 +82,6 @@ def written_columns(settings: BatchSettings) -> tuple[TargetColumn, ...]:
     ]
     if metadata.timestamp_type:
         columns.append(TargetColumn(metadata.timestamp_type, "text", False))
+    if settings.upsert and settings.upsert.deleted_at:
+        columns.append(TargetColumn(settings.upsert.deleted_at, "timestamp with time zone", False))
     return (*columns, TargetColumn(metadata.batch_id, "uuid", True))
