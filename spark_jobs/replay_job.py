@@ -22,7 +22,7 @@ from kafka_ingest.secrets import secret_values
 from kafka_ingest.spark.archive import keep_job_folder
 from kafka_ingest.spark.replay import ReplayOrder, write_report
 from kafka_ingest.spark.submission import take_environment, write_error
-from spark_jobs.decode.record import RecordDecoder
+from spark_jobs.decode.changes import decoder_of
 from spark_jobs.decode.values import Rejected
 from spark_jobs.process import set_up_logging
 from spark_jobs.records import stored_records
@@ -47,7 +47,7 @@ class StoredRecordStager:
         shape = PostgresTarget(params).shape(batch.settings)
         context = StageContext(batch.batch_id, batch.claim, batch.settings, shape, kafka={}, postgres=params)
         stem = staging_name(batch.batch_id, batch.claim)
-        self._decoder = RecordDecoder(batch.settings, shape, batch_id=batch.batch_id, registry=registry)
+        self._decoder = decoder_of(batch.settings, shape, batch_id=batch.batch_id, registry=registry)
         self._writer = StagingWriter(connection, stem, context, TASK, ATTEMPT)
         self._records = 0
 
@@ -65,7 +65,7 @@ class StoredRecordStager:
         records = stored_records(rows, unreadable={index for index, note in enumerate(notes) if note})
         split = _split_of(rows)
         decoded = self._decoder.decode(records, generation=split.generation)
-        refused = self._writer.write(decoded)
+        refused = (*self._writer.write(decoded), *self._writer.write_deletes(decoded))
         dead = [
             Rejected(row.row_index, row.reason, notes[row.row_index] + row.detail) for row in (*decoded.dead, *refused)
         ]

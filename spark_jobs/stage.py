@@ -41,7 +41,8 @@ from kafka_ingest.protocol.staging import (
     relaxed_gc,
     staging_name,
 )
-from spark_jobs.decode.record import RecordDecoder, has_storable_time
+from spark_jobs.decode.changes import decoder_of
+from spark_jobs.decode.record import has_storable_time
 from spark_jobs.decode.values import Rejected, without_refused
 from spark_jobs.records import RangeReader
 from spark_jobs.staging import StagingWriter, storable_detail
@@ -59,11 +60,13 @@ class ChunkOutcome:
         rows: Number of staged rows.
         dead: Dead letters of every kind, by rising index in the chunk.
         tombstones: Number of counted tombstones.
+        deletes: Number of staged deletes.
     """
 
     rows: int
     dead: Sequence[Rejected]
     tombstones: int
+    deletes: int = 0
 
 
 class SplitAccount:
@@ -124,9 +127,17 @@ class SplitAccount:
         Raises:
             AccountingMismatch: The outcome does not account for every record once.
         """
-        counts = RecordCounts(rows=outcome.rows, dead_letters=len(outcome.dead), tombstones=outcome.tombstones)
+        counts = RecordCounts(
+            rows=outcome.rows,
+            deletes=outcome.deletes,
+            dead_letters=len(outcome.dead),
+            tombstones=outcome.tombstones,
+        )
         if counts.readable != records.num_rows:
-            found = f"{counts.rows} rows, {counts.dead_letters} dead letters, {counts.tombstones} tombstones"
+            found = (
+                f"{counts.rows} rows, {counts.deletes} deletes, {counts.dead_letters} dead letters, "
+                f"{counts.tombstones} tombstones"
+            )
             raise self._mismatch("a chunk's records do not add up", f"{records.num_rows} records", found)
         offsets = records.column("offset")
         self._counts += counts
@@ -405,7 +416,7 @@ class _SplitStager:
         refused: Sequence[RefusedRecord],
     ) -> None:
         self._context = context
-        self._decoder = RecordDecoder(
+        self._decoder = decoder_of(
             context.settings, context.target, batch_id=context.batch_id, registry=context.registry
         )
         self._writer = writer
@@ -450,11 +461,12 @@ class _SplitStager:
             decoded = self._decoder.decode(records, generation=split.generation)
             decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
-            refused = self._writer.write(decoded)
-            dead = list(heapq.merge(decoded.dead, refused, key=lambda row: row.row_index))
+            refused, refused_deletes = self._writer.write(decoded), self._writer.write_deletes(decoded)
+            dead = list(heapq.merge(decoded.dead, refused, refused_deletes, key=lambda row: row.row_index))
             self._writer.write_dead_letters(records, dead, split)
             self._writer.write_counted(records, decoded.tombstones, split)
-        return ChunkOutcome(decoded.columns.num_rows - len(refused), dead, len(decoded.tombstones))
+        rows, deletes = decoded.columns.num_rows - len(refused), len(decoded.delete_index) - len(refused_deletes)
+        return ChunkOutcome(rows, dead, len(decoded.tombstones), deletes)
 
     def _refused_in(self, records: pa.RecordBatch) -> list[Rejected]:
         places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)

@@ -196,6 +196,9 @@ _COPY_BUFFER_BYTES = 1 << 16
 #: Not as text: a record above 512 MB would be more than 1 GB of hexadecimal digits, which no field holds.
 _DEAD_LETTER_FORMAT = binary_format(DEAD_LETTER_TYPES, arrays_are_lists=True) or CSV
 
+#: Parts of the staging tables that decoded records go to.
+_ROWS, _DELETES = "rows", "deletes"
+
 _TAG_TYPES = {"stage_task": "integer", "stage_attempt": "bigint"}
 
 
@@ -231,14 +234,14 @@ class StagingWriter:
     def __init__(self, connection: Any, stem: str, context: StageContext, stage_task: int, stage_attempt: int) -> None:
         self._cursor = connection.cursor()
         self._reads_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
-        self._rows = staging_table(stem, "rows")
+        self._tables = {part: staging_table(stem, part) for part in (_ROWS, _DELETES)}
         self._dead_letters = staging_table(stem, "dead_letters")
         self._counted = staging_table(stem, "counted")
         self._tag = (stage_task, stage_attempt)
         self._shape = context.target
         self._settings = context.settings
         self._batch_id = context.batch_id
-        self._row_format: CopyFormat | None = None
+        self._formats: dict[str, CopyFormat] = {}
         self._offset = context.settings.metadata.offset
         self._violations = Violations(context.target, self._offset)
         self._has_chunk_table = False
@@ -251,7 +254,13 @@ class StagingWriter:
         """
         if not decoded.columns.num_rows:
             return ()
-        return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index)))
+        return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index), _ROWS))
+
+    def write_deletes(self, decoded: DecodedBatch) -> Sequence[Rejected]:
+        """Stage the deletes of one chunk, as :meth:`write` stages rows; return those that PostgreSQL refuses."""
+        if decoded.deletes is None or not decoded.delete_index:
+            return ()
+        return tuple(self._stage(_Chunk(self._tagged(decoded.deletes), decoded.delete_index), _DELETES))
 
     def write_dead_letters(self, records: pa.RecordBatch, dead: Sequence[Rejected], split: Split) -> None:
         """Stage dead letters with their original bytes.
@@ -297,8 +306,8 @@ class StagingWriter:
             names=[*rows.schema.names, "stage_task", "stage_attempt"],
         )
 
-    def _stage(self, chunk: _Chunk) -> Iterator[Rejected]:
-        error = self._refusal(lambda: self._copy_rows(self._rows, chunk.rows))
+    def _stage(self, chunk: _Chunk, part: str) -> Iterator[Rejected]:
+        error = self._refusal(lambda: self._copy_chunk(self._tables[part], chunk.rows, part))
         if error is None:
             return
         if len(chunk.row_index) == 1:
@@ -306,13 +315,13 @@ class StagingWriter:
                 raise self._raised(error, chunk) from None
             yield Rejected(chunk.row_index[0], *refusal(error, self._shape.checks))
             return
-        if error.pgcode in _FOUND_BY_SELECT:
+        if part == _ROWS and error.pgcode in _FOUND_BY_SELECT:
             violating = self._stage_all_but_violating(chunk)
             if violating is not None:
                 yield from violating
                 return
         for half in chunk.halves():
-            yield from self._stage(half)
+            yield from self._stage(half, part)
 
     def _raised(self, error: psycopg2.Error, chunk: _Chunk) -> TargetMismatch:
         metadata, target = self._settings.metadata, self._settings.target
@@ -333,12 +342,12 @@ class StagingWriter:
         found: list[Rejected] = []
 
         def move() -> None:
-            self._copy_rows(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows)
+            self._copy_chunk(sql.Identifier("pg_temp", "kafka_ingest_chunk"), chunk.rows, _ROWS)
             index_of = dict(zip(chunk.rows.column(self._offset).to_pylist(), chunk.row_index, strict=True))
             violating = self._violations.find(self._cursor)
             found.extend(Rejected(index_of[offset], by.reason, by.detail) for offset, by in violating)
             names: Identifiers = {
-                "rows": self._rows,
+                "rows": self._tables[_ROWS],
                 "columns": _names(chunk.rows),
                 "offset": sql.Identifier(self._offset),
                 "refused": sql.Literal([offset for offset, _ in violating]),
@@ -351,28 +360,28 @@ class StagingWriter:
         if self._has_chunk_table:
             run_query(self._cursor, "empty_chunk_table")
             return
-        run_query(self._cursor, "create_chunk_table", {"rows": self._rows})
+        run_query(self._cursor, "create_chunk_table", {"rows": self._tables[_ROWS]})
         for column in self._shape.columns:
             if column.is_not_null:
                 run_query(self._cursor, "allow_chunk_nulls", {"column": sql.Identifier(column.name)})
         self._has_chunk_table = True
 
-    def _copy_rows(self, table: sql.Identifier, rows: pa.RecordBatch) -> None:
-        """Copy rows into the staging table or the chunk table, which has the same columns."""
-        if self._row_format is None:
-            self._row_format = self._format_for(rows.schema.names)
+    def _copy_chunk(self, table: sql.Identifier, rows: pa.RecordBatch, part: str) -> None:
+        """Copy a chunk into a staging table, or into the chunk table, which has the columns of that for rows."""
+        if part not in self._formats:
+            self._formats[part] = self._format_for(self._tables[part], rows.schema.names)
         try:
-            self._copy(table, rows, self._row_format)
+            self._copy(table, rows, self._formats[part])
         except NotBinaryError:  # nothing was sent; PostgreSQL says what is wrong with the text
             self._copy(table, rows)
 
-    def _format_for(self, names: Sequence[str]) -> CopyFormat:
+    def _format_for(self, staging: sql.Identifier, names: Sequence[str]) -> CopyFormat:
         """Choose binary where the staging table's columns have exactly the decoded types, else CSV.
 
         The target's type may be a wider one, into which PostgreSQL reads the same text but not the same bytes. Text
         inside the binary format is read in the session's encoding (``pq_getmsgtext``): COPY's option does not count.
         """
-        table = sql.Literal(self._rows.as_string(self._cursor.connection))
+        table = sql.Literal(staging.as_string(self._cursor.connection))
         run_query(self._cursor, "staging_column_types", {"rows": table})
         types = dict(self._cursor.fetchall())
         decoded = {**{column.name: column.type for column in self._shape.columns}, **_TAG_TYPES}

@@ -98,11 +98,15 @@ FIRST_RECORD_TIME_MS, LAST_RECORD_TIME_MS = -62_135_596_800_000, 253_402_300_799
 class Metadata:
     """Topic, generation, partition, offset, record time, time type (where wanted) and batch id, in that order.
 
-    The record time is exact to the millisecond, in UTC; a record without a time has NULL.
+    Where deletes mark rows, the time of a delete stands before the batch id: NULL, for nothing here is deleted. The
+    record time is exact to the millisecond, in UTC; a record without a time has NULL.
     """
 
-    def __init__(self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str) -> None:
+    def __init__(
+        self, columns: MetadataColumns, shape: TargetShape, *, batch_id: str, marks_deleted: bool = False
+    ) -> None:
         self._batch_id = batch_id
+        self._marks_deleted = marks_deleted
         self._time = _metadata_plan(columns.timestamp, "timestamptz", "the record time", shape)
         self._time_type: ColumnPlan | None = None
         if columns.timestamp_type:
@@ -124,6 +128,8 @@ class Metadata:
             arrays.append(pa.array(types, pa.string()))
             for row in positions(pc.is_null(arrays[-1])) if self._time_type.not_null else ():
                 decode_errors.setdefault(row, self._time_type.null_error("a record without a time"))
+        if self._marks_deleted:
+            arrays.append(pa.nulls(len(batch), RECORD_TIME))
         arrays.append(pa.repeat(pa.scalar(self._batch_id, pa.string()), len(batch)))
         return DecodedPart(tuple(arrays), decode_errors)
 
@@ -184,7 +190,7 @@ def schemas_of(registry: Mapping[str, str], value_format: str, subject: str | No
 
 # Kafka records into the target's columns: every record is a row, a dead letter, or a counted tombstone.
 
-_NO_REGISTRY: Mapping[str, str] = {}
+NO_REGISTRY: Mapping[str, str] = {}
 
 
 class RecordDecoder:
@@ -202,7 +208,7 @@ class RecordDecoder:
     """
 
     def __init__(
-        self, settings: BatchSettings, shape: TargetShape, *, batch_id: str, registry: Mapping[str, str] = _NO_REGISTRY
+        self, settings: BatchSettings, shape: TargetShape, *, batch_id: str, registry: Mapping[str, str] = NO_REGISTRY
     ) -> None:
         self._names = [column.name for column in written_columns(settings)]
         self._tombstones = settings.tombstones
@@ -218,7 +224,8 @@ class RecordDecoder:
         self._headers: Headers | None = None
         if settings.headers_column:
             self._headers = Headers(_metadata_plan(settings.headers_column, "jsonb", "the headers", shape))
-        self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id)
+        marks_deleted = settings.upsert is not None and settings.upsert.deleted_at is not None
+        self._metadata = Metadata(settings.metadata, shape, batch_id=batch_id, marks_deleted=marks_deleted)
 
     @property
     def new_fields(self) -> tuple[NewField, ...]:
@@ -249,7 +256,8 @@ class RecordDecoder:
 
     def _column_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[ColumnSource, DecodedPart]]:
         keys, headers = batch.column("key"), batch.column("headers")
-        yield ColumnSource.VALUE, _decoded(self._value, batch.column("value"), headers)
+        if self._value:
+            yield ColumnSource.VALUE, _decoded(self._value, batch.column("value"), headers)
         if self._key_columns:
             part = _decoded(self._key_columns, keys, headers)
             yield ColumnSource.KEY, _with_missing(part, keys, self._key_plans)
@@ -300,9 +308,14 @@ def _decoded(part: PartDecoder | FramedColumns, values: pa.Array, headers: pa.Ar
 
 def _value_part(
     settings: BatchSettings, plans: Sequence[ColumnPlan], registry: Mapping[str, str]
-) -> tuple[PartDecoder | FramedColumns, WatchedColumns | None]:
-    """Return the decoder of values, and what watches their fields, which a pipeline that ignores new ones needs not."""
+) -> tuple[PartDecoder | FramedColumns | None, WatchedColumns | None]:
+    """Return the decoder of values, and what watches their fields, which a pipeline that ignores new ones needs not.
+
+    Values are not looked at where no column reads them, as of a delete with its key in the record's key.
+    """
     value = settings.value
+    if not plans:
+        return None, None
     if value.format not in (ValueFormat.JSON_COLUMNS, *REGISTRY_FORMATS):
         return whole_part(value.format, plans[0]), None
     documents = _documents(plans, value.format)

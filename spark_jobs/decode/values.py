@@ -155,38 +155,50 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """One input batch, decoded. Every input row is in exactly one of the three parts.
+    """One input batch, decoded. Every input row is in exactly one of the parts.
 
     Attributes:
         columns: The records that fit, in input order: the columns of ``written_columns(settings)`` in that order,
             with the Arrow types of their rules; the record time is ``RECORD_TIME``.
         row_index: Input index of each row of ``columns``; rising.
         dead: Records that do not fit, by rising input index.
-        tombstones: Input indices of null values that the rule ``count`` counts; rising.
+        tombstones: Input indices of null values, or of deletes, that are only counted; rising.
+        deletes: The deletes of keys, in input order: the columns of ``written_columns(delete_settings(settings))``;
+            ``None`` where there is none.
+        delete_index: Input index of each row of ``deletes``; rising.
     """
 
     columns: pa.RecordBatch
     row_index: Sequence[int]
     dead: Sequence[Rejected]
     tombstones: Sequence[int]
+    deletes: pa.RecordBatch | None = None
+    delete_index: Sequence[int] = ()
 
 
 def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> DecodedBatch:
-    """Turn rows that the target refuses into dead letters; dead letters and tombstones stay what they are.
+    """Turn rows and deletes that the target refuses into dead letters; dead letters and tombstones stay what they are.
 
     Args:
         decoded: One input batch.
         refused: Its refused records, by rising input index.
     """
     known = {row.row_index: row for row in refused}
-    stays = [index not in known for index in decoded.row_index]
-    gone = [known[index] for index in decoded.row_index if index in known]
-    return DecodedBatch(
-        decoded.columns.filter(pa.array(stays, pa.bool_())),
-        [index for index in decoded.row_index if index not in known],
-        sorted((*decoded.dead, *gone), key=lambda row: row.row_index),
-        decoded.tombstones,
-    )
+    indices = (*decoded.row_index, *decoded.delete_index)
+    gone = [known[index] for index in indices if index in known]
+    columns, row_index = _left(decoded.columns, decoded.row_index, known)
+    deletes, delete_index = decoded.deletes, decoded.delete_index
+    if deletes is not None:
+        deletes, delete_index = _left(deletes, delete_index, known)
+    dead = sorted((*decoded.dead, *gone), key=lambda row: row.row_index)
+    return DecodedBatch(columns, row_index, dead, decoded.tombstones, deletes, delete_index)
+
+
+def _left(
+    columns: pa.RecordBatch, row_index: Sequence[int], refused: Mapping[int, Rejected]
+) -> tuple[pa.RecordBatch, list[int]]:
+    stays = [index not in refused for index in row_index]
+    return columns.filter(pa.array(stays, pa.bool_())), [index for index in row_index if index not in refused]
 
 
 # One JSON value as text: what kind it is, and the string or the array that it names.

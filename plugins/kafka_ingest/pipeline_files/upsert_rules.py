@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka_ingest.column_types import NEVER_EQUAL_TEXTS, ORDERED_TYPES, parse_column_type
-from kafka_ingest.pipeline_files.document import Fault, Location
+from kafka_ingest.pipeline_files.document import Fault, Location, describe
 
 _Data = Mapping[Any, Any]
 
@@ -36,6 +36,7 @@ def upsert_faults(data: _Data) -> Iterator[Fault]:
     columns = _Columns(data)
     yield from _key_faults(target, columns)
     yield from _order_faults(target, columns)
+    yield from _delete_when_faults(data, target)
     yield from _delete_faults(target, columns)
 
 
@@ -122,6 +123,17 @@ def _column_faults(
     if column.get("default") is not None:
         expected = f"no default for a column of {use}: a record without it is a dead letter"
         yield Fault((*location, "default"), expected, "a default")
+
+
+def _delete_when_faults(data: _Data, target: _Data) -> Iterator[Fault]:
+    when = target.get("delete_when")
+    if not isinstance(when, dict):
+        return
+    if _section(data, "value").get("columns") is None:
+        yield Fault(("target", "delete_when"), "only with value.columns, which read fields", "delete_when")
+    equals = when.get("equals")
+    if "equals" in when and (equals is None or isinstance(equals, dict | list)):
+        yield Fault(("target", "delete_when", "equals"), "a text, a number, true or false", describe(equals))
 
 
 def _delete_faults(target: _Data, columns: _Columns) -> Iterator[Fault]:

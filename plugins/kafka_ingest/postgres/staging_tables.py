@@ -29,7 +29,7 @@ from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.protocol.batch import Batch, BatchState
 from kafka_ingest.protocol.housekeeping import StagingTable
 from kafka_ingest.protocol.staging import StageProgress, staging_name
-from kafka_ingest.protocol.target import written_columns
+from kafka_ingest.protocol.target import delete_settings, written_columns
 from kafka_ingest.settings import TargetSettings
 
 # Staging tables of one attempt: made by the driver, filled by tasks, read by publishing, dropped afterwards.
@@ -49,7 +49,7 @@ def staging_table(stem: str, part: str) -> sql.Identifier:
 
     Args:
         stem: From :func:`kafka_ingest.protocol.staging.staging_name`.
-        part: ``rows``, ``dead_letters``, ``counted`` or ``progress``.
+        part: ``rows``, ``deletes``, ``dead_letters``, ``counted`` or ``progress``.
     """
     return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
 
@@ -120,12 +120,15 @@ def create_staging_tables(cursor: Cursor, batch: Batch) -> None:
     for part in ("dead_letters", "progress", *_counted(batch)):
         run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
     _create_rows(cursor, stem, batch, table)
+    if batch.settings.upsert:
+        _create_deletes(cursor, stem, batch)
 
 
 def drop_staging_tables(cursor: Cursor, batch: Batch) -> None:
     """Drop the tables that :func:`create_staging_tables` has made in the same transaction."""
     stem = staging_name(batch.batch_id, batch.claim)
-    for part in ("rows", "dead_letters", "progress", *_counted(batch)):
+    deletes = ("deletes",) if batch.settings.upsert else ()
+    for part in ("rows", *deletes, "dead_letters", "progress", *_counted(batch)):
         run_query(cursor, "drop_staging_table", {"staging_table": staging_table(stem, part)})
 
 
@@ -166,6 +169,17 @@ def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> N
     for column in table.columns:
         if column.name not in without_value and (table.changes_rows or _is_freed(column, written)):
             run_query(cursor, "free_staging_column", {"rows": rows, "column": sql.Identifier(column.name)})
+
+
+def _create_deletes(cursor: Any, stem: str, batch: Batch) -> None:
+    """Create the table of deletes: the columns of key and version, with the target's types and without constraints."""
+    target, columns = batch.settings.target, written_columns(delete_settings(batch.settings))
+    names: Identifiers = {
+        "deletes": staging_table(stem, "deletes"),
+        "target": sql.Identifier(target.schema, target.table),
+        "columns": sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
+    }
+    run_query(cursor, "create_staging_deletes", names)
 
 
 def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:

@@ -120,10 +120,14 @@ class BatchKind(StrEnum):
 class RecordCounts:
     """What became of the offsets of a range; the counts add up to its span.
 
-    ``invisible`` counts offsets without a readable record: transaction markers, aborted and compacted records.
+    ``invisible`` counts offsets without a readable record: transaction markers, aborted and compacted records. Of an
+    upsert pipeline, ``deletes`` counts deletes of keys, also of keys without a row, and ``superseded`` the records that
+    a newer one of their key has outdone; what tasks stage is not yet divided: none of it is superseded.
     """
 
     rows: int = 0
+    deletes: int = 0
+    superseded: int = 0
     dead_letters: int = 0
     tombstones: int = 0
     filtered: int = 0
@@ -132,6 +136,8 @@ class RecordCounts:
     def __add__(self, other: RecordCounts) -> RecordCounts:
         return RecordCounts(
             self.rows + other.rows,
+            self.deletes + other.deletes,
+            self.superseded + other.superseded,
             self.dead_letters + other.dead_letters,
             self.tombstones + other.tombstones,
             self.filtered + other.filtered,
@@ -141,7 +147,8 @@ class RecordCounts:
     @property
     def readable(self) -> int:
         """Records that the reader saw."""
-        return self.rows + self.dead_letters + self.tombstones + self.filtered
+        changes = self.rows + self.deletes + self.superseded
+        return changes + self.dead_letters + self.tombstones + self.filtered
 
     @property
     def offsets(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kafka_ingest.settings import BatchSettings, KeyFormat, TargetSettings
+from kafka_ingest.settings import BatchSettings, KeyFormat, NewFields, TargetSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,23 @@ def quoted_table(target: TargetSettings) -> str:
 def rename_column(target: TargetSettings, before: str, after: str) -> str:
     """Return the statement that renames a column of the target."""
     return f"ALTER TABLE {quoted_table(target)} RENAME COLUMN {quoted(before)} TO {quoted(after)};"
+
+
+def delete_settings(settings: BatchSettings) -> BatchSettings:
+    """Return the settings under which a delete is decoded and written: of its columns only key and order are left.
+
+    They are those of a pipeline that appends: whatever else is in the record, these columns must be there.
+    """
+    never_null, key = settings.never_null, settings.key
+    columns = tuple(column for column in settings.value.columns if column.name in never_null)
+    reads_key = key is not None and (key.column is None or key.column in never_null)
+    return replace(
+        settings,
+        value=replace(settings.value, columns=columns, new_fields=NewFields.IGNORE),
+        key=key if reads_key else None,
+        headers_column=None,
+        upsert=None,
+    )
 
 
 _KEY_TYPES = {KeyFormat.RAW: "bytea", KeyFormat.TEXT: "text", KeyFormat.JSON: "jsonb"}
