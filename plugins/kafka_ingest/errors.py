@@ -238,6 +238,10 @@ class ReloadWouldLose(StopAndCall):
     """A reload would delete rows whose records the log no longer holds."""
 
 
+class KeyInTwoPartitions(StopAndCall):
+    """A key of an upsert pipeline comes from two partitions, between which offsets tell no order."""
+
+
 class AccountingMismatch(StopAndCall):
     """Counts that must be equal are not: nothing is published."""
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg2
 from psycopg2 import sql
 
-from kafka_ingest.errors import AccountingMismatch, Busy, RecordsRefused, RefusedRecord
+from kafka_ingest.errors import AccountingMismatch, Busy
 from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
+from kafka_ingest.postgres.current_state import CurrentState
 from kafka_ingest.postgres.database import (
     Cursor,
     Row,
@@ -29,9 +31,16 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.rows import count_arrays, range_arrays, replaced_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.accounting import (
+    FIRST_OFFSETS,
+    AppliedChanges,
+    Fold,
+    KeptDeadLetters,
+    ReplacedPartition,
+    Replacement,
+)
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
 
@@ -125,13 +134,6 @@ def _names(batch: Batch) -> dict[str, sql.Composable]:
 # can become dead letters. Or a trigger or rule silently drops, moves, doubles or alters rows: tables that have one are
 # compared with staging before COMMIT.
 
-#: Each refused record costs some twenty small INSERTs. More than this are not a few bad records: a person must look.
-MOST_REFUSED = 1_000
-
-#: Most places in a block of the staging table: a block of 32 KB, the largest, takes 1,168 rows
-#: (MaxHeapTuplesPerPage in htup_details.h, PostgreSQL 18).
-_PLACES_IN_BLOCK = 2_048
-
 
 class StagedRows:
     """The winners' staged rows of one batch, and the publish transaction that moves them.
@@ -173,58 +175,20 @@ class StagedRows:
             raise refusals.target_fault(error, self._batch) from None
 
     def _attempt(self, query: str, **parameters: str) -> int | psycopg2.Error:
-        """Run an INSERT in a savepoint; return its count, or the error, it undone, where some row may be the cause."""
-        self._cursor.execute("SAVEPOINT rows")
-        try:
-            inserted = run_query(self._cursor, query, self._names, **self._winners, **parameters)
-        except psycopg2.Error as error:
-            if not refusals.concerns_one_row(error):
-                raise
-            self._cursor.execute("ROLLBACK TO SAVEPOINT rows")
-            self._cursor.execute("RELEASE SAVEPOINT rows")
-            return error
-        self._cursor.execute("RELEASE SAVEPOINT rows")
-        return inserted
+        def insert() -> int:
+            return run_query(self._cursor, query, self._names, **self._winners, **parameters)
+
+        return refusals.attempted(self._cursor, insert)
 
     def _refused(self, error: psycopg2.Error) -> Exception:
         """Find every refused record; nothing that this inserts is committed."""
-        found: list[RefusedRecord] = []
-        for place, fault in self._refused_places():
-            record = self._record_at(place)
-            if record is None:  # a statement without rows is refused, too: no row is the cause
-                return refusals.target_fault(error, self._batch)
-            topic, partition, offset = record
-            if not refusals.is_bad_data(fault):
-                return refusals.target_fault(fault, self._batch, place=f"{topic}[{partition}] offset {offset}")
-            found.append(RefusedRecord(topic, partition, offset, *refusals.refusal(fault, may_quote=False)))
-            if len(found) > MOST_REFUSED:
-                return refusals.target_fault(
-                    error, self._batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}"
-                )
-        if not found:  # it passes now: something other than the records decides
-            return refusals.target_fault(error, self._batch)
-        batch = self._batch
-        return RecordsRefused.naming(
-            found, target=str(batch.settings.target), pipeline=batch.pipeline, batch_id=batch.batch_id
-        )
+        between = partial(self._attempt, "publish_rows_between")
+        places = refusals.refused_places(self._cursor, self._staging, lambda a, b: between(first=a, last=b))
+        found = ((self._record_at(place), fault) for place, fault in places)
+        return refusals.refused_records(found, error, self._batch)
 
-    def _refused_places(self) -> Iterator[tuple[int, psycopg2.Error]]:
-        """Halve the staging table's file down to single rows; stretches without an error stay inserted."""
-        row = fetch_row(self._cursor, "staging_blocks", staging=self._staging.as_string(self._cursor.connection))
-        stretches = [(0, (row or {"blocks": 0})["blocks"] * _PLACES_IN_BLOCK)]
-        while stretches:
-            first, last = stretches.pop()
-            answer = self._attempt("publish_rows_between", first=_ctid(first), last=_ctid(last))
-            if not isinstance(answer, psycopg2.Error):
-                continue
-            if last - first == 1:
-                yield first, answer
-            else:
-                middle = (first + last) // 2
-                stretches += [(middle, last), (first, middle)]
-
-    def _record_at(self, place: int) -> tuple[str, int, int] | None:
-        run_query(self._cursor, "staged_record_at", self._names, place=_ctid(place))
+    def _record_at(self, place: str) -> tuple[str, int, int] | None:
+        run_query(self._cursor, "staged_record_at", self._names, place=place)
         return next(iter(self._cursor.fetchall()), None)
 
     def _standing(self, inserted: int) -> int:
@@ -246,11 +210,6 @@ class StagedRows:
         raise refusals.hooks_fault(
             self._batch, hooks, expected=f"{compared['staged']} rows as they were staged", found=found
         )
-
-
-def _ctid(place: int) -> str:
-    block, item = divmod(place, _PLACES_IN_BLOCK)
-    return f"({block},{item})"
 
 
 # The port ``Publisher``: one connection, one transaction, READ COMMITTED.
@@ -313,6 +272,7 @@ class PostgresPublication:
     def __init__(self, cursor: Cursor, batch: Batch) -> None:
         self._cursor = cursor
         self._batch = batch
+        self._state: CurrentState | None = None
 
     def lock_batch(self) -> BatchStanding:
         """Lock the batch row without waiting.
@@ -361,6 +321,46 @@ class PostgresPublication:
             StagingLost: The staging table is gone.
         """
         return StagedRows(self._cursor, self._batch, outcome).insert()
+
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool) -> Fold:
+        """Fold the winners' staged changes to the newest of each key, and take away what was read again and is gone.
+
+        Raises:
+            TargetMismatch: The target refused it, or no longer fits.
+            StagingLost: A staging table is gone.
+        """
+        replacing = [r for r in self._batch.ranges if r.replaced_to > r.start]
+        self._state = CurrentState(self._cursor, self._batch, _winners(outcome))
+        try:
+            kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
+            return self._state.fold(replacing, kept, with_resolved=with_resolved)
+        except psycopg2.Error as error:
+            raise refusals.target_fault(error, self._batch) from None
+
+    def _kept_changes(self, outcome: BatchOutcome, replacing: Sequence[OffsetRange]) -> tuple[KeptDeadLetters, ...]:
+        """Leave out what is staged of resolved dead letters that stay: first rows, then deletes."""
+        parameters = {"pipeline": self._batch.pipeline, **_winners(outcome), **replaced_arrays(replacing)}
+        names = _names(self._batch)
+        kept = _kept(self._cursor, names, parameters)
+        if not kept:
+            return ()
+        stem = staging_name(self._batch.batch_id, self._batch.claim)
+        deletes = _kept(self._cursor, {**names, "staged_rows": staging_table(stem, "deletes")}, parameters)
+        return tuple(one.with_deletes(other.rows) for one, other in zip(kept, deletes, strict=True))
+
+    def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
+        """Write the newest change of each key, unless what stands is newer; return what applied, by partition.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered rows.
+            RetryLater: Somebody else inserted rows of the same keys meanwhile.
+        """
+        assert self._state is not None  # noqa: S101 - fold comes first
+        try:
+            return self._state.write()
+        except psycopg2.Error as error:
+            raise refusals.target_fault(error, self._batch) from None
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
         """Move the winners' dead letters into the ledger; return their number.

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import psycopg2
-from psycopg2 import errorcodes
+from psycopg2 import errorcodes, sql
 
-from kafka_ingest.errors import AccountingMismatch, DeadLetterReason, Fenced, IngestError, StagingLost, TargetMismatch
+from kafka_ingest.errors import (
+    AccountingMismatch,
+    DeadLetterReason,
+    Fenced,
+    IngestError,
+    RecordsRefused,
+    RefusedRecord,
+    StagingLost,
+    TargetMismatch,
+)
 from kafka_ingest.postgres.catalog import TargetHook
-from kafka_ingest.postgres.database import ingest_error, server_message, whole_message
+from kafka_ingest.postgres.database import Cursor, fetch_row, ingest_error, server_message, whole_message
 from kafka_ingest.postgres.staging_tables import STAGING_SCHEMA
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.target import CheckConstraint, quoted_table
@@ -144,6 +153,87 @@ def refused_by_ledger(error: psycopg2.IntegrityError, *, what: str, expected: st
         f"the ledger refused the {what}; nothing was published",
         expected=expected,
         found=_refusal(error),
+    )
+
+
+# Which records the target refuses, where a statement over all of them failed: found by halving.
+
+#: Each refused record costs some twenty small statements. More than this are not a few bad records: a person must look.
+MOST_REFUSED = 1_000
+
+#: Most places in a block of a table's file: a block of 32 KB, the largest, takes 1,168 rows
+#: (MaxHeapTuplesPerPage in htup_details.h, PostgreSQL 18).
+_PLACES_IN_BLOCK = 2_048
+
+
+def attempted(cursor: Cursor, write: Callable[[], int]) -> int | psycopg2.Error:
+    """Write in a savepoint; return the count, or the error, all undone, where some row may be the cause."""
+    cursor.execute("SAVEPOINT rows")
+    try:
+        written = write()
+    except psycopg2.Error as error:
+        if not concerns_one_row(error):
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT rows")
+        cursor.execute("RELEASE SAVEPOINT rows")
+        return error
+    cursor.execute("RELEASE SAVEPOINT rows")
+    return written
+
+
+def refused_places(
+    cursor: Cursor, table: sql.Identifier, attempt: Callable[[str, str], int | psycopg2.Error]
+) -> Iterator[tuple[str, psycopg2.Error]]:
+    """Halve a table's file down to single rows, and yield those that fail; stretches without an error stay written.
+
+    Args:
+        cursor: The transaction.
+        table: What is halved.
+        attempt: Writes what comes of its rows in ``[first, last)``, each a place in the file (ctid as text).
+    """
+    row = fetch_row(cursor, "staging_blocks", staging=table.as_string(cursor.connection))
+    stretches = [(0, (row or {"blocks": 0})["blocks"] * _PLACES_IN_BLOCK)]
+    while stretches:
+        first, last = stretches.pop()
+        answer = attempt(_ctid(first), _ctid(last))
+        if not isinstance(answer, psycopg2.Error):
+            continue
+        if last - first == 1:
+            yield _ctid(first), answer
+        else:
+            middle = (first + last) // 2
+            stretches += [(middle, last), (first, middle)]
+
+
+def _ctid(place: int) -> str:
+    block, item = divmod(place, _PLACES_IN_BLOCK)
+    return f"({block},{item})"
+
+
+def refused_records(
+    places: Iterable[tuple[tuple[str, int, int] | None, psycopg2.Error]], error: psycopg2.Error, batch: Batch
+) -> IngestError:
+    """Return the error that names every refused record, or why no record is the cause.
+
+    Args:
+        places: Topic, partition and offset of each record that failed alone, and its error.
+        error: That of the statement over all of them.
+        batch: The batch.
+    """
+    found: list[RefusedRecord] = []
+    for record, fault in places:
+        if record is None:  # a statement without rows is refused, too: no row is the cause
+            return target_fault(error, batch)
+        topic, partition, offset = record
+        if not is_bad_data(fault):
+            return target_fault(fault, batch, place=f"{topic}[{partition}] offset {offset}")
+        found.append(RefusedRecord(topic, partition, offset, *refusal(fault, may_quote=False)))
+        if len(found) > MOST_REFUSED:
+            return target_fault(error, batch, place=f"more than {MOST_REFUSED} records, the first {found[0]}")
+    if not found:  # it passes now: something other than the records decides
+        return target_fault(error, batch)
+    return RecordsRefused.naming(
+        found, target=str(batch.settings.target), pipeline=batch.pipeline, batch_id=batch.batch_id
     )
 
 

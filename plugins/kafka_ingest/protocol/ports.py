@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kafka_ingest.protocol.accounting import Replacement
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
@@ -266,6 +266,25 @@ class Publication(Protocol):
         Raises:
             RecordsRefused: The target refused single records; all of them are named.
             TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
+        """
+
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool) -> Fold:
+        """Fold the winners' staged changes to the newest of each key, for an upsert pipeline; once a transaction.
+
+        Rows, removed keys and dead letters whose record is read again, and is no such thing any more, go. Resolved dead
+        letters stay unless ``with_resolved``; what is staged in their place is left out.
+
+        Raises:
+            TargetMismatch: The target refused it, or has rows without a version.
+        """
+
+    def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
+        """Write the newest change of each key, unless what stands is newer; return what applied, by partition.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
+            RetryLater: Somebody else inserted rows of the same keys meanwhile.
         """
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:

@@ -6,7 +6,12 @@ Every check comes before COMMIT, so a failure leaves the database as it was.
 from __future__ import annotations
 
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
-from kafka_ingest.protocol.accounting import require_nothing_lost
+from kafka_ingest.protocol.accounting import (
+    divided,
+    require_no_key_lost,
+    require_nothing_lost,
+    require_one_partition,
+)
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, run_options_of
 from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
 
@@ -45,6 +50,12 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
     moved = publication.advance_positions(outcome)
     if moved != len(outcome.partitions):
         raise _mismatch("positions that still stand as planned", len(outcome.partitions), moved)
+    outcome = _fold(batch, outcome, publication) if batch.settings.upsert else _append(batch, outcome, publication)
+    publication.record_outcome(outcome)
+
+
+def _append(batch: Batch, outcome: BatchOutcome, publication: Publication) -> BatchOutcome:
+    """Write every staged row, in the place of what was loaded before; return what became of the records."""
     options = run_options_of(batch.request)
     replacement = publication.replace(outcome, with_resolved=options.replace_resolved)
     counts, (kept_rows, kept_dead_letters) = outcome.counts, replacement.staged_but_kept
@@ -54,7 +65,22 @@ def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Non
     # Last: a crash that empties staging loses staged records, which is not the same as records that the log lost.
     if not options.reload_what_is_left:
         require_nothing_lost(replacement.replaced)
-    publication.record_outcome(replacement.outcome_of(outcome))
+    return replacement.outcome_of(outcome)
+
+
+def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication) -> BatchOutcome:
+    """Write the newest staged change of each key, unless what stands is newer; return what became of the records."""
+    options = run_options_of(batch.request)
+    fold = publication.fold(outcome, with_resolved=options.replace_resolved)
+    counts = outcome.counts
+    _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
+    _require_staged("deletes", counts.deletes - sum(k.deletes for k in fold.kept), fold.staged_deletes)
+    dead_letters = counts.dead_letters - sum(k.dead_letters for k in fold.kept)
+    _require_staged("dead letters", dead_letters, publication.insert_dead_letters(outcome))
+    require_one_partition(fold.in_two_partitions)
+    if not options.reload_what_is_left:
+        require_no_key_lost(fold.lost)
+    return divided(outcome, fold, publication.write_newest())
 
 
 def owns(standing: BatchStanding, batch: Batch) -> bool:

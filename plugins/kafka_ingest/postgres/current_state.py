@@ -1,0 +1,346 @@
+"""The current state: the newest staged change of each key over what stands, within the publish transaction.
+
+A version says which of two changes of a key is newer: by offset the higher generation, then the higher offset; else the
+greater time or value, then topic, generation, partition and offset. A row has the version of the record that wrote it,
+in its metadata columns; a removed row leaves its key and its version in the ledger (``removed_key``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.errors import RetryLater, TargetMismatch
+from kafka_ingest.postgres import refusals
+from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
+from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
+from kafka_ingest.postgres.rows import replaced_arrays
+from kafka_ingest.postgres.staging_tables import staging_table
+from kafka_ingest.protocol.accounting import FIRST_KEYS, AppliedChanges, Fold, KeptDeadLetters, Keys
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
+from kafka_ingest.protocol.staging import staging_name
+from kafka_ingest.protocol.target import delete_settings, written_columns
+from kafka_ingest.settings import Deletes, OrderBy, UpsertSettings
+
+_FOLD = sql.Identifier("pg_temp", "kafka_ingest_fold")
+#: Beyond the end of every file: a whole table is one stretch.
+_FIRST, _LAST = "(0,0)", "(4294967295,0)"
+
+# ----------
+# What the statements of a fold are composed of: the key, the order of versions, the columns.
+
+
+class _Statements:
+    """The identifiers of the fold's SQL files, for one batch.
+
+    In these files ``n`` and ``f`` are keys of the fold, ``t`` a row of the target, ``s`` a staged row, ``d`` a staged
+    delete, ``c`` any staged change, ``o`` an old row.
+    """
+
+    def __init__(self, batch: Batch, upsert: UpsertSettings) -> None:
+        self._settings, self._upsert = batch.settings, upsert
+        self._written = written_columns(batch.settings)
+        self._of_delete = {column.name for column in written_columns(delete_settings(batch.settings))}
+        self._columns = [sql.Identifier(column.name) for column in self._written]
+        self._key = [sql.Identifier(name) for name in upsert.key]
+        self._aliases = [sql.Identifier(f"k{number}") for number in range(1, len(self._key) + 1)]
+        stem = staging_name(batch.batch_id, batch.claim)
+        parts = ("rows", "deletes", "dead_letters", "counted")
+        self.names: dict[str, sql.Composable] = {
+            **target_identifiers(batch.settings.target, batch.settings.metadata.identity),
+            **{f"staged_{part}": staging_table(stem, part) for part in parts},
+            **self._of_key(),
+            **self._of_order(),
+            **self._of_columns(),
+            "batch_column": sql.Identifier(batch.settings.metadata.batch_id),
+        }
+
+    def _of_key(self) -> dict[str, sql.Composable]:
+        return {
+            "keys": _listed(self._key),
+            "target_keys": _listed(self._key),
+            "aliases": _listed(self._aliases),
+            "keys_as": _listed([_pair("{} AS {}", *names) for names in zip(self._key, self._aliases, strict=True)]),
+            "t_keys_as": _listed([_pair("t.{} AS {}", *names) for names in zip(self._key, self._aliases, strict=True)]),
+            "t_is_n": self._equal("t.{} = n.{}", self._key, self._aliases),
+            "t_is_f": self._equal("t.{} = f.{}", self._key, self._aliases),
+            "t_is_c": self._equal("t.{} = c.{}", self._key, self._key),
+            "f_is_s": self._equal("f.{} = s.{}", self._aliases, self._key),
+            "f_is_o": self._equal("f.{} = o.{}", self._aliases, self._aliases),
+            "f_key": self._text_of_key("f", self._aliases),
+            "o_key": self._text_of_key("o", self._aliases),
+            "f_key_hash": _hash(self._text_of_key("f", self._aliases)),
+            "n_key_hash": _hash(self._text_of_key("n", self._aliases)),
+            "c_key_hash": _hash(self._text_of_key("c", self._key)),
+        }
+
+    @staticmethod
+    def _equal(text: str, left: Sequence[sql.Identifier], right: Sequence[sql.Identifier]) -> sql.Composed:
+        return sql.SQL(" AND ").join([_pair(text, *names) for names in zip(left, right, strict=True)])
+
+    def _text_of_key(self, alias: str, names: Sequence[sql.Identifier]) -> sql.Composed:
+        """Return the key as an array of texts, the same for equal keys: 1.0 and 1.00 are one numeric."""
+        types = {column.name: parse_column_type(column.type).name for column in self._written}
+        texts = []
+        for key, name in zip(self._upsert.key, names, strict=True):
+            text = "trim_scale({}.{})::text" if types[key] == "numeric" else "{}.{}::text"
+            texts.append(_pair(text, sql.SQL(alias), name))
+        return sql.SQL("ARRAY[{}]::text[]").format(_listed(texts))
+
+    def _of_order(self) -> dict[str, sql.Composable]:
+        if self._upsert.order is OrderBy.OFFSET:
+            column: sql.Composable = sql.SQL("NULL::text")
+            of_row, type_name = column, "text"
+            version = '({0}generation, {0}"offset")'
+            newest_first = 'generation DESC, "offset" DESC'
+        else:
+            name = self._upsert.order_column or self._settings.metadata.timestamp
+            types = {column.name: column.type for column in self._written}
+            column, of_row, type_name = sql.Identifier(name), sql.Identifier("t", name), types[name]
+            version = '({0}order_value, {0}topic COLLATE "C", {0}generation, {0}partition, {0}"offset")'
+            newest_first = 'order_value DESC, topic COLLATE "C" DESC, generation DESC, partition DESC, "offset" DESC'
+        of_fold, standing = version.format("f."), version.format("f.have_").replace('have_"offset"', "have_offset")
+        old = version.format("o.have_").replace('have_"offset"', "have_offset")
+        return {
+            "order_value": column,
+            "t_order_value": of_row,
+            "order_type": sql.SQL(parse_column_type(type_name).sql),
+            "newest_first": sql.SQL(newest_first),
+            "applies": sql.SQL(f"(f.have_offset IS NULL OR {of_fold} >= {standing})"),
+            "stands_in": sql.SQL(self._stands_in(of_fold, old)),
+            "has_row": sql.SQL("(NOT f.is_delete)" if self._upsert.deletes is not Deletes.MARK else "true"),
+        }
+
+    def _stands_in(self, of_fold: str, old: str) -> str:
+        """Return whether a key of the fold makes the row that is right without the old version.
+
+        By offset any change of the batch does, except where a marked row keeps values: an older delete has lost them
+        with the row. By time it must be newer: an older one need not be the newest of the older ones.
+        """
+        if self._upsert.order is not OrderBy.OFFSET:
+            return f"{of_fold} > {old}"
+        return "f.changes > f.deletes" if self._upsert.deletes is Deletes.MARK else "f.number IS NOT NULL"
+
+    def _of_columns(self) -> dict[str, sql.Composable]:
+        of_s = [_pair("{}.{}", sql.SQL("s"), name) for name in self._columns]
+        marked = [self._marked(column.name, is_new=False) for column in self._written]
+        new = [self._marked(column.name, is_new=True) for column in self._written]
+        return {
+            "columns": _listed(self._columns),
+            "columns_of_s": _listed(of_s),
+            "columns_of_mark": _listed(new),
+            "settings_of_s": _listed([_pair("{} = {}", *pair) for pair in zip(self._columns, of_s, strict=True)]),
+            "settings_of_mark": _listed([_pair("{} = {}", *pair) for pair in zip(self._columns, marked, strict=True)]),
+        }
+
+    def _marked(self, name: str, *, is_new: bool) -> sql.Composable:
+        """Return what a column of a marked row gets: of the delete what it has, else the last value that is known."""
+        column = sql.Identifier(name)
+        if name == self._upsert.deleted_at:
+            return sql.Identifier("d", self._settings.metadata.timestamp)
+        if name in self._of_delete:
+            return sql.Identifier("d", name)
+        if self._upsert.order is not OrderBy.OFFSET:
+            return sql.SQL("NULL")
+        if is_new:
+            return sql.Identifier("s", name)
+        return sql.SQL("CASE WHEN f.put_place IS NULL THEN t.{name} ELSE s.{name} END").format(name=column)
+
+
+def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def _pair(text: str, *parts: sql.Composable) -> sql.Composed:
+    return sql.SQL(text).format(*parts)
+
+
+def _hash(key: sql.Composable) -> sql.Composed:
+    """Return the SHA-256 of a key's text: a key may be longer than an index entry."""
+    return sql.SQL("sha256(convert_to(({key})::text, getdatabaseencoding()))").format(key=key)
+
+
+# ----------
+# The fold of one publish, and of one replay of dead letters.
+
+
+class CurrentState:
+    """The staged changes of one batch, folded into the table. psycopg2's errors pass through.
+
+    Args:
+        cursor: The transaction, with batch and positions locked.
+        batch: The claimed batch of an upsert pipeline.
+        winners: Task and attempt of the winners as arrays.
+    """
+
+    def __init__(self, cursor: Cursor, batch: Batch, winners: Mapping[str, Any]) -> None:
+        assert batch.settings.upsert is not None  # noqa: S101 - who calls it has looked
+        self._cursor = cursor
+        self._batch = batch
+        self._upsert = batch.settings.upsert
+        self._winners = winners
+        self._names = _Statements(batch, self._upsert).names
+
+    def fold(self, replacing: Sequence[OffsetRange], kept: tuple[KeptDeadLetters, ...], *, with_resolved: bool) -> Fold:
+        """Fold what is staged, and take away what was read again and is no row or delete of its key any more.
+
+        Args:
+            replacing: Ranges that read again what was loaded before.
+            kept: Resolved dead letters that stay; what was staged in their place is left out already.
+            with_resolved: Whether resolved dead letters that are read again are deleted, too.
+
+        Raises:
+            TargetMismatch: Rows of these keys have no version.
+        """
+        self._run("fold_newest", **self._winners)
+        self._analyze("kafka_ingest_newest")
+        self._run("fold_standing", pipeline=self._batch.pipeline)
+        self._analyze("kafka_ingest_fold")
+        by_offset = self._upsert.order is OrderBy.OFFSET
+        faults = self._row("fold_faults", is_by_offset=by_offset, first_keys=FIRST_KEYS)
+        without_version = _keys(faults, "without_version")
+        if without_version.count:
+            raise self._without_version(without_version)
+        lost = self._let_go(replacing, with_resolved=with_resolved) if replacing else Keys()
+        if by_offset and self._upsert.deletes is Deletes.MARK:
+            self._run("fold_last_puts", **self._winners)
+        counted = fetch_rows(self._cursor, "count_folded", self._names)
+        return Fold(
+            staged_rows=sum(row["staged_rows"] for row in counted),
+            staged_deletes=sum(row["staged_deletes"] for row in counted),
+            kept=kept,
+            in_two_partitions=_keys(faults, "in_two_partitions"),
+            lost=lost,
+        )
+
+    def _let_go(self, replacing: Sequence[OffsetRange], *, with_resolved: bool) -> Keys:
+        again = {**self._winners, **replaced_arrays(replacing)}
+        pipeline = self._batch.pipeline
+        rows = self._row("let_go_rows", **again, first_keys=FIRST_KEYS)
+        if rows["found"] != rows["gone"]:
+            raise self._hooks_fault("rows whose record is none any more to be deleted", f"{rows['gone']} of them")
+        removed = self._row("let_go_removed", **again, pipeline=pipeline, first_keys=FIRST_KEYS)
+        self._run("delete_read_dead_letters", **again, pipeline=pipeline, with_resolved=with_resolved)
+        one, other = _keys(rows, "lost"), _keys(removed, "lost")
+        return Keys(one.count + other.count, (*one.first, *other.first)[:FIRST_KEYS])
+
+    def write(self) -> Mapping[TopicPartition, AppliedChanges]:
+        """Write the newest change of each key, unless what stands is newer; return what applied, by partition.
+
+        Raises:
+            RecordsRefused: The target refused single records; all of them are named.
+            TargetMismatch: A trigger or rule dropped or altered rows.
+            RetryLater: Somebody else inserted rows of the same keys meanwhile.
+        """
+        counted = fetch_rows(self._cursor, "count_folded", self._names)
+        marks = self._upsert.deletes is Deletes.MARK
+        # Deletes come first: a value that moves from a removed row to another one finds its place free.
+        gone = 0 if marks else self._run("fold_remove_rows")
+        written = self._written(_FIRST, _LAST)
+        if isinstance(written, psycopg2.Error):
+            raise self._refused(written)
+        if not marks:
+            by = {"pipeline": self._batch.pipeline}
+            self._run("fold_remember_removed", **by, batch_id=self._batch.batch_id)
+            self._run("fold_forget_removed", **by)
+        self._require_written(counted, gone, written, marks=marks)
+        return {
+            TopicPartition(row["topic"], row["partition"]): AppliedChanges(
+                rows=row["updates"] + row["inserts"], deletes=row["hits"] + row["misses"]
+            )
+            for row in counted
+        }
+
+    def _written(self, first: str, last: str) -> tuple[int, int] | psycopg2.Error:
+        """Write a stretch of the fold; return how many rows were altered and how many were inserted."""
+        found: list[int] = []
+
+        def write() -> int:
+            stretch = {"first": first, "last": last}
+            updates, inserts = self._run("fold_update_rows", **stretch), self._run("fold_insert_rows", **stretch)
+            if self._upsert.deletes is Deletes.MARK:
+                updates += self._run("fold_mark_rows", **stretch)
+                inserts += self._run("fold_insert_marked", **stretch)
+            found.extend((updates, inserts))
+            return 0
+
+        answer = refusals.attempted(self._cursor, write)
+        return answer if isinstance(answer, psycopg2.Error) else (found[0], found[1])
+
+    def _refused(self, error: psycopg2.Error) -> Exception:
+        """Find every refused record; nothing that this writes is committed."""
+
+        def attempt(first: str, last: str) -> int | psycopg2.Error:
+            answer = self._written(first, last)
+            return answer if isinstance(answer, psycopg2.Error) else 0
+
+        places = refusals.refused_places(self._cursor, _FOLD, attempt)
+        return refusals.refused_records(((self._record_at(place), at) for place, at in places), error, self._batch)
+
+    def _record_at(self, place: str) -> tuple[str, int, int] | None:
+        row = fetch_row(self._cursor, "folded_record_at", place=place)
+        return (row["topic"], row["partition"], row["offset"]) if row else None
+
+    def _require_written(
+        self, counted: Sequence[Mapping[str, Any]], gone: int, written: tuple[int, int], *, marks: bool
+    ) -> None:
+        """Require that each change had its effect: rows were locked, so only triggers, rules or inserts can differ."""
+        updates, inserts, hits, misses = (
+            sum(row[part] for row in counted) for part in ("updates", "inserts", "hits", "misses")
+        )
+        expected = (0, updates + hits, inserts + misses) if marks else (hits, updates, inserts)
+        found = (gone, *written)
+        if found[:2] != expected[:2] or found[2] > expected[2]:
+            told = "{} rows deleted, {} altered, {} inserted"
+            raise self._hooks_fault(told.format(*expected), told.format(*found))
+        hooks = read_hooks(self._cursor, self._batch.settings.target)
+        if found[2] < expected[2] and not any(hook.on_insert for hook in hooks):
+            raise RetryLater(
+                "somebody else inserted rows of the same keys while the batch was published; nothing was published",
+                expected=f"{expected[2]} keys without a row",
+                found=f"{found[2]} keys that still had none",
+                next_command="none: a retry finds these rows",
+            )
+        if hooks:
+            self._require_standing()
+
+    def _require_standing(self) -> None:
+        run_query(self._cursor, "run_deferred_triggers")
+        compared = self._row("compare_folded", batch_id=self._batch.batch_id, first_keys=FIRST_KEYS)
+        wrong = _keys(compared, "wrong")
+        if wrong.count:
+            raise self._hooks_fault("every key as its newest record says", f"otherwise {wrong}")
+
+    def _hooks_fault(self, expected: str, found: str) -> TargetMismatch:
+        hooks = read_hooks(self._cursor, self._batch.settings.target)
+        return refusals.hooks_fault(self._batch, hooks, expected=expected, found=found)
+
+    def _without_version(self, keys: Keys) -> TargetMismatch:
+        metadata, target = self._batch.settings.metadata, self._batch.settings.target
+        return TargetMismatch(
+            f"rows of {target} do not say which record they hold; nothing was published",
+            expected=f"values in {metadata.topic}, {metadata.generation}, {metadata.partition}, {metadata.offset}"
+            " and in the column of the order, in every row of the table",
+            found=str(keys),
+            next_command="delete these rows, which the next batches write as they come, or set these columns, then "
+            "clear load_batch",
+        )
+
+    def _analyze(self, table: str) -> None:
+        run_query(self._cursor, "analyze_fold", {"fold_table": sql.Identifier(table)})
+
+    def _run(self, query: str, **parameters: object) -> int:
+        return run_query(self._cursor, query, self._names, **parameters)
+
+    def _row(self, query: str, **parameters: object) -> dict[str, Any]:
+        (row,) = fetch_rows(self._cursor, query, self._names, **parameters)
+        return row
+
+
+def _keys(row: Mapping[str, Any], what: str) -> Keys:
+    return Keys(row[what], tuple(row[f"first_{what}"] or ()))

@@ -1,0 +1,79 @@
+-- Purpose: delete removed keys whose record was read again and is no delete of that key any more, as let_go_rows does
+--   with rows.
+-- Identifiers: metadata columns of the staging tables topic, generation, partition, offset_column; keys, c_key_hash,
+--   staged_rows, staged_deletes, staged_dead_letters, staged_counted; f_key_hash; stands_in, order_type.
+-- Parameters: pipeline, first_keys, task and attempt of the winners as arrays, and topic, generation, partition,
+--   replaced_from, replaced_to (half-open) as arrays.
+-- Locks: the deleted entries. Safe to run twice: finds nothing the second time.
+WITH winner AS MATERIALIZED (
+    SELECT task, attempt FROM unnest(%(task)s::integer[], %(attempt)s::bigint[]) AS winner (task, attempt)
+),
+
+change AS MATERIALIZED (
+    SELECT {keys}, {topic} AS topic, {generation} AS generation, {partition} AS partition, {offset_column} AS "offset"
+    FROM {staged_rows}
+    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+    UNION ALL
+    SELECT {keys}, {topic}, {generation}, {partition}, {offset_column}
+    FROM {staged_deletes}
+    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+),
+
+was_read AS (
+    SELECT topic, generation, partition, "offset" FROM change
+    UNION ALL
+    SELECT topic, generation, partition, "offset" FROM {staged_dead_letters}
+    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+    UNION ALL
+    SELECT topic, generation, partition, "offset" FROM {staged_counted}
+    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+),
+
+old AS MATERIALIZED (
+    SELECT
+        r.key, r.key_hash, r.topic AS have_topic, r.generation AS have_generation, r.partition AS have_partition,
+        r."offset" AS have_offset, r.order_value::{order_type} AS have_order_value
+    FROM unnest(
+        %(topic)s::text[], %(generation)s::integer[], %(partition)s::integer[], %(replaced_from)s::bigint[],
+        %(replaced_to)s::bigint[]
+    ) AS s (topic, generation, partition, replaced_from, replaced_to)
+    JOIN kafka_ingest.removed_key AS r
+        ON r.pipeline = %(pipeline)s
+        AND r.topic = s.topic
+        AND r.generation = s.generation
+        AND r.partition = s.partition
+        AND r."offset" >= s.replaced_from
+        AND r."offset" < s.replaced_to
+    JOIN was_read AS w
+        ON (w.topic, w.generation, w.partition, w."offset") = (r.topic, r.generation, r.partition, r."offset")
+    LEFT JOIN change AS c
+        ON (c.topic, c.generation, c.partition, c."offset") = (r.topic, r.generation, r.partition, r."offset")
+        AND {c_key_hash} = r.key_hash
+    WHERE c.topic IS NULL
+),
+
+judged AS MATERIALIZED (
+    SELECT o.key, o.key_hash, f.number, coalesce({stands_in}, false) AS stands_in
+    FROM old AS o
+    LEFT JOIN pg_temp.kafka_ingest_fold AS f ON {f_key_hash} = o.key_hash
+),
+
+deleted AS (
+    DELETE FROM kafka_ingest.removed_key AS r
+    USING judged AS j
+    WHERE r.pipeline = %(pipeline)s AND r.key_hash = j.key_hash
+    RETURNING j.number
+),
+
+forgotten AS (
+    UPDATE pg_temp.kafka_ingest_fold AS f
+    SET is_removed = false, have_topic = NULL, have_generation = NULL, have_partition = NULL, have_offset = NULL,
+        have_order_value = NULL
+    FROM deleted AS d
+    WHERE f.number = d.number AND f.row_place IS NULL
+)
+
+SELECT
+    count(*) FILTER (WHERE NOT stands_in) AS lost,
+    (array_agg(key::text ORDER BY key) FILTER (WHERE NOT stands_in))[1 : %(first_keys)s] AS first_lost
+FROM judged
