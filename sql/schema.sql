@@ -32,9 +32,15 @@ CREATE TABLE kafka_ingest.pipeline (
     generation_column text        NOT NULL,
     partition_column  text        NOT NULL,
     offset_column     text        NOT NULL,
+    upsert            jsonb, -- canonical: what binds a pipeline of one row a key; NULL for one that appends
+    needs_rebuild     text, -- why the table may miss deletes; NULL while nothing says so
     CONSTRAINT one_row_per_pipeline PRIMARY KEY (pipeline),
     CONSTRAINT isolation_level_is_known CHECK (isolation_level IN ('read_committed', 'read_uncommitted'))
 );
+
+-- Versions of a key are compared with those of its own pipeline only.
+CREATE UNIQUE INDEX one_upsert_pipeline_per_table
+    ON kafka_ingest.pipeline (target_schema, target_table) WHERE upsert IS NOT NULL;
 
 -- Who loads a topic into a table. Two pipeline files, or a renamed one, cannot load a topic twice into one table.
 CREATE TABLE kafka_ingest.served_topic (
@@ -90,6 +96,8 @@ CREATE TABLE kafka_ingest.batch (
     announced_by     text, -- identity of the request that announced it, as a JSON array
     left_out         text[]      NOT NULL DEFAULT '{}',
     warnings         text[]      NOT NULL DEFAULT '{}', -- what the plan warned of
+    deletes          bigint, -- deletes of keys, also those that hit no row
+    superseded       bigint, -- records that a newer version of their key outdid
     CONSTRAINT one_row_per_batch PRIMARY KEY (batch_id),
     CONSTRAINT batch_names_its_pipeline UNIQUE (batch_id, pipeline),
     CONSTRAINT batch_belongs_to_a_pipeline FOREIGN KEY (pipeline)
@@ -99,7 +107,7 @@ CREATE TABLE kafka_ingest.batch (
     CONSTRAINT claim_is_not_negative CHECK (claim >= 0),
     CONSTRAINT committed_batch_has_counts CHECK (
         (state IN ('committed', 'rolled_back')) = (committed_at IS NOT NULL)
-        AND num_nulls(committed_at, rows, dead_letters, tombstones, filtered, invisible) IN (0, 6)
+        AND num_nulls(committed_at, rows, deletes, superseded, dead_letters, tombstones, filtered, invisible) IN (0, 8)
     ),
     CONSTRAINT announced_batch_names_who CHECK ((announced_at IS NULL) = (announced_by IS NULL))
 )
@@ -185,6 +193,7 @@ CREATE TABLE kafka_ingest.committed_offset (
     valid_through    timestamptz,
     batch_id         uuid, -- the batch that last published this partition
     updated_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    caught_up_at     timestamptz, -- of the last published plan whose range reached the end offset; NULL: never
     CONSTRAINT one_position_per_partition PRIMARY KEY (pipeline, topic, partition),
     CONSTRAINT position_belongs_to_a_pipeline FOREIGN KEY (pipeline)
         REFERENCES kafka_ingest.pipeline (pipeline) ON UPDATE CASCADE,
@@ -244,6 +253,8 @@ CREATE TABLE kafka_ingest.batch_partition (
     invisible              bigint, -- markers, aborted and compacted records
     record_time_min        timestamptz,
     record_time_max        timestamptz,
+    deletes                bigint, -- deletes of keys, also those that hit no row
+    superseded             bigint, -- records that a newer version of their key outdid
     CONSTRAINT one_range_per_batch_and_partition PRIMARY KEY (batch_id, topic, generation, partition),
     CONSTRAINT range_belongs_to_a_batch FOREIGN KEY (batch_id, pipeline)
         REFERENCES kafka_ingest.batch (batch_id, pipeline) ON UPDATE CASCADE,
@@ -252,11 +263,14 @@ CREATE TABLE kafka_ingest.batch_partition (
     CONSTRAINT loaded_to_is_not_below CHECK (committed_before <= loaded_to),
     CONSTRAINT committed_after_is_the_greater CHECK (committed_after = greatest(committed_before, range_end)),
     CONSTRAINT published_range_has_counts CHECK (
-        num_nulls(rows, dead_letters, tombstones, filtered, invisible) = CASE WHEN published THEN 0 ELSE 5 END
+        num_nulls(rows, deletes, superseded, dead_letters, tombstones, filtered, invisible)
+        = CASE WHEN published THEN 0 ELSE 7 END
     ),
-    CONSTRAINT counts_are_not_negative CHECK (least(rows, dead_letters, tombstones, filtered, invisible) >= 0),
+    CONSTRAINT counts_are_not_negative CHECK (
+        least(rows, deletes, superseded, dead_letters, tombstones, filtered, invisible) >= 0
+    ),
     CONSTRAINT offsets_are_accounted_for CHECK (
-        range_end - range_start = rows + dead_letters + tombstones + filtered + invisible
+        range_end - range_start = rows + deletes + superseded + dead_letters + tombstones + filtered + invisible
     )
 );
 
@@ -289,6 +303,7 @@ CREATE TABLE kafka_ingest.dead_letter_request (
     counted        bigint      NOT NULL, -- tombstones, which the pipeline only counts by now
     discarded      bigint      NOT NULL,
     stayed         jsonb       NOT NULL, -- what still does not fit: reason, records, and where the first one is
+    superseded     bigint      NOT NULL DEFAULT 0, -- their key has a newer version: no row
     CONSTRAINT one_row_per_dead_letter_request PRIMARY KEY (pipeline, request_id),
     CONSTRAINT dead_letter_request_belongs_to_a_pipeline FOREIGN KEY (pipeline)
         REFERENCES kafka_ingest.pipeline (pipeline) ON UPDATE CASCADE,
@@ -417,3 +432,25 @@ CREATE TABLE kafka_ingest.schema_change (
         REFERENCES kafka_ingest.batch (batch_id, pipeline) ON UPDATE CASCADE,
     CONSTRAINT path_has_keys CHECK (jsonb_typeof(path) = 'array' AND path <> '[]')
 );
+
+-- Keys whose newest version is a delete that took their row: without this memory a record that is read again would
+-- bring the row back. A newer version of the key takes the entry away. A replay writes its own id, which is no batch's:
+-- so batch_id has no foreign key.
+CREATE TABLE kafka_ingest.removed_key (
+    pipeline    text    NOT NULL,
+    key_hash    bytea   NOT NULL, -- SHA-256 of the key's text form: a key may be longer than an index allows
+    key         text[]  NOT NULL, -- texts of the key columns, in the pipeline's order
+    topic       text    NOT NULL, -- this and the next four: the version of the delete
+    generation  integer NOT NULL,
+    partition   integer NOT NULL,
+    "offset"    bigint  NOT NULL,
+    order_value text, -- NULL where the offset orders
+    batch_id    uuid    NOT NULL,
+    CONSTRAINT one_entry_per_removed_key PRIMARY KEY (pipeline, key_hash),
+    CONSTRAINT removed_key_belongs_to_a_pipeline FOREIGN KEY (pipeline)
+        REFERENCES kafka_ingest.pipeline (pipeline) ON UPDATE CASCADE,
+    CONSTRAINT key_hash_is_sha256 CHECK (octet_length(key_hash) = 32),
+    CONSTRAINT offset_is_not_negative CHECK ("offset" >= 0)
+);
+
+CREATE INDEX removed_keys_by_record ON kafka_ingest.removed_key (pipeline, topic, generation, partition, "offset");

@@ -64,6 +64,10 @@ def _gauge(name: str, unit: str, meaning: str, *tags: str) -> Metric:
 
 BATCHES = _counter("batches", "batches", "Committed batches, those with nothing to read included.")
 ROWS = _counter("rows", "rows", "Rows written to the target. A reload counts what it writes again.")
+DELETES = _counter("deletes", "records", "Deletes of keys that were applied, also those that hit no row.")
+SUPERSEDED = _counter(
+    "superseded", "records", "Records that a newer version of their key outdid, in the batch or in the table."
+)
 DEAD_LETTERS = _counter("dead_letters", "records", "Records that did not fit and were kept as dead letters.")
 TOMBSTONES = _counter("tombstones", "records", "Records without a value that were only counted (`tombstones: count`).")
 FILTERED = _counter("filtered", "records", "Records that the pipeline's own filter left out.")
@@ -139,6 +143,8 @@ STAGE_TASK_TIME = Metric(
 METRICS = (
     BATCHES,
     ROWS,
+    DELETES,
+    SUPERSEDED,
     DEAD_LETTERS,
     TOMBSTONES,
     FILTERED,
@@ -170,6 +176,8 @@ def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
             for metric, value in (
                 (BATCHES, 1),
                 (ROWS, counts.rows),
+                (DELETES, counts.deletes),
+                (SUPERSEDED, counts.superseded),
                 (DEAD_LETTERS, counts.dead_letters),
                 (TOMBSTONES, counts.tombstones),
                 (FILTERED, counts.filtered),

@@ -41,6 +41,15 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return "\n".join([line(headings), line(["-" * width for width in widths]), *map(line, cells)])
 
 
+#: Counts that are 0 in every pipeline that appends.
+_UPSERT_COUNTS = ("deletes", "superseded", "last_deletes", "last_superseded")
+
+
+def shown_columns(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """Return the columns of a table for people: no deletes or superseded records where no row has any."""
+    return [name for name in columns if name not in _UPSERT_COUNTS or any(row.get(name) for row in rows)]
+
+
 def vertical(row: Row) -> str:
     """Return one row as aligned text, a line for each key."""
     width = max(len(key) for key in row)
@@ -89,7 +98,7 @@ def _readable(value: bytes) -> str:
 
 _INDENT = "  "
 _REASON_COLUMNS = ("reason", "records", "first_at")
-_ANNOUNCED_COLUMNS = ("batch_id", "kind", "rows", "dead_letters", "valid_through")
+_ANNOUNCED_COLUMNS = ("batch_id", "kind", "rows", "deletes", "superseded", "dead_letters", "valid_through")
 
 
 def batch_summary(batch: Batch) -> dict[str, Any]:
@@ -131,6 +140,7 @@ def batch_result(batch: Batch) -> dict[str, Any]:
         "batch": batch.batch_id,
         "target": str(batch.settings.target),
         "rows": counts.rows,
+        **{name: records for name, records in upsert_counts(counts).items() if records},
         "dead letters": counts.dead_letters,
         "tombstones counted": counts.tombstones,
         "offsets without a record": counts.invisible,
@@ -172,7 +182,8 @@ def dead_letters_text(batch: Batch, groups: Sequence[DeadLetterGroup]) -> str:
 def announced_text(asset: str, batches: Sequence[Batch]) -> str:
     """Say which batches an audit announces under the name of an asset."""
     rows = [_announced_row(batch) for batch in batches]
-    return f"Every invariant holds. Announced as {asset}:\n{indent(table(rows, _ANNOUNCED_COLUMNS), _INDENT)}"
+    listed = table(rows, shown_columns(rows, _ANNOUNCED_COLUMNS))
+    return f"Every invariant holds. Announced as {asset}:\n{indent(listed, _INDENT)}"
 
 
 def _announced_row(batch: Batch) -> Row:
@@ -181,9 +192,15 @@ def _announced_row(batch: Batch) -> Row:
         "batch_id": batch.batch_id,
         "kind": batch.kind.value,
         "rows": counts.rows,
+        **upsert_counts(counts),
         "dead_letters": counts.dead_letters,
         "valid_through": batch.valid_through,
     }
+
+
+def upsert_counts(counts: RecordCounts) -> dict[str, int]:
+    """Return the counts that are 0 in every pipeline that appends, by name."""
+    return {"deletes": counts.deletes, "superseded": counts.superseded}
 
 
 def _by_topic(batch: Batch, value: Callable[[OffsetRange], Any]) -> dict[str, dict[str, Any]]:
@@ -205,7 +222,12 @@ OUTCOME_COLUMNS = ("becomes", "reason", "records", "first_at", "detail")
 
 def outcome_rows(outcome: DeadLetterOutcome) -> list[Row]:
     """Return a row for each thing that became of dead letters; for those that stay one for each reason."""
-    resolved = {"a row": outcome.replayed, "counted": outcome.counted, "discarded": outcome.discarded}
+    resolved = {
+        "a row": outcome.replayed,
+        "counted": outcome.counted,
+        "discarded": outcome.discarded,
+        "superseded": outcome.superseded,
+    }
     rows: list[Row] = [{"becomes": name, "records": records} for name, records in resolved.items() if records]
     return rows + [
         {

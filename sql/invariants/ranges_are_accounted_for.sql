@@ -9,11 +9,11 @@ WITH newest AS (
 )
 
 SELECT
-    r.batch_id, r.topic, r.generation, r.partition, r.range_start, r.range_end, r.rows, r.dead_letters, r.tombstones,
-    r.filtered, r.invisible, r.published
+    r.batch_id, r.topic, r.generation, r.partition, r.range_start, r.range_end, r.rows, r.deletes, r.superseded,
+    r.dead_letters, r.tombstones, r.filtered, r.invisible, r.published
 FROM kafka_ingest.batch_partition AS r
 JOIN newest USING (batch_id)
 WHERE NOT r.published
     OR r.range_end - r.range_start
-    IS DISTINCT FROM r.rows + r.dead_letters + r.tombstones + r.filtered + r.invisible
+    IS DISTINCT FROM r.rows + r.deletes + r.superseded + r.dead_letters + r.tombstones + r.filtered + r.invisible
 ORDER BY r.topic, r.partition, r.range_start;

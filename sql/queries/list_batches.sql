@@ -13,6 +13,8 @@ SELECT batch.batch_id::text AS batch_id,
           FROM kafka_ingest.batch_partition AS part
          WHERE part.batch_id = batch.batch_id) AS offsets,
        batch.rows,
+       batch.deletes,
+       batch.superseded,
        batch.dead_letters,
        batch.tombstones,
        batch.filtered,

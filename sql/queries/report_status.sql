@@ -12,6 +12,8 @@ SELECT named.pipeline,
        newest.batch_id::text AS last_batch_id,
        newest.committed_at AS last_committed_at,
        newest.rows AS last_rows,
+       newest.deletes AS last_deletes,
+       newest.superseded AS last_superseded,
        newest.dead_letters AS last_dead_letters,
        newest.valid_through,
        (SELECT count(*)

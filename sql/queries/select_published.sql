@@ -9,7 +9,8 @@ WITH newest AS (
         AND target_schema = %(schema)s
         AND target_table = %(table)s
         AND ordinal < %(before)s
-        AND rows + dead_letters + tombstones + filtered + invisible > 0 -- an empty plan has no ranges
+        -- An empty plan has no ranges.
+        AND rows + deletes + superseded + dead_letters + tombstones + filtered + invisible > 0
     ORDER BY ordinal DESC
     LIMIT %(batches)s
 )

@@ -116,6 +116,16 @@ def test_the_same_request_again_does_nothing_and_gives_what_was_recorded(world: 
             done(world, other)
 
 
+def test_dead_letters_whose_key_has_a_newer_version_are_recorded_as_superseded(world: LedgerWorld) -> None:
+    outcome = DeadLetterOutcome(replayed=1, superseded=2)
+    with world.letters.begin_dead_letters(asked()) as transaction:
+        transaction.lock()
+        transaction.choose()
+        assert transaction.record(outcome).outcome == outcome
+        transaction.commit()
+    assert done(world).outcome == outcome
+
+
 def test_another_request_takes_only_what_is_left(world: LedgerWorld) -> None:
     world.decide(rows=[1, 3, 4])
     assert done(world, asked(DeadLetterChoice(limit=1), request_id="one")).outcome.replayed == 1

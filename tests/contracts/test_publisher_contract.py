@@ -58,6 +58,16 @@ def test_a_publish_makes_rows_dead_letters_counts_and_positions_visible(world: L
     assert world.ledger.violations("orders") == []
 
 
+def test_deletes_and_superseded_records_are_stored_and_count_as_offsets(world: LedgerWorld) -> None:
+    batch = claimed(world, first_plan(world, offset_range(0, 0, 6)))
+    world.stage(batch, [record for record in all_rows(batch) if record[2].offset in (1, 5)])
+    counts = RecordCounts(rows=2, deletes=1, superseded=3)
+    planned = outcome_of(batch)
+    publish(world, batch, replace(planned, partitions=(replace(planned.partitions[0], counts=counts),)))
+    assert stored(world, batch).counts == counts
+    assert world.ledger.violations("orders") == []
+
+
 def test_warnings_of_the_load_follow_those_of_the_plan(world: LedgerWorld) -> None:
     plan = new_plan(offset_range(0, 0, 3), begins=(position(0, 0),))
     plan = choosing(plan, unread_topics=("orders[0]: short",))

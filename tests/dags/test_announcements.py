@@ -27,7 +27,7 @@ from tests.dags.replaced_world import replace_world
 
 LOADED = replace(
     planned_batch(offset_range(0, 0, 10), offset_range(1, 3, 5), state=BatchState.COMMITTED),
-    counts=RecordCounts(rows=9, dead_letters=2, invisible=1),
+    counts=RecordCounts(rows=9, deletes=4, superseded=3, dead_letters=2, invisible=1),
     record_time_min=NOON,
     record_time_max=NOON,
     valid_through=datetime(2026, 1, 2, 11, 59, tzinfo=UTC),
@@ -43,6 +43,8 @@ EXTRA = {
     "record_time_max": "2026-01-02T12:00:00+00:00",
     "valid_through": "2026-01-02T11:59:00+00:00",
     "rows": 9,
+    "deletes": 4,
+    "superseded": 3,
     "dead_letters": 2,
     "warnings": ["orders[1]: retention is 9 offsets behind"],
 }

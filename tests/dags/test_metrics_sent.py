@@ -23,7 +23,16 @@ from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import TaskInstance, run_context
 from tests.fakes.ledger import FakeLedger
 
-COUNTERS = ("batches", "rows", "dead_letters", "tombstones", "filtered", "invisible_offsets")
+COUNTERS = (
+    "batches",
+    "rows",
+    "deletes",
+    "superseded",
+    "dead_letters",
+    "tombstones",
+    "filtered",
+    "invisible_offsets",
+)
 
 
 @dataclass
@@ -67,7 +76,7 @@ def test_a_run_sends_what_it_read_and_what_is_left(system: FakeSystem, recorder:
     system.log.append("orders", b"1", b"bad", b"3", b"4", b"5", b"6")
     system.run("run-1")
     assert recorder.values("lag_offsets", topic="orders") == [6, 2]  # after the plan, after the audit
-    assert [recorder.values(name) for name in COUNTERS] == [[1], [3], [1], [0], [0], [0]]
+    assert [recorder.values(name) for name in COUNTERS] == [[1], [3], [0], [0], [1], [0], [0], [0]]
     assert [len(recorder.values("step_duration", step=step)) for step in ("plan", "load", "audit")] == [1, 1, 1]
 
 

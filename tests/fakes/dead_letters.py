@@ -110,7 +110,7 @@ class FakeDeadLetters(FakeSession):
         self._changes.append(partial(self._give_reasons, {d.identity: d for d in self._staying}))
         reasons = Counter(letter.reason or "" for letter in self._staying)
         stayed = tuple(self._group(reason, number) for reason, number in sorted(reasons.items()))
-        return DeadLetterOutcome(len(replayed), len(counted), 0, stayed)
+        return DeadLetterOutcome(replayed=len(replayed), counted=len(counted), stayed=stayed)
 
     @at_once
     def discard(self) -> DeadLetterOutcome:

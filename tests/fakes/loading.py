@@ -140,5 +140,5 @@ class FakeRunner:
             staged = self.database.staged[batch.batch_id, batch.claim]
             staged += [(task.task_index, self._attempt_id, record) for record in records]
         dead = sum(record.reason is not None for record in records)
-        counts = RecordCounts(len(records) - dead, dead, invisible=split.span_offsets - len(records))
+        counts = RecordCounts(rows=len(records) - dead, dead_letters=dead, invisible=split.span_offsets - len(records))
         return SplitResult(split.index, counts, end_leader_epoch=partition.leader_epoch)

@@ -33,12 +33,12 @@ FROM generate_series(1, {PIPELINES}) AS p;
 INSERT INTO kafka_ingest.batch (
     batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number, clear_number, parameters, kind, state,
     claim, settings, settings_hash, protocol_version, target_schema, target_table, cluster_id, planned_at,
-    committed_at, rows, dead_letters, tombstones, filtered, invisible, announced_at, announced_by
+    committed_at, rows, deletes, superseded, dead_letters, tombstones, filtered, invisible, announced_at, announced_by
 )
 SELECT
     md5(p || '-' || b)::uuid, 'pipeline_' || p, 'dag_' || p, 'run_' || b, '', -1, 0, 0, '{{}}', 'live', state.name, 1,
     '{{}}', 'hash', 1, 'shop', 'orders', 'cluster-1', now(), state.at, state.zero, state.zero, state.zero, state.zero,
-    state.zero, state.at, CASE WHEN state.at IS NOT NULL THEN 'request ' || p || '-' || b END
+    state.zero, state.zero, state.zero, state.at, CASE WHEN state.at IS NOT NULL THEN 'request ' || p || '-' || b END
 FROM generate_series(1, {BATCHES}) AS b
 CROSS JOIN generate_series(1, {PIPELINES}) AS p
 CROSS JOIN LATERAL (
@@ -53,13 +53,13 @@ SELECT batch_id, claim, now(), 'stage', 1 FROM kafka_ingest.batch WHERE state = 
 
 INSERT INTO kafka_ingest.batch_partition (
     batch_id, pipeline, topic, generation, partition, topic_id, line, range_start, range_end, committed_before,
-    committed_after, loaded_to, leader_epoch, reaches_high_watermark, published, rows, dead_letters, tombstones,
-    filtered, invisible, record_time_min, record_time_max
+    committed_after, loaded_to, leader_epoch, reaches_high_watermark, published, rows, deletes, superseded,
+    dead_letters, tombstones, filtered, invisible, record_time_min, record_time_max
 )
 SELECT
     md5(p || '-' || b)::uuid, 'pipeline_' || p, 'topic_' || p, 0, part, 'topic-id', 0, b * {OFFSETS},
     (b + 1) * {OFFSETS}, b * {OFFSETS}, (b + 1) * {OFFSETS}, b * {OFFSETS}, 0, true, is_published,
-    CASE WHEN is_published THEN {OFFSETS} END, zero, zero, zero, zero,
+    CASE WHEN is_published THEN {OFFSETS} END, zero, zero, zero, zero, zero, zero,
     now() - ({BATCHES} - b) * interval '1 hour', now() - ({BATCHES} - b - 1) * interval '1 hour'
 FROM generate_series(1, {BATCHES}) AS b
 CROSS JOIN generate_series(1, {PIPELINES}) AS p

@@ -29,25 +29,27 @@ VALUES (
 INSERT INTO kafka_ingest.batch (
     batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number, clear_number, parameters, kind, state,
     settings, settings_hash, protocol_version, target_schema, target_table, cluster_id, planned_at, committed_at,
-    rows, dead_letters, tombstones, filtered, invisible
+    rows, deletes, superseded, dead_letters, tombstones, filtered, invisible
 )
 SELECT
     {UUID.format("b")}, 'events', 'd', 'run ' || b, '', -1, 0, 0, '{{}}', 'live', 'committed', %s, 'h', 1, 'shop',
-    'events', 'c', now(), now(), CASE WHEN b > {BATCHES} THEN 505 ELSE {PARTITIONS * OFFSETS} END, 0, 0, 0, 0
+    'events', 'c', now(), now(), CASE WHEN b > {BATCHES} THEN 505 ELSE {PARTITIONS * OFFSETS} END, 0, 0, 0, 0,
+    0, 0
 FROM generate_series(1, {BATCHES} + 1) AS b;
 INSERT INTO kafka_ingest.batch_partition (
     batch_id, pipeline, topic, generation, partition, line, range_start, range_end, committed_before, committed_after,
-    loaded_to, reaches_high_watermark, published, rows, dead_letters, tombstones, filtered, invisible
+    loaded_to, reaches_high_watermark, published, rows, deletes, superseded, dead_letters,
+    tombstones, filtered, invisible
 )
 SELECT
     {UUID.format("b")}, 'events', 'orders', 0, p, 0, (b - 1) * {OFFSETS}, b * {OFFSETS}, (b - 1) * {OFFSETS},
-    b * {OFFSETS}, (b - 1) * {OFFSETS}, false, true, {OFFSETS}, 0, 0, 0, 0
+    b * {OFFSETS}, (b - 1) * {OFFSETS}, false, true, {OFFSETS}, 0, 0, 0, 0, 0, 0
 FROM generate_series(1, {BATCHES}) AS b
 CROSS JOIN generate_series(0, {PARTITIONS - 1}) AS p
 UNION ALL
 SELECT
     {UUID.format(BATCHES + 1)}, 'events', 'orders', 0, 3, 0, 1000, 1505, {BATCHES * OFFSETS}, {BATCHES * OFFSETS},
-    {BATCHES * OFFSETS}, false, true, 505, 0, 0, 0, 0;
+    {BATCHES * OFFSETS}, false, true, 505, 0, 0, 0, 0, 0, 0;
 INSERT INTO kafka_ingest.position_change (
     request_id, kind, pipeline, topic, partition, who, why, to_offset, to_generation, to_line
 )
@@ -176,17 +178,19 @@ _RELOAD = f"""
 INSERT INTO kafka_ingest.batch (
     batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number, clear_number, parameters, kind, state,
     settings, settings_hash, protocol_version, target_schema, target_table, cluster_id, planned_at, committed_at,
-    rows, dead_letters, tombstones, filtered, invisible
+    rows, deletes, superseded, dead_letters, tombstones, filtered, invisible
 )
 SELECT
     {UUID.format(900)}, pipeline, dag_id, 'reload', task_group, map_index, 0, 0, parameters, 'reload', state, settings,
-    'h', 1, target_schema, target_table, cluster_id, planned_at, committed_at, 0, 0, 10, 0, 0
+    'h', 1, target_schema, target_table, cluster_id, planned_at, committed_at, 0, 0, 0, 0, 10, 0,
+    0
 FROM kafka_ingest.batch WHERE run_id = 'run 1';
 INSERT INTO kafka_ingest.batch_partition (
     batch_id, pipeline, topic, generation, partition, line, range_start, range_end, committed_before, committed_after,
-    loaded_to, reaches_high_watermark, published, rows, dead_letters, tombstones, filtered, invisible
+    loaded_to, reaches_high_watermark, published, rows, deletes, superseded, dead_letters,
+    tombstones, filtered, invisible
 )
-VALUES ({UUID.format(900)}, 'events', 'orders', 0, 0, 0, 10, 20, 2500, 2500, 2500, false, true, 0, 0, 10, 0, 0);
+VALUES ({UUID.format(900)}, 'events', 'orders', 0, 0, 0, 10, 20, 2500, 2500, 2500, false, true, 0, 0, 0, 0, 10, 0, 0);
 DELETE FROM shop.events WHERE kafka_partition = 0 AND kafka_offset BETWEEN 10 AND 19;
 """
 

@@ -219,6 +219,8 @@ def test_a_discarded_dead_letter_keeps_its_bytes_and_stays_out_of_a_reload(lette
     mend(letters)
     assert letters.load_here(RELOAD)["counts"] == {
         "rows": 2,
+        "deletes": 0,
+        "superseded": 0,
         "dead_letters": 2,
         "tombstones": 0,
         "filtered": 0,

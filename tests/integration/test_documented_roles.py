@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import psycopg2
 import pytest
 from psycopg2 import sql
 
@@ -122,6 +123,20 @@ def test_the_loader_can_replay_dead_letters(loaded: PipelineUnderTest) -> None:
     assert [group["reason"] for group in told["outcome"]["stayed"]] == ["wrong_type"]
 
 
+REMOVED_KEY = (
+    'INSERT INTO kafka_ingest.removed_key (pipeline, key_hash, key, topic, generation, partition, "offset", batch_id)'
+    " SELECT pipeline, sha256('{7}'), '{7}', 'orders', 0, 0, 3, gen_random_uuid() FROM kafka_ingest.pipeline"
+)
+
+
+def test_the_loader_can_remember_removed_keys_and_forget_them(roles: Roles, loaded: PipelineUnderTest) -> None:
+    loader = roles.params("loader")
+    run(loader, REMOVED_KEY)
+    assert run(loader, "UPDATE kafka_ingest.removed_key SET partition = 1 RETURNING key") == [(["7"],)]
+    assert run(roles.params("reader"), "SELECT key FROM kafka_ingest.removed_key") == [(["7"],)]
+    assert run(loader, "DELETE FROM kafka_ingest.removed_key RETURNING partition") == [(1,)]
+
+
 def test_a_table_of_a_later_migration_is_granted_by_default(roles: Roles, loaded: PipelineUnderTest) -> None:
     run(roles.params("migrator"), "CREATE TABLE kafka_ingest.later (n int)")
     assert run(roles.params("loader"), "INSERT INTO kafka_ingest.later VALUES (1) RETURNING n") == [(1,)]
@@ -138,9 +153,10 @@ def test_the_reader_looks_at_everything_and_changes_nothing(roles: Roles, loaded
     assert "permission denied" in notes
 
 
-def test_a_reader_without_payload_sees_where_dead_letters_are_and_no_content(
+def test_a_reader_without_payload_sees_where_dead_letters_and_removed_keys_are_and_no_content(
     roles: Roles, loaded: PipelineUnderTest
 ) -> None:
+    run(roles.params("loader"), REMOVED_KEY)
     roles.grant("migrator: the reader sees", as_role="migrator")
     roles.use("reader")
     code, rows, notes = loaded.command("status", loaded.name)
@@ -149,6 +165,10 @@ def test_a_reader_without_payload_sees_where_dead_letters_are_and_no_content(
     assert run(roles.params("reader"), 'SELECT partition, "offset", reason FROM kafka_ingest.dead_letter') == [
         (0, 1, "wrong_type")
     ]
+    assert run(roles.params("reader"), 'SELECT partition, "offset" FROM kafka_ingest.removed_key') == [(0, 3)]
+    for column in ("key", "key_hash", "order_value"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            run(roles.params("reader"), f"SELECT {column} FROM kafka_ingest.removed_key")
     code, _, notes = loaded.command("dead-letters", "list", loaded.name)
     assert code == 78
     assert "permission denied" in notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from psycopg2 import sql
 
 from kafka_ingest.postgres.database import sql_names, sql_text
+from kafka_ingest.protocol.batch import RecordCounts
 from sandbox.postgres import PostgresServer
 from tests.integration.grown_ledger import BATCHES, OFFSETS, PARTITIONS, batch_id_of, fill
 from tests.services import fresh_database
@@ -61,7 +63,7 @@ PARAMETERS: dict[str, Any] = {
     "partition": 0,
     **dict.fromkeys(("range_start", "replaced_from"), (BATCHES - 1) * OFFSETS),
     **dict.fromkeys(("range_end", "replaced_to"), BATCHES * OFFSETS),
-    **dict.fromkeys(("rows", "dead_letters", "tombstones", "filtered", "invisible"), 0),
+    **asdict(RecordCounts()),
     **dict.fromkeys(("record_time_min", "record_time_max", "valid_through")),
     "since_ms": int((datetime.now(UTC) - timedelta(hours=4)).timestamp() * 1000),
     "with_resolved": False,

@@ -74,15 +74,30 @@ BREAKS = {
         ),
         {"ranges_are_accounted_for"},
     ),
-    "batch_counts_are_sums": (
-        f"UPDATE kafka_ingest.batch SET tombstones = 2 WHERE batch_id = {SECOND}",
-        {"batch_counts_are_sums"},
-    ),
+    **{
+        f"ranges_are_accounted_for: {count}": (
+            (
+                "ALTER TABLE kafka_ingest.batch_partition DROP CONSTRAINT offsets_are_accounted_for;"
+                f"UPDATE kafka_ingest.batch_partition SET {count} = 1 WHERE batch_id = {SECOND};"
+                f"UPDATE kafka_ingest.batch SET {count} = 1 WHERE batch_id = {SECOND}"
+            ),
+            {"ranges_are_accounted_for"},
+        )
+        for count in ("deletes", "superseded")
+    },
+    **{
+        f"batch_counts_are_sums: {count}": (
+            f"UPDATE kafka_ingest.batch SET {count} = 2 WHERE batch_id = {SECOND}",
+            {"batch_counts_are_sums"},
+        )
+        for count in ("tombstones", "deletes", "superseded")
+    },
     "one_outstanding_batch": (
         "DROP INDEX kafka_ingest.one_outstanding_batch_per_pipeline;"
         + without_triggers_and_rules("batch")
-        + "UPDATE kafka_ingest.batch SET state = 'planned', committed_at = NULL, rows = NULL, dead_letters = NULL,"
-        " tombstones = NULL, filtered = NULL, invisible = NULL WHERE run_id LIKE '%12:00%';"
+        + "UPDATE kafka_ingest.batch SET state = 'planned', committed_at = NULL, rows = NULL, deletes = NULL,"
+        " superseded = NULL, dead_letters = NULL, tombstones = NULL, filtered = NULL, invisible = NULL"
+        " WHERE run_id LIKE '%12:00%';"
         "INSERT INTO kafka_ingest.batch_hold (batch_id, claim, hold_until, step, total_offsets)"
         " SELECT batch_id, claim, now(), 'plan', 3 FROM kafka_ingest.batch WHERE run_id LIKE '%12:00%'",
         {"one_outstanding_batch"},

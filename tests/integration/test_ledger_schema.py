@@ -229,12 +229,12 @@ PIPELINE = (
 
 
 def batch_sql(batch: int, *, state: str = "planned", run_id: str = "r", pipeline: str = "p") -> str:
-    done = "now(), 0, 0, 0, 0, 0" if state in ("committed", "rolled_back") else "NULL, NULL, NULL, NULL, NULL, NULL"
+    done = "now()" + ", 0" * 7 if state in ("committed", "rolled_back") else "NULL" + ", NULL" * 7
     return (
         "INSERT INTO kafka_ingest.batch (batch_id, pipeline, dag_id, run_id, task_group, map_index, request_number,"
         " clear_number, parameters, kind, state, settings, settings_hash, protocol_version, target_schema,"
-        " target_table, cluster_id, planned_at, committed_at, rows, dead_letters, tombstones, filtered, invisible)"
-        " VALUES"
+        " target_table, cluster_id, planned_at, committed_at, rows, deletes, superseded, dead_letters, tombstones,"
+        " filtered, invisible) VALUES"
         f" ('{uuid_of(batch)}', '{pipeline}', 'd', '{run_id}', '', -1, 0, 0, '{{}}', 'live', '{state}', '{{}}', 'h', 1,"
         f" 's', 't', 'c', now(), {done});"
     )
@@ -247,12 +247,12 @@ def uuid_of(number: int) -> str:
 def range_sql(
     batch: int, start: int, end: int, before: int, *, after: int | None = None, published: bool = False
 ) -> str:
-    counts = f"{end - start}, 0, 0, 0, 0" if published else "NULL, NULL, NULL, NULL, NULL"
+    counts = f"{end - start}" + ", 0" * 6 if published else "NULL" + ", NULL" * 6
     after = max(before, end) if after is None else after
     return (
         "INSERT INTO kafka_ingest.batch_partition (batch_id, pipeline, topic, generation, partition, line, range_start,"
-        " range_end, committed_before, committed_after, loaded_to, reaches_high_watermark, published, rows,"
-        " dead_letters, tombstones, filtered, invisible) VALUES"
+        " range_end, committed_before, committed_after, loaded_to, reaches_high_watermark, published, rows, deletes,"
+        " superseded, dead_letters, tombstones, filtered, invisible) VALUES"
         f" ('{uuid_of(batch)}', 'p', 'orders', 0, 0, 0, {start}, {end}, {before}, {after}, {before}, false,"
         f" {published}, {counts});"
     )
@@ -273,10 +273,18 @@ def position_sql(committed: int, loaded_to: int) -> str:
     )
 
 
+def removed_key_sql(*, pipeline: str = "p", key_hash: str = "sha256('{7}')", offset: int = 3) -> str:
+    return (
+        'INSERT INTO kafka_ingest.removed_key (pipeline, key_hash, key, topic, generation, partition, "offset",'
+        f" batch_id) VALUES ('{pipeline}', {key_hash}, '{{7}}', 'orders', 0, 0, {offset}, '{uuid_of(9)}');"
+    )
+
+
 COMMITTED = batch_sql(1, state="committed", run_id="r1") + batch_sql(2, state="committed", run_id="r2")
 UPDATE_STATE = "UPDATE kafka_ingest.batch SET state = '{}'"
 WITH_COUNTS = (
-    UPDATE_STATE + ", committed_at = now(), rows = 0, dead_letters = 0, tombstones = 0, filtered = 0, invisible = 0"
+    UPDATE_STATE + ", committed_at = now(), rows = 0, deletes = 0, superseded = 0, dead_letters = 0, tombstones = 0,"
+    " filtered = 0, invisible = 0"
 )
 
 REFUSED = {
@@ -318,6 +326,46 @@ REFUSED = {
         COMMITTED + range_sql(1, 0, 5, 0, published=True) + "UPDATE kafka_ingest.batch_partition SET rows = 4",
         "offsets_are_accounted_for",
     ),
+    **{
+        f"a committed batch without a count of {count}": (
+            batch_sql(1) + WITH_COUNTS.format("committed").replace(f"{count} = 0", f"{count} = NULL"),
+            "committed_batch_has_counts",
+        )
+        for count in ("deletes", "superseded")
+    },
+    **{
+        f"counts that do not add up with {count}": (
+            COMMITTED + range_sql(1, 0, 5, 0, published=True) + f"UPDATE kafka_ingest.batch_partition SET {count} = 1",
+            "offsets_are_accounted_for",
+        )
+        for count in ("deletes", "superseded")
+    },
+    **{
+        f"a published range without a count of {count}": (
+            COMMITTED
+            + range_sql(1, 0, 5, 0, published=True)
+            + f"UPDATE kafka_ingest.batch_partition SET {count} = NULL",
+            "published_range_has_counts",
+        )
+        for count in ("deletes", "superseded")
+    },
+    **{
+        f"a negative count of {count}": (
+            COMMITTED
+            + range_sql(1, 0, 5, 0, published=True)
+            + f"UPDATE kafka_ingest.batch_partition SET rows = 6, {count} = -1",
+            "counts_are_not_negative",
+        )
+        for count in ("deletes", "superseded")
+    },
+    "two pipelines that each keep one row a key in one table": (
+        "UPDATE kafka_ingest.pipeline SET upsert = '{}'",
+        "one_upsert_pipeline_per_table",
+    ),
+    "a key that is removed twice": (2 * removed_key_sql(), "one_entry_per_removed_key"),
+    "a removed key of no pipeline": (removed_key_sql(pipeline="nobody"), "removed_key_belongs_to_a_pipeline"),
+    "a removed key under another hash": (removed_key_sql(key_hash="sha224('{7}')"), "key_hash_is_sha256"),
+    "a removed key at a negative offset": (removed_key_sql(offset=-1), "offset_is_not_negative"),
     "a published range without counts": (
         batch_sql(1) + range_sql(1, 0, 5, 0) + "UPDATE kafka_ingest.batch_partition SET published = true",
         "published_range_has_counts",
@@ -385,6 +433,17 @@ def test_a_reload_does_not_disturb_the_chain(database: dict[str, Any]) -> None:
         database,
         PIPELINE + COMMITTED + range_sql(1, 0, 5, 0, published=True) + range_sql(2, 0, 5, 5, published=True),
     )
+
+
+def test_one_pipeline_that_keeps_one_row_a_key_may_share_its_table_with_pipelines_that_append(
+    database: dict[str, Any],
+) -> None:
+    run(database, PIPELINE + "UPDATE kafka_ingest.pipeline SET upsert = '{}' WHERE pipeline = 'p'")
+
+
+def test_removed_keys_follow_a_pipeline_that_is_renamed(database: dict[str, Any]) -> None:
+    run(database, PIPELINE + removed_key_sql() + "UPDATE kafka_ingest.pipeline SET pipeline = 'r' WHERE pipeline = 'p'")
+    assert run(database, "SELECT pipeline, key FROM kafka_ingest.removed_key") == [("r", ["7"])]
 
 
 def test_a_superseded_request_can_be_planned_again(database: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ _LEDGER_TABLES = (
     "dead_letter",
     "dead_letter_request",
     "position_change",
+    "removed_key",
     "schema_change",
 )
 

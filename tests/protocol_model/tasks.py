@@ -141,7 +141,7 @@ def stored_records(reading: Reading, batch: Batch) -> tuple[list[StoredRecord], 
         stored.append(StoredRecord(*reading.place, offset, batch.batch_id, reason))
     dead = sum(record.reason is not None for record in stored)
     invisible = reading.end - reading.start - len(reading.values)
-    return stored, RecordCounts(len(stored) - dead, dead, tombstones, invisible=invisible)
+    return stored, RecordCounts(rows=len(stored) - dead, dead_letters=dead, tombstones=tombstones, invisible=invisible)
 
 
 def counted_identities(reading: Reading, batch: Batch, replaced_to: int) -> list[tuple[str, int, int, int]]:

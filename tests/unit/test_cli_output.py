@@ -16,7 +16,7 @@ from kafka_ingest.protocol.dead_letters import (
     RecordedDeadLetters,
     StayingGroup,
 )
-from kafka_ingest.report import OUTCOME_COLUMNS, cell, outcome_remarks, outcome_rows, table
+from kafka_ingest.report import OUTCOME_COLUMNS, cell, outcome_remarks, outcome_rows, shown_columns, table
 from tests.builders import NOON
 
 ROWS: list[dict[str, Any]] = [
@@ -85,6 +85,20 @@ def test_bytes_are_text_where_they_can_be_read_and_hex_elsewhere() -> None:
 def test_what_a_terminal_might_obey_is_escaped() -> None:
     assert cell("\x1b[31mred\u202e") == "\\x1b[31mred\\u202e"
     assert cell(["\x1b]0;owned\x07", "plain é"]) == "\\x1b]0;owned\\x07, plain é"
+
+
+def test_counts_that_only_upserts_have_are_columns_where_a_row_has_any() -> None:
+    columns = ("batch_id", "rows", "deletes", "superseded")
+    planned = {"batch_id": "b", "rows": None, "deletes": None, "superseded": None}
+    appended = {"batch_id": "b", "rows": 7, "deletes": 0, "superseded": 0}
+    assert shown_columns([planned, appended], columns) == ["batch_id", "rows"]
+    assert shown_columns([planned, {**appended, "deletes": 1}], columns) == ["batch_id", "rows", "deletes"]
+    assert shown_columns([appended, {**appended, "superseded": 1}], columns) == ["batch_id", "rows", "superseded"]
+
+
+def test_superseded_dead_letters_are_a_line_of_their_own() -> None:
+    (row,) = outcome_rows(DeadLetterOutcome(superseded=4))
+    assert row == {"becomes": "superseded", "records": 4}
 
 
 def test_what_became_of_dead_letters_is_a_table_and_a_few_lines() -> None:

@@ -31,7 +31,8 @@ from tests.builders import (
 from tools.reference import metrics_page
 
 SETTINGS = pipeline_settings()
-COMMITTED = replace(planned_batch(state=BatchState.COMMITTED), counts=RecordCounts(5, 4, 3, 2, 1), valid_through=NOON)
+COUNTS = RecordCounts(rows=5, deletes=7, superseded=6, dead_letters=4, tombstones=3, filtered=2, invisible=1)
+COMMITTED = replace(planned_batch(state=BatchState.COMMITTED), counts=COUNTS, valid_through=NOON)
 #: Log start, end offset and high watermark of three partitions of two topics.
 LOG = {
     "orders": [partition_state(0, 10, 90, end=80), partition_state(1, 5, 5)],
@@ -59,6 +60,8 @@ def test_counts_of_batches_are_told_once() -> None:
     assert told == {
         "batches": 1,
         "rows": 5,
+        "deletes": 7,
+        "superseded": 6,
         "dead_letters": 4,
         "tombstones": 3,
         "filtered": 2,

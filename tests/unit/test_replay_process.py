@@ -35,7 +35,7 @@ REQUEST = DeadLetterRequest("r1", "orders", DeadLetterAction.REPLAY, CHOICE, "ad
 ORDER = ReplayOrder(
     {"host": "127.0.0.1", "port": "1", "user": "etl", "password": SECRET}, pipeline_settings(), REQUEST, apply=True
 )
-OUTCOME = DeadLetterOutcome(1, 2, 3, (StayingGroup("malformed", 4, "orders", 0, 7, "no JSON"),))
+OUTCOME = DeadLetterOutcome(1, 2, 3, 4, (StayingGroup("malformed", 4, "orders", 0, 7, "no JSON"),))
 REPORT = DeadLetterReport(
     (ChosenGroup("orders", 0, 0, None, "malformed", 10, 1, 9),),
     OUTCOME,

@@ -203,7 +203,7 @@ def _setting_text(setting: SettingChange) -> str:
 # ----------
 # Command ``roll-back``: show what undoing the newest batches would do, and with ``--apply`` do it.
 
-_BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "rows", "dead_letters")
+_BATCH_COLUMNS = ("batch_id", "run_id", "committed_at", "rows", "deletes", "superseded", "dead_letters")
 
 
 def _roll_back_arguments(parser: Parser) -> None:
@@ -266,7 +266,8 @@ def _preview(request: RollBackRequest, ports: RollBackPorts, output: Output) -> 
     if output.as_json:
         output.record(_document(plan))
     else:
-        output.rows([_batch_row(batch) for batch in plan.batches], _BATCH_COLUMNS, empty="no batch to roll back")
+        rows = [_batch_row(batch) for batch in plan.batches]
+        output.rows(rows, report.shown_columns(rows, _BATCH_COLUMNS), empty="no batch to roll back")
         for line in _roll_back_remarks(plan):
             output.note(line)
     return STOP_AND_CALL if plan.faults else OK
@@ -298,6 +299,8 @@ def _batch_row(batch: Batch) -> dict[str, Any]:
         "run_id": batch.request.run_id,
         "committed_at": batch.committed_at,
         "rows": counts.rows if counts else None,
+        "deletes": counts.deletes if counts else None,
+        "superseded": counts.superseded if counts else None,
         "dead_letters": counts.dead_letters if counts else None,
     }
 

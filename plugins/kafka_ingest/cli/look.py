@@ -12,7 +12,7 @@ from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, ConfigError, nam
 from kafka_ingest.preflight.checks import CheckResult, failed, is_ready
 from kafka_ingest.protocol.audit import TableAudit, audit_table
 from kafka_ingest.protocol.ledger_view import TARGET_INVARIANT
-from kafka_ingest.report import report_lag
+from kafka_ingest.report import report_lag, shown_columns
 from kafka_ingest.settings import PipelineSettings
 
 # ----------
@@ -24,6 +24,8 @@ _STATUS_COLUMNS = (
     "standing",
     "last_committed_at",
     "last_rows",
+    "last_deletes",
+    "last_superseded",
     "last_dead_letters",
     "valid_through",
     "unresolved_dead_letters",
@@ -41,7 +43,18 @@ _LAG_COLUMNS = (
     "open_transaction_offsets",
     "fault",
 )
-_BATCH_COLUMNS = ("batch_id", "state", "run_id", "planned_at", "committed_at", "offsets", "rows", "dead_letters")
+_BATCH_COLUMNS = (
+    "batch_id",
+    "state",
+    "run_id",
+    "planned_at",
+    "committed_at",
+    "offsets",
+    "rows",
+    "deletes",
+    "superseded",
+    "dead_letters",
+)
 
 
 @command("status", "say where each pipeline stands", add_pipeline_or_all)
@@ -55,7 +68,7 @@ def run_status(options: argparse.Namespace, output: Output) -> int:
         for neighbours in by_connection.values()
         for row in world_of(neighbours[0]).reports().status([settings.pipeline for settings in neighbours])
     ]
-    output.rows(rows, _STATUS_COLUMNS, empty="no pipeline files found")
+    output.rows(rows, shown_columns(rows, _STATUS_COLUMNS), empty="no pipeline files found")
     return OK
 
 
@@ -93,7 +106,7 @@ def run_batches(options: argparse.Namespace, output: Output) -> int:
     settings = find_pipeline(options.pipeline)
     with naming(settings.pipeline):
         rows = world_of(settings).reports().batches(settings.pipeline, options.limit)
-    output.rows(rows, _BATCH_COLUMNS, empty=f"pipeline {settings.pipeline} has no batches yet")
+    output.rows(rows, shown_columns(rows, _BATCH_COLUMNS), empty=f"pipeline {settings.pipeline} has no batches yet")
     return OK
 
 

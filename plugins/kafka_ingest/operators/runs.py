@@ -19,7 +19,7 @@ from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
-from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, Request, RunMode, run_options_of
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.load import hold_given_back
@@ -35,7 +35,16 @@ from kafka_ingest.protocol.plan import (
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup
-from kafka_ingest.report import Row, batch_summary, committed_text, dead_letters_text, load_summary, plan_remarks, table
+from kafka_ingest.report import (
+    Row,
+    batch_summary,
+    committed_text,
+    dead_letters_text,
+    load_summary,
+    plan_remarks,
+    table,
+    upsert_counts,
+)
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.submission import JobSubmission, loaded_batch, read_phases, require_unlocked
@@ -338,11 +347,12 @@ def event_extra(report: AuditReport) -> dict[str, Any]:
 
 def _announcement(batch: Batch) -> dict[str, Any]:
     summary = batch_summary(batch)
-    counts = batch.counts
+    counts = batch.counts or RecordCounts()
     return {
         **{key: summary[key] for key in _ANNOUNCED},
-        "rows": counts.rows if counts else 0,
-        "dead_letters": counts.dead_letters if counts else 0,
+        "rows": counts.rows,
+        **upsert_counts(counts),
+        "dead_letters": counts.dead_letters,
         "warnings": list(batch.warnings),
     }
 

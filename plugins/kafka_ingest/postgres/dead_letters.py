@@ -186,9 +186,8 @@ class PostgresDeadLetters:
             counted = run_query(self._cursor, "resolve_counted", self._names("counted"), **by)
             stayed = fetch_rows(self._cursor, "keep_dead_letters", self._names("dead_letters"), **pipeline)
             drop_staging_tables(self._cursor, self._batch)
-        return dead_letters.DeadLetterOutcome(
-            replayed, counted, 0, tuple(dead_letters.StayingGroup(**row) for row in stayed)
-        )
+        groups = tuple(dead_letters.StayingGroup(**row) for row in stayed)
+        return dead_letters.DeadLetterOutcome(replayed=replayed, counted=counted, stayed=groups)
 
     def discard(self) -> dead_letters.DeadLetterOutcome:
         """Mark all chosen dead letters as resolved, without a row."""
@@ -236,6 +235,7 @@ class PostgresDeadLetters:
             replayed=outcome.replayed,
             counted=outcome.counted,
             discarded=outcome.discarded,
+            superseded=outcome.superseded,
             stayed=json.dumps([asdict(group) for group in outcome.stayed]),
         )
 
@@ -315,7 +315,8 @@ def _range(groups: Sequence[dead_letters.ChosenGroup]) -> OffsetRange:
 
 def _recorded_of(row: Row) -> dead_letters.RecordedDeadLetters:
     stayed = tuple(dead_letters.StayingGroup(**group) for group in row["stayed"])
-    outcome = dead_letters.DeadLetterOutcome(row["replayed"], row["counted"], row["discarded"], stayed)
+    resolved = {name: row[name] for name in ("replayed", "counted", "discarded", "superseded")}
+    outcome = dead_letters.DeadLetterOutcome(**resolved, stayed=stayed)
     return dead_letters.RecordedDeadLetters(
         row["request_id"], row["arguments"], row["who"], row["why"], row["at"], outcome
     )

@@ -104,7 +104,9 @@ _LEDGER_TABLES = {
     "batch_hold",
     "batch_partition",
     "dead_letter",
+    "dead_letter_request",
     "position_change",
+    "removed_key",
     "schema_change",
     "schema_migration",
 }

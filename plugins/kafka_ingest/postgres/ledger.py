@@ -260,6 +260,7 @@ class PostgresLedger:
         if not is_batch_id(batch_id):
             return None
         with self._transaction("read a batch", SNAPSHOT) as cursor:
+            require_current_ledger(cursor)
             return load_batch(cursor, batch_id)
 
     def batch_of(self, pipeline: str, request: Request) -> Batch | None:

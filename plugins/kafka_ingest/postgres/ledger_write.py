@@ -21,7 +21,7 @@ import psycopg2
 from kafka_ingest.errors import CommitStateUnknown, ConfigError, LedgerMoved
 from kafka_ingest.postgres import rows
 from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
-from kafka_ingest.protocol.batch import Batch, Request
+from kafka_ingest.protocol.batch import Batch, RecordCounts, Request
 from kafka_ingest.protocol.decisions import ChangeKind, NewPlan
 from kafka_ingest.protocol.ledger_view import LedgerWrite, PlanView, PositionChange, PositionMove, ServedTopic, View
 from kafka_ingest.settings import PROTOCOL_VERSION, TargetSettings
@@ -333,13 +333,12 @@ def _insert_ranges(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
 
 
 def _commit_empty(cursor: Cursor, plan: NewPlan, batch_id: str) -> None:
-    zero = dict.fromkeys(("rows", "dead_letters", "tombstones", "filtered", "invisible"), 0)
     run_query(
         cursor,
         "commit_batch",
         batch_id=batch_id,
         claim=0,
-        **zero,
+        **asdict(RecordCounts()),
         record_time_min=None,
         record_time_max=None,
         valid_through=pipeline_valid_through(cursor, plan.pipeline),

@@ -120,9 +120,15 @@ class BatchKind(StrEnum):
 class RecordCounts:
     """What became of the offsets of a range; the counts add up to its span.
 
-    ``invisible`` counts offsets without a readable record: transaction markers, aborted and compacted records. Of an
-    upsert pipeline, ``deletes`` counts deletes of keys, also of keys without a row, and ``superseded`` the records that
-    a newer one of their key has outdone; what tasks stage is not yet divided: none of it is superseded.
+    Attributes:
+        rows: Rows written.
+        deletes: Deletes of keys that were applied, also those that hit no row. 0 for a pipeline that appends.
+        superseded: Records that a newer version of their key outdid, in the batch or in the table. 0 for a pipeline
+            that appends.
+        dead_letters: Records that did not fit.
+        tombstones: Records without a value that were only counted.
+        filtered: Records that the pipeline's own filter left out.
+        invisible: Offsets without a readable record: transaction markers, aborted and compacted records.
     """
 
     rows: int = 0
@@ -134,21 +140,12 @@ class RecordCounts:
     invisible: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
-        return RecordCounts(
-            self.rows + other.rows,
-            self.deletes + other.deletes,
-            self.superseded + other.superseded,
-            self.dead_letters + other.dead_letters,
-            self.tombstones + other.tombstones,
-            self.filtered + other.filtered,
-            self.invisible + other.invisible,
-        )
+        return RecordCounts(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def readable(self) -> int:
         """Records that the reader saw."""
-        changes = self.rows + self.deletes + self.superseded
-        return changes + self.dead_letters + self.tombstones + self.filtered
+        return self.rows + self.deletes + self.superseded + self.dead_letters + self.tombstones + self.filtered
 
     @property
     def offsets(self) -> int:

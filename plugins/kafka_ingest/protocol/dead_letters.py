@@ -139,18 +139,21 @@ class DeadLetterOutcome:
         replayed: Records that are rows of the target.
         counted: Tombstones that the pipeline only counts by now: resolved without a row.
         discarded: Resolved without a row, because the request says so.
+        superseded: Their key has a newer version: resolved without a row. 0 for a pipeline that appends.
         stayed: Unresolved as before, with their new reasons.
     """
 
     replayed: int = 0
     counted: int = 0
     discarded: int = 0
+    superseded: int = 0
     stayed: tuple[StayingGroup, ...] = ()
 
     @property
     def records(self) -> int:
         """All of them."""
-        return self.replayed + self.counted + self.discarded + sum(group.records for group in self.stayed)
+        resolved = self.replayed + self.counted + self.discarded + self.superseded
+        return resolved + sum(group.records for group in self.stayed)
 
 
 @dataclass(frozen=True, slots=True)
