@@ -175,6 +175,7 @@ class FakeLedger(FakePort):
             settings.isolation_level,
             plan.first_run,
             settings.metadata.identity,
+            settings.upsert,
         )
         db.pipelines.setdefault(plan.pipeline, bound)
         for topic in choice.new_topics:

@@ -223,6 +223,7 @@ def _insert_pipeline(cursor: Cursor, plan: NewPlan) -> bool:
         cluster_id=plan.cluster_id,
         isolation_level=plan.settings.isolation_level.value,
         first_run=rows.first_run_to_json(plan.first_run),
+        upsert=rows.upsert_to_json(plan.settings.upsert),
         **rows.identity_parameters(plan.settings.metadata.identity),
     )
     return inserted == 1

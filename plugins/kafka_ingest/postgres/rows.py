@@ -26,13 +26,21 @@ from kafka_ingest.protocol.ledger_view import (
 from kafka_ingest.protocol.log import LogObservation
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from kafka_ingest.protocol.target import AddedColumn
-from kafka_ingest.settings import BatchSettings, FirstRun, IdentityColumns, IsolationLevel, NewFields, TargetSettings
+from kafka_ingest.settings import (
+    BatchSettings,
+    FirstRun,
+    IdentityColumns,
+    IsolationLevel,
+    NewFields,
+    TargetSettings,
+    UpsertSettings,
+)
 
 # ----------
 # Frozen settings as canonical JSON: keys sorted, no spaces, UTF-8. Its hash tells whether a planned batch still fits
 # its pipeline file.
 
-_Value = TypeVar("_Value", BatchSettings, FirstRun)
+_Value = TypeVar("_Value", BatchSettings, FirstRun, UpsertSettings)
 
 
 def settings_to_json(settings: BatchSettings) -> str:
@@ -68,7 +76,21 @@ def first_run_from_json(text: str) -> FirstRun:
     return _from_json(text, FirstRun)
 
 
-def _to_json(value: BatchSettings | FirstRun) -> str:
+def upsert_to_json(upsert: UpsertSettings | None) -> str | None:
+    """Return what binds an upsert pipeline as canonical JSON; ``None`` for one that appends."""
+    return _to_json(upsert) if upsert else None
+
+
+def upsert_from_json(text: str | None) -> UpsertSettings | None:
+    """Read what :func:`upsert_to_json` wrote.
+
+    Raises:
+        VersionSkew: Another version of this package wrote it, in a way that this one cannot read.
+    """
+    return None if text is None else _from_json(text, UpsertSettings)
+
+
+def _to_json(value: BatchSettings | FirstRun | UpsertSettings) -> str:
     return msgspec.json.encode(_without_added(msgspec.to_builtins(value)), order="sorted").decode()
 
 
@@ -213,6 +235,7 @@ def pipeline_of(row: Row) -> PipelineRecord:
         identity=IdentityColumns(
             row["topic_column"], row["generation_column"], row["partition_column"], row["offset_column"]
         ),
+        upsert=upsert_from_json(row["upsert"]),
     )
 
 

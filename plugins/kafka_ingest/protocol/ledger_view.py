@@ -12,7 +12,14 @@ from kafka_ingest.protocol.batch import Batch, Hold
 from kafka_ingest.protocol.log import LogObservation, LogSnapshot
 from kafka_ingest.protocol.position import Position, TopicPartition
 from kafka_ingest.protocol.target import AddedColumn, rename_column
-from kafka_ingest.settings import FirstRun, IdentityColumns, IsolationLevel, PipelineSettings
+from kafka_ingest.settings import (
+    FirstRun,
+    IdentityColumns,
+    IsolationLevel,
+    PipelineSettings,
+    UpsertSettings,
+    json_path_text,
+)
 
 # ----------
 # What a plan reads from the ledger.
@@ -31,6 +38,7 @@ class PipelineRecord:
     isolation_level: IsolationLevel
     first_run: FirstRun
     identity: IdentityColumns
+    upsert: UpsertSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +396,35 @@ def require_bound_settings(view: PlanView, settings: PipelineSettings) -> None:
             found="; ".join(f"{key}: {given}" for key, (_, given, _) in differing.items()),
             next_command=f"restore these keys, or let the ledger follow the file: {'; '.join(commands)}",
         )
+    _require_bound_state(record, settings)
+
+
+def _require_bound_state(record: PipelineRecord, settings: PipelineSettings) -> None:
+    """Refuse another way to hold the current state: rows that stand, and rows that went, followed the former one."""
+    bound, given = _told_of_state(record.upsert), _told_of_state(settings.batch.upsert)
+    differing = [key for key in bound if bound[key] != given[key]]
+    if differing:
+        raise ConfigError(
+            "the pipeline file changes how the table holds the current state, which its first plan has bound",
+            expected="; ".join(f"target.{key}: {bound[key]}" for key in differing),
+            found="; ".join(f"target.{key}: {given[key]}" for key in differing),
+            next_command="restore these keys; to change them, load everything into an emptied or new table under "
+            "another pipeline name (docs/operating.md, Changing how the state is held)",
+        )
+
+
+def _told_of_state(upsert: UpsertSettings | None) -> dict[str, str]:
+    if upsert is None:
+        return {"mode": "append", **dict.fromkeys(("key", "order", "deletes", "delete_when", "deleted_at"), "nothing")}
+    when = upsert.delete_when
+    return {
+        "mode": "upsert",
+        "key": ", ".join(upsert.key),
+        "order": f"column {upsert.order_column}" if upsert.order_column else upsert.order.value,
+        "deletes": upsert.deletes.value,
+        "delete_when": f"{json_path_text(when.path)} equals {when.equals}" if when else "nothing",
+        "deleted_at": upsert.deleted_at or "nothing",
+    }
 
 
 # ----------
