@@ -256,6 +256,15 @@ class CurrentState:
             for row in counted
         }
 
+    def resolve(self, *, pipeline: str, request_id: str) -> tuple[int, int]:
+        """Mark the dead letters behind the changes as resolved, once these are written.
+
+        Returns:
+            How many are replayed, and how many a newer version of their key has superseded.
+        """
+        row = self._row("resolve_folded", pipeline=pipeline, request_id=request_id)
+        return row["replayed"], row["superseded"]
+
     def _written(self, first: str, last: str) -> tuple[int, int] | psycopg2.Error:
         """Write a stretch of the fold; return how many rows were altered and how many were inserted."""
         found: list[int] = []

@@ -19,6 +19,7 @@ from psycopg2 import sql
 
 from kafka_ingest.errors import IngestError, RefusedRecord
 from kafka_ingest.postgres import refusals
+from kafka_ingest.postgres.current_state import CurrentState
 from kafka_ingest.postgres.database import (
     Connection,
     Cursor,
@@ -38,6 +39,7 @@ from kafka_ingest.postgres.publisher import StagedRows
 from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, load_added_columns
 from kafka_ingest.postgres.staging_tables import create_staging_tables, drop_staging_tables, staging_table
 from kafka_ingest.protocol import dead_letters
+from kafka_ingest.protocol.accounting import require_one_partition
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, BatchState, Request
 from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import OffsetRange
@@ -99,6 +101,7 @@ class PostgresDeadLetters:
         self._request = request
         self._stager_of = stager_of
         self._batch = _replay(request, settings, ())
+        self._state: CurrentState | None = None
 
     def lock(self) -> dead_letters.DeadLetterView:
         """Lock the pipeline, so that nobody plans meanwhile, and read the ledger.
@@ -148,19 +151,31 @@ class PostgresDeadLetters:
     def insert_rows(self) -> int:
         """Move the staged rows into the target; return the number of rows that are there.
 
+        In an upsert pipeline they are folded into it as a batch is; the number is that of the changes that applied.
+
         Raises:
             RecordsRefused: The target refused single records; all of them are named, and none was inserted.
             TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
+            KeyInTwoPartitions: Offsets do not order the records of a key.
         """
-        outcome = BatchOutcome((), {TASK: ATTEMPT})
         self._cursor.execute("SAVEPOINT inserted")
         with _as_a_replay():
             try:
-                return StagedRows(self._cursor, self._batch, outcome).insert()
+                if self._settings.upsert:
+                    return self._fold()
+                return StagedRows(self._cursor, self._batch, BatchOutcome((), {TASK: ATTEMPT})).insert()
             except IngestError:
                 # To find every refused record, the others were inserted.
                 self._cursor.execute("ROLLBACK TO SAVEPOINT inserted")
                 raise
+
+    def _fold(self) -> int:
+        self._state = CurrentState(self._cursor, self._batch, {"task": [TASK], "attempt": [ATTEMPT]})
+        try:
+            require_one_partition(self._state.fold((), (), with_resolved=False).in_two_partitions)
+            return sum(applied.rows + applied.deletes for applied in self._state.write().values())
+        except psycopg2.Error as error:
+            raise refusals.target_fault(error, self._batch) from None
 
     def refuse(self, records: Sequence[RefusedRecord]) -> None:
         """Make dead letters of staged rows that the target refuses."""
@@ -182,12 +197,15 @@ class PostgresDeadLetters:
         pipeline = {"pipeline": self._request.pipeline}
         with database_faults("resolve dead letters"):
             self._store(dead_letters.DeadLetterOutcome())
-            replayed = run_query(self._cursor, "resolve_replayed", self._names("rows"), **by)
+            if self._state:
+                replayed, superseded = self._state.resolve(**by)
+            else:
+                replayed, superseded = run_query(self._cursor, "resolve_replayed", self._names("rows"), **by), 0
             counted = run_query(self._cursor, "resolve_counted", self._names("counted"), **by)
             stayed = fetch_rows(self._cursor, "keep_dead_letters", self._names("dead_letters"), **pipeline)
             drop_staging_tables(self._cursor, self._batch)
         groups = tuple(dead_letters.StayingGroup(**row) for row in stayed)
-        return dead_letters.DeadLetterOutcome(replayed=replayed, counted=counted, stayed=groups)
+        return dead_letters.DeadLetterOutcome(replayed, counted, superseded=superseded, stayed=groups)
 
     def discard(self) -> dead_letters.DeadLetterOutcome:
         """Mark all chosen dead letters as resolved, without a row."""
