@@ -122,7 +122,8 @@ def _audit_arguments(parser: Parser) -> None:
     details="""\
 It looks at the newest 1,000 batches of the ledger, and counts the rows of the newest one in the table.
 With --all it counts every range that was ever published: in steps, beside running loads, for as long
-as reading the table takes. It can be stopped at any moment.""",
+as reading the table takes. It can be stopped at any moment. Of a table that holds the current state it
+looks at every row instead, in one statement: a later record may have taken the place of any of them.""",
 )
 def run_audit(options: argparse.Namespace, output: Output) -> int:
     """Run every invariant of a pipeline; with ``--all`` it counts the rows of all batches, and not of the newest."""
@@ -141,7 +142,10 @@ def _audited(settings: PipelineSettings, output: Output, *, is_whole: bool) -> i
     output.note(
         f"checked in the ledger: the newest {found.batches} batches ({found.oldest or '-'} to {found.newest or '-'})"
     )
-    if is_whole:
+    if is_whole and settings.batch.upsert:
+        violations += ledger.state_violations(settings.pipeline)
+        output.note("checked in the table: that every row, and every removed key, is of a record that was read")
+    elif is_whole:
         audit = audit_table(world.written_table(), _progress(output))
         violations = [v for v in violations if v.invariant != TARGET_INVARIANT] + audit.violations
         for line in _looked_at(audit):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import psycopg2
+from psycopg2 import sql
 
 from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, Fenced, IngestError, LockTimeout
 from kafka_ingest.postgres.catalog import target_identifiers, target_is_gone
@@ -14,6 +15,7 @@ from kafka_ingest.postgres.database import (
     SHORT_TRANSACTION,
     SNAPSHOT,
     Cursor,
+    Identifiers,
     NewSessions,
     Row,
     Sessions,
@@ -43,11 +45,18 @@ from kafka_ingest.postgres.rows import (
 )
 from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, Request
 from kafka_ingest.protocol.decisions import NewPlan
-from kafka_ingest.protocol.ledger_view import REPLAY_INVARIANT, TARGET_INVARIANT, PlanView, Violation
+from kafka_ingest.protocol.ledger_view import (
+    REPLAY_INVARIANT,
+    STATE_INVARIANT,
+    TARGET_INVARIANT,
+    WHOLE_STATE_INVARIANT,
+    PlanView,
+    Violation,
+)
 from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, StageProgress
-from kafka_ingest.settings import IdentityColumns, TargetSettings
+from kafka_ingest.settings import Deletes, IdentityColumns, TargetSettings
 
 # ----------
 # Claims and the standing of a batch. Locks: batch, then hold.
@@ -147,6 +156,10 @@ class Audited:
     not_counted: int
 
 
+#: Invariants of the target, which have identifiers and parameters of their own.
+_OF_TARGET = (TARGET_INVARIANT, STATE_INVARIANT, REPLAY_INVARIANT, WHOLE_STATE_INVARIANT)
+
+
 def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     """Run every invariant for a pipeline; the cursor's transaction should be a snapshot.
 
@@ -155,7 +168,7 @@ def find_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     """
     found: list[Violation] = []
     for name in sql_names("invariants"):
-        if name not in (TARGET_INVARIANT, REPLAY_INVARIANT):
+        if name not in _OF_TARGET:
             cursor.execute(sql_text(f"invariants/{name}"), {"pipeline": pipeline, "newest_batches": _NEWEST_BATCHES})
             found += _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
     return found + _target_violations(cursor, pipeline) + _replay_violations(cursor, pipeline)
@@ -166,8 +179,13 @@ def _target_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     batch = load_batch(cursor, newest["batch_id"]) if newest else None
     if batch is None or not batch.ranges:
         return []
-    target, parameters = batch.settings.target, {"pipeline": pipeline, "batch_id": batch.batch_id}
-    return _violations_in(cursor, TARGET_INVARIANT, target, _identity(cursor, batch), parameters)
+    target, upsert = batch.settings.target, batch.settings.upsert
+    parameters: dict[str, object] = {"pipeline": pipeline, "batch_id": batch.batch_id}
+    if upsert is None:
+        return _violations_in(cursor, TARGET_INVARIANT, target, _identity(cursor, batch), parameters)
+    parameters["marks"] = upsert.deletes is Deletes.MARK
+    names = {"batch_column": sql.Identifier(batch.settings.metadata.batch_id)}
+    return _violations_in(cursor, STATE_INVARIANT, target, _identity(cursor, batch), parameters, names)
 
 
 def _replay_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
@@ -176,19 +194,42 @@ def _replay_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
     if row is None or bound is None:
         return []
     record = pipeline_of(bound)
+    if record.upsert:  # a newer record of the key may have written over the row since
+        return []
     target, parameters = TargetSettings(record.target_schema, record.target_table), {"pipeline": pipeline, **row}
     return _violations_in(cursor, REPLAY_INVARIANT, target, record.identity, parameters)
 
 
 def _violations_in(
-    cursor: Cursor, name: str, target: TargetSettings, identity: IdentityColumns, parameters: Mapping[str, object]
+    cursor: Cursor,
+    name: str,
+    target: TargetSettings,
+    identity: IdentityColumns,
+    parameters: Mapping[str, object],
+    names: Identifiers | None = None,
 ) -> list[Violation]:
     try:
-        statement = query_with_identifiers(f"invariants/{name}", **target_identifiers(target, identity))
+        statement = query_with_identifiers(
+            f"invariants/{name}", **target_identifiers(target, identity), **(names or {})
+        )
         cursor.execute(statement, parameters)
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
         raise target_is_gone(error, target, str(parameters["pipeline"])) from error
     return _violations(name, rows_of(cursor, _ROWS_PER_INVARIANT))
+
+
+def find_state_violations(cursor: Cursor, pipeline: str) -> list[Violation]:
+    """Look at every row of an upsert pipeline's table; none before its first plan.
+
+    Raises:
+        TargetMismatch: The target table, or one of its metadata columns, is no longer there.
+    """
+    bound = fetch_row(cursor, "select_pipeline", pipeline=pipeline)
+    if bound is None:
+        return []
+    record = pipeline_of(bound)
+    target = TargetSettings(record.target_schema, record.target_table)
+    return _violations_in(cursor, WHOLE_STATE_INVARIANT, target, record.identity, {"pipeline": pipeline})
 
 
 def _identity(cursor: Cursor, batch: Batch) -> IdentityColumns:
@@ -373,6 +414,12 @@ class PostgresLedger:
         with self._transaction("check the invariants", SNAPSHOT) as cursor:
             require_current_ledger(cursor)
             return find_violations(cursor, pipeline)
+
+    def state_violations(self, pipeline: str) -> Sequence[Violation]:
+        """Look at every row that an upsert pipeline's table has, and at every removed key."""
+        with self._transaction("check the whole state", SNAPSHOT) as cursor:
+            require_current_ledger(cursor)
+            return find_state_violations(cursor, pipeline)
 
     def audited(self, pipeline: str) -> Audited:
         """Return what :meth:`violations` looks at."""

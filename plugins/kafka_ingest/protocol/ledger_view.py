@@ -430,10 +430,12 @@ def _told_of_state(upsert: UpsertSettings | None) -> dict[str, str]:
 # ----------
 # Invariants: what must hold of a pipeline at every moment (``sql/invariants``).
 
-#: The invariants that look into the target itself, by the names of their files: rows of the newest batch, and of the
-#: newest replay.
+#: The invariants that look into the target itself, by the names of their files: rows of the newest batch, which of an
+#: upsert pipeline are counted in another way; of the newest replay; and all rows of an upsert pipeline.
 TARGET_INVARIANT = "target_rows"
+STATE_INVARIANT = "state_rows"
 REPLAY_INVARIANT = "replayed_dead_letters_are_rows"
+WHOLE_STATE_INVARIANT = "state_is_of_read_records"
 
 
 @dataclass(frozen=True, slots=True)
