@@ -33,7 +33,6 @@ CREATE TABLE kafka_ingest.pipeline (
     partition_column  text        NOT NULL,
     offset_column     text        NOT NULL,
     upsert            jsonb, -- canonical: what binds a pipeline of one row a key; NULL for one that appends
-    needs_rebuild     text, -- why the table may miss deletes; NULL while nothing says so
     CONSTRAINT one_row_per_pipeline PRIMARY KEY (pipeline),
     CONSTRAINT isolation_level_is_known CHECK (isolation_level IN ('read_committed', 'read_uncommitted'))
 );

@@ -242,6 +242,14 @@ class KeyInTwoPartitions(StopAndCall):
     """A key of an upsert pipeline comes from two partitions, between which offsets tell no order."""
 
 
+class DeletesMayBeLost(StopAndCall):
+    """Compaction may have dropped tombstones that nobody read: rows of deleted keys would stay for ever."""
+
+
+class RebuildWouldRemove(StopAndCall):
+    """A rebuild would take away rows whose records the log no longer holds."""
+
+
 class AccountingMismatch(StopAndCall):
     """Counts that must be equal are not: nothing is published."""
 

@@ -47,8 +47,7 @@ ALTER TABLE kafka_ingest.batch_partition
     );
 
 ALTER TABLE kafka_ingest.pipeline
-    ADD COLUMN upsert jsonb, -- canonical: what binds a pipeline of one row a key; NULL for one that appends
-    ADD COLUMN needs_rebuild text; -- why the table may miss deletes; NULL while nothing says so
+    ADD COLUMN upsert jsonb; -- canonical: what binds a pipeline of one row a key; NULL for one that appends
 
 -- Versions of a key are compared with those of its own pipeline only.
 CREATE UNIQUE INDEX one_upsert_pipeline_per_table

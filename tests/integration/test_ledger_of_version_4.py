@@ -133,7 +133,7 @@ def added_to(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     added: dict[str, dict[str, Any]] = {
         "batch": {"deletes": zero, "superseded": zero},
         "batch_partition": {"deletes": zero, "superseded": zero},
-        "pipeline": {"upsert": None, "needs_rebuild": None},
+        "pipeline": {"upsert": None},
         "committed_offset": {"caught_up_at": None},
         "dead_letter_request": {"superseded": 0},
     }

@@ -54,18 +54,22 @@ FIELDS: Mapping[str, Field] = {
             {
                 RunMode.LIVE.value: "live: go on from the committed offsets",
                 RunMode.RELOAD.value: "reload: read a span again and replace its rows",
+                RunMode.REBUILD.value: "rebuild: read the whole log again, take away rows that it does not hold",
                 RunMode.PLAN_ONLY.value: "plan only: show what would be read, write nothing",
             },
             RunMode.LIVE.value,
         ),
         "`live` is what scheduled runs do. `reload` reads a span of times or offsets again and replaces its rows in "
-        "one transaction; what lies above the committed offsets is loaded, too, and moves them. `plan_only` logs what "
+        "one transaction; what lies above the committed offsets is loaded, too, and moves them. `rebuild` is for "
+        "tables that hold the current state: it reads the whole log again, and rows of keys that the log does not hold "
+        "go (it stops first, and tells how many, unless *reload what is left* is given). `plan_only` logs what "
         "a live run would read, or a reload where a span is given.",
         Option(
             "--mode",
-            "live: go on from the committed offsets (default); reload: read a span again and replace its rows",
+            "live: go on from the committed offsets (default); reload: read a span again and replace its rows; "
+            "rebuild: read the whole log again into a table that holds the current state",
             # What plan_only shows has a command of its own.
-            settings={"choices": (RunMode.LIVE.value, RunMode.RELOAD.value)},
+            settings={"choices": (RunMode.LIVE.value, RunMode.RELOAD.value, RunMode.REBUILD.value)},
         ),
     ),
     "from": Field(
@@ -131,6 +135,9 @@ FIELDS: Mapping[str, Field] = {
 #: What whoever runs a command sees in place of the keys.
 FLAGS: Mapping[str, str] = {key: field.option.name for key, field in FIELDS.items() if field.option}
 
+#: Modes that read again what was loaded: who asks for one says why.
+_READ_AGAIN = (RunMode.RELOAD, RunMode.REBUILD)
+
 #: Keys that also mean something for a run that Airflow's backfill made: its interval is the span.
 BACKFILL_KEYS = ("reload_what_is_left", "replace_resolved", "reason")
 
@@ -155,7 +162,7 @@ def run_options(
     mode = RunMode(read["mode"])
     options = RunOptions(
         mode=mode,
-        until_ms=read["to"] if not _has_span(values) and mode is not RunMode.RELOAD else None,
+        until_ms=read["to"] if not _has_span(values) and mode not in _READ_AGAIN else None,
         times=None if read["from"] is None else TimeSpan(read["from"], read["to"]),
         offsets=read["offsets"] or (),
         limit_offsets=read["limit"],
@@ -202,8 +209,8 @@ def _faults_between_keys(values: FormValues, options: RunOptions) -> Iterator[tu
     is_reload, has_span = options.mode is RunMode.RELOAD, _has_span(values)
     if is_reload and not has_span:
         yield "from", f"a time, or {values.label('offsets')}: a reload needs a span", "neither"
-    if is_reload and not values.is_given("reason"):
-        yield "reason", "why the span is loaded again", "nothing"
+    if options.mode in _READ_AGAIN and not values.is_given("reason"):
+        yield "reason", "why it is loaded again", "nothing"
     if values.is_given("offsets") and (values.is_given("from") or values.is_given("to")):
         yield "offsets", "either offsets or times", "both"
     if options.times and options.times.end_ms is not None and options.times.end_ms <= options.times.start_ms:
@@ -217,7 +224,10 @@ def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Ite
     for key in ("from", "offsets"):
         if is_live and values.is_given(key):
             yield key, "nothing in a live run, which begins at the committed offsets", found
-    if values.is_given("limit") and (mode is RunMode.RELOAD or has_span):
+    for key in ("from", "to", "offsets"):
+        if mode is RunMode.REBUILD and values.is_given(key):
+            yield key, "nothing in a rebuild, which reads the whole log", "a value"
+    if values.is_given("limit") and (mode in _READ_AGAIN or has_span):
         yield "limit", "nothing in a reload, which reads its whole span", "a value"
 
 

@@ -411,6 +411,15 @@ class KafkaLog:
         answers = self._admin.describe_configs(topics)
         return {topic: found["cleanup.policy"] for topic, found in answers.items() if not isinstance(found, str)}
 
+    def delete_retentions(self, topics: Iterable[str]) -> Mapping[str, int | None]:
+        """Return ``delete.retention.ms`` of compacted topics, ``None`` for others; see the port."""
+        answers = self._admin.describe_configs(topics)
+        return {
+            topic: int(found["delete.retention.ms"]) if "compact" in found["cleanup.policy"] else None
+            for topic, found in answers.items()
+            if not isinstance(found, str)
+        }
+
     def _known_offsets(self, wanted: list[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, TimedOffset]:
         [answers] = self._admin.offsets(wanted, kind)
         return _all_known(dict(zip(wanted, answers, strict=True)))

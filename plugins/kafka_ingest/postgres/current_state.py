@@ -20,8 +20,9 @@ from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
 from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
 from kafka_ingest.postgres.rows import replaced_arrays
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import FIRST_KEYS, AppliedChanges, Fold, KeptDeadLetters, Keys
+from kafka_ingest.protocol.accounting import KeptDeadLetters
 from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.fold import FIRST_KEYS, AppliedChanges, Fold, Keys
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import delete_settings, written_columns
@@ -226,8 +227,21 @@ class CurrentState:
             raise self._hooks_fault("rows whose record is none any more to be deleted", f"{rows['gone']} of them")
         removed = self._row("let_go_removed", **again, pipeline=pipeline, first_keys=FIRST_KEYS)
         self._run("delete_read_dead_letters", **again, pipeline=pipeline, with_resolved=with_resolved)
-        one, other = _keys(rows, "lost"), _keys(removed, "lost")
-        return Keys(one.count + other.count, (*one.first, *other.first)[:FIRST_KEYS])
+        return _keys(rows, "lost") + _keys(removed, "lost")
+
+    def sweep(self) -> Keys:
+        """Take away rows and removed keys that a rebuild did not read, and close dead letters that it did not read.
+
+        Returns:
+            Keys whose row goes, and that the log does not hold at all.
+        """
+        pipeline = {"pipeline": self._batch.pipeline}
+        rows = self._row("sweep_rows", **self._winners, first_keys=FIRST_KEYS)
+        if rows["found"] != rows["gone"]:
+            raise self._hooks_fault("rows that the log does not hold to be deleted", f"{rows['gone']} of them")
+        self._run("sweep_removed", **self._winners, **pipeline)
+        self._run("close_unread_dead_letters", **self._winners, **pipeline)
+        return _keys(rows, "unread")
 
     def write(self) -> Mapping[TopicPartition, AppliedChanges]:
         """Write the newest change of each key, unless what stands is newer; return what applied, by partition.

@@ -39,8 +39,8 @@ from kafka_ingest.postgres.publisher import StagedRows
 from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, load_added_columns
 from kafka_ingest.postgres.staging_tables import create_staging_tables, drop_staging_tables, staging_table
 from kafka_ingest.protocol import dead_letters
-from kafka_ingest.protocol.accounting import require_one_partition
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchOutcome, BatchState, Request
+from kafka_ingest.protocol.fold import require_one_partition
 from kafka_ingest.protocol.new_columns import with_added_columns
 from kafka_ingest.protocol.position import OffsetRange
 from kafka_ingest.protocol.staging import staging_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import psycopg2
 from psycopg2 import sql
@@ -358,6 +359,12 @@ class PostgresLedger:
             return
         with self._transaction("release the hold") as cursor:
             run_query(cursor, "release_hold", batch_id=batch_id, claim=claim)
+
+    def caught_up(self, pipeline: str) -> Mapping[TopicPartition, datetime | None]:
+        """Return when a published plan last reached the end of each partition; ``None``: never."""
+        with self._transaction("read how far deletes were read", SNAPSHOT) as cursor:
+            rows = fetch_rows(cursor, "select_caught_up", pipeline=pipeline)
+            return {TopicPartition(row["topic"], row["partition"]): row["caught_up_at"] for row in rows}
 
     def settle(self, batch_id: str) -> BatchStanding:
         """Read a batch's standing ``FOR UPDATE``: what it says is final.

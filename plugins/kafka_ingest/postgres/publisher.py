@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,15 +32,9 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.rows import count_arrays, range_arrays, replaced_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import (
-    FIRST_OFFSETS,
-    AppliedChanges,
-    Fold,
-    KeptDeadLetters,
-    ReplacedPartition,
-    Replacement,
-)
+from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding
+from kafka_ingest.protocol.fold import AppliedChanges, Fold
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
@@ -294,6 +289,7 @@ class PostgresPublication:
                 "advance_positions",
                 pipeline=self._batch.pipeline,
                 batch_id=self._batch.batch_id,
+                planned_at=self._batch.planned_at,
                 **ranges,
                 end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
                 valid_through=[p.valid_through for p in outcome.partitions],
@@ -322,8 +318,10 @@ class PostgresPublication:
         """
         return StagedRows(self._cursor, self._batch, outcome).insert()
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool) -> Fold:
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
         """Fold the winners' staged changes to the newest of each key, and take away what was read again and is gone.
+
+        In a rebuild what was not read goes, too.
 
         Raises:
             TargetMismatch: The target refused it, or no longer fits.
@@ -333,7 +331,8 @@ class PostgresPublication:
         self._state = CurrentState(self._cursor, self._batch, _winners(outcome))
         try:
             kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
-            return self._state.fold(replacing, kept, with_resolved=with_resolved)
+            found = self._state.fold(replacing, kept, with_resolved=with_resolved)
+            return replace(found, unread=self._state.sweep()) if is_rebuild else found
         except psycopg2.Error as error:
             raise refusals.target_fault(error, self._batch) from None
 

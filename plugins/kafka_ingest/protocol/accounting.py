@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TypeAlias
 
-from kafka_ingest.errors import AccountingMismatch, KeyInTwoPartitions, ReloadWouldLose, RetryLater, TooManyDeadLetters
+from kafka_ingest.errors import AccountingMismatch, ReloadWouldLose, RetryLater, TooManyDeadLetters
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RecordCounts
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import (
@@ -181,101 +181,6 @@ def require_nothing_lost(replaced: Sequence[ReplacedPartition]) -> None:
             "or leave the table as it is"
         ),
     )
-
-
-# ----------
-# The fold of an upsert pipeline: of each key the newest change, over what stands.
-#
-# Tasks count what they staged; the fold divides it into rows, deletes, and what a newer change of the same key has
-# outdone, in the batch or in the table.
-
-#: A message names this many keys.
-FIRST_KEYS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """How many keys something is true of, and the texts of the first of them."""
-
-    count: int = 0
-    first: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.count:,} {'key' if self.count == 1 else 'keys'}, the first {', '.join(self.first)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """What a fold has found, before anything of it is written.
-
-    Attributes:
-        staged_rows: Staged rows that went into it.
-        staged_deletes: Staged deletes that went into it.
-        kept: Resolved dead letters that stay.
-        in_two_partitions: Keys that offsets cannot order.
-        lost: Keys whose row, or removed key, was read again and is no such row or delete any more, while nothing in the
-            batch takes its place: the older version that should come back is not known.
-    """
-
-    staged_rows: int = 0
-    staged_deletes: int = 0
-    kept: tuple[KeptDeadLetters, ...] = ()
-    in_two_partitions: Keys = Keys()
-    lost: Keys = Keys()
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedChanges:
-    """Rows that were written, and deletes that applied, also those of keys without a row."""
-
-    rows: int = 0
-    deletes: int = 0
-
-
-def require_one_partition(keys: Keys) -> None:
-    """Stop a fold by offsets where a key comes from two partitions.
-
-    Raises:
-        KeyInTwoPartitions: Names the first keys.
-    """
-    if keys.count:
-        raise KeyInTwoPartitions(
-            "keys come from two partitions, between which offsets tell no order; nothing was published",
-            expected="each key in one partition of the topic (target.order: offset)",
-            found=str(keys),
-            next_command="load into an emptied table under order: record_time or {column: ...}; "
-            "docs/runbook.md, section KeyInTwoPartitions",
-        )
-
-
-def require_no_key_lost(keys: Keys) -> None:
-    """Stop a fold that would lose the state of keys.
-
-    Raises:
-        ReloadWouldLose: Names the first keys.
-    """
-    if keys.count:
-        raise ReloadWouldLose(
-            "the newest record of keys was read again and is none of them any more, and what they were before is not "
-            "in this run; nothing was published",
-            expected="the record before it in the same run, or one after it",
-            found=str(keys),
-            next_command="reload from further back, so that the run holds the record before; or start a new run with "
-            '"reload what is left" (--reload-what-is-left), which takes these rows away',
-        )
-
-
-def divided(outcome: BatchOutcome, fold: Fold, applied: Mapping[TopicPartition, AppliedChanges]) -> BatchOutcome:
-    """Return the outcome where staged changes count as what became of them."""
-    outcome = Replacement(kept=fold.kept).outcome_of(outcome)
-
-    def counted(part: PartitionOutcome) -> PartitionOutcome:
-        counts, found = part.counts, applied.get(part.range.topic_partition, AppliedChanges())
-        superseded = counts.rows + counts.deletes - found.rows - found.deletes
-        counts = replace(counts, rows=found.rows, deletes=found.deletes, superseded=superseded)
-        return replace(part, counts=counts)
-
-    return replace(outcome, partitions=tuple(counted(part) for part in outcome.partitions))
 
 
 # ----------

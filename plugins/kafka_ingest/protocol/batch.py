@@ -227,6 +227,7 @@ class RunMode(StrEnum):
 
     LIVE = "live"
     RELOAD = "reload"
+    REBUILD = "rebuild"
     PLAN_ONLY = "plan_only"
 
 
@@ -261,14 +262,16 @@ class RunOptions:
     """Options of one run.
 
     Attributes:
-        mode: ``live`` goes on from the position, ``reload`` reads a span again, ``plan_only`` shows what ``live`` would
-            read (or ``reload``, where a span is given) and writes nothing.
+        mode: ``live`` goes on from the position, ``reload`` reads a span again, ``rebuild`` reads the whole log of an
+            upsert pipeline again and takes away what it does not hold, ``plan_only`` shows what ``live`` would read (or
+            ``reload``, where a span is given) and writes nothing.
         until_ms: A live run stops before the first record at or after this time; ``None`` reads to the end of the log.
         times: Span of a reload by times.
         offsets: Span of a reload by offsets, ordered; partitions that are not listed are left alone.
         limit_offsets: Limit of a live run instead of that of the pipeline file.
         reload_what_is_left: Goes on where the log no longer holds all records of the span, instead of stopping: rows
-            whose records retention took stay, rows whose records compaction took are deleted.
+            whose records retention took stay, rows whose records compaction took are deleted. In a rebuild: rows of
+            keys that the log does not hold are deleted, instead of stopping.
         replace_resolved: A reload replaces dead letters that are marked as resolved, and their rows, too.
         reason: Why, for people.
     """
@@ -285,7 +288,8 @@ class RunOptions:
     @property
     def kind(self) -> BatchKind:
         """Kind of the batch that a run with these options plans."""
-        return BatchKind.RELOAD if self.times is not None or self.offsets else BatchKind.LIVE
+        reads_again = self.times is not None or self.offsets or self.mode is RunMode.REBUILD
+        return BatchKind.RELOAD if reads_again else BatchKind.LIVE
 
     def to_parameters(self) -> str:
         """Return canonical JSON of what differs from the defaults; ``{}`` for a plain run."""

@@ -15,6 +15,7 @@ from typing import Self
 from kafka_ingest.errors import Busy, Fenced, IngestError, LockTimeout, RecordsRefused, RetryLater, VersionSkew, naming
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
+from kafka_ingest.protocol.fold import reads_deletes, require_deletes_unexpired
 from kafka_ingest.protocol.log_faults import require_same_log
 from kafka_ingest.protocol.new_columns import most_passes, new_fields_of
 from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, SchemaEvolution, Staging, TaskRunner
@@ -354,6 +355,8 @@ class _Attempt:
         if not fields:
             self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
+        if reads_deletes(self.batch.settings):
+            self._require_deletes_unexpired()
         if fields:
             added = self._add_columns(fields)
             _log.warning("the batch is staged once more, for new columns: %s", ", ".join(c.name for c in added))
@@ -362,6 +365,11 @@ class _Attempt:
         for warning in outcome.warnings:
             _log.warning("%s", warning)
         return True
+
+    def _require_deletes_unexpired(self) -> None:
+        batch, ports = self.batch, self.ports
+        retentions_ms = ports.log.delete_retentions(sorted({r.topic for r in batch.ranges}))
+        require_deletes_unexpired(batch, retentions_ms, ports.ledger.caught_up(batch.pipeline), ports.clock.now())
 
     def _add_columns(self, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
         """Ask again where others use the table: all that was read would have to be read again."""

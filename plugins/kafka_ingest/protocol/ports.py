@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
+from kafka_ingest.protocol.accounting import Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
+from kafka_ingest.protocol.fold import AppliedChanges, Fold
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition
@@ -55,6 +56,15 @@ class Log(Protocol):
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
         """Ask again for cluster id and topic ids.
+
+        Raises:
+            BrokerUnavailable: No answer within the time-out.
+        """
+
+    def delete_retentions(self, topics: Iterable[str]) -> Mapping[str, int | None]:
+        """Return how long a tombstone stays in each topic that is compacted, in ms; ``None`` for other topics.
+
+        A topic whose settings nobody may read is missing.
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
@@ -129,6 +139,9 @@ class Ledger(Protocol):
 
     def release_hold(self, batch_id: str, claim: int) -> None:
         """End the hold of a batch now, while ``claim`` is the newest; else nothing happens."""
+
+    def caught_up(self, pipeline: str) -> Mapping[TopicPartition, datetime | None]:
+        """Return when a published plan of the pipeline last reached the end of each partition; ``None``: never."""
 
     def settle(self, batch_id: str) -> BatchStanding:
         """Read state and claim of a batch ``FOR UPDATE``, on a new connection to a read-write server.
@@ -268,11 +281,12 @@ class Publication(Protocol):
             TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
         """
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool) -> Fold:
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
         """Fold the winners' staged changes to the newest of each key, for an upsert pipeline; once a transaction.
 
         Rows, removed keys and dead letters whose record is read again, and is no such thing any more, go. Resolved dead
-        letters stay unless ``with_resolved``; what is staged in their place is left out.
+        letters stay unless ``with_resolved``; what is staged in their place is left out. In a rebuild every row and
+        every removed key that was not read goes, too, and dead letters that were not read are closed.
 
         Raises:
             TargetMismatch: The target refused it, or has rows without a version.

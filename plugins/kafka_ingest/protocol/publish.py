@@ -6,13 +6,9 @@ Every check comes before COMMIT, so a failure leaves the database as it was.
 from __future__ import annotations
 
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
-from kafka_ingest.protocol.accounting import (
-    divided,
-    require_no_key_lost,
-    require_nothing_lost,
-    require_one_partition,
-)
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, run_options_of
+from kafka_ingest.protocol.accounting import require_nothing_lost
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunMode, run_options_of
+from kafka_ingest.protocol.fold import divided, require_no_key_lost, require_nothing_unread, require_one_partition
 from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
 
 
@@ -71,7 +67,8 @@ def _append(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Ba
 def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication) -> BatchOutcome:
     """Write the newest staged change of each key, unless what stands is newer; return what became of the records."""
     options = run_options_of(batch.request)
-    fold = publication.fold(outcome, with_resolved=options.replace_resolved)
+    is_rebuild = options.mode is RunMode.REBUILD
+    fold = publication.fold(outcome, with_resolved=options.replace_resolved, is_rebuild=is_rebuild)
     counts = outcome.counts
     _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
     _require_staged("deletes", counts.deletes - sum(k.deletes for k in fold.kept), fold.staged_deletes)
@@ -80,6 +77,7 @@ def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Batc
     require_one_partition(fold.in_two_partitions)
     if not options.reload_what_is_left:
         require_no_key_lost(fold.lost)
+    require_nothing_unread(fold.unread, is_shown=options.reload_what_is_left)
     return divided(outcome, fold, publication.write_newest())
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, PartitionFault, change_command
 from kafka_ingest.protocol import log_faults
-from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunOptions
+from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunMode, RunOptions
 from kafka_ingest.protocol.decisions import Lagging, PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView, PositionMove, moved, unread_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState, TimedOffset, stalled_partition
@@ -28,6 +28,7 @@ from kafka_ingest.settings import (
 # |---|---|---|
 # | live | committed offset | the bound: end offset, or first record at or after the interval's end, whichever is less |
 # | reload | first offset of the span, or the committed offset if that is less | end of the span |
+# | rebuild | log start offset | end offset |
 # There is never a gap: a span that begins above the committed offset begins at it. Publishing replaces what lies below
 # ``loaded_to``; what lies at or above the committed offset moves the position.
 
@@ -89,6 +90,8 @@ def wanted_range(
     Returns:
         What the run wants to read, or the fault that prevents it.
     """
+    if options.mode is RunMode.REBUILD:
+        return WantedRange(min(state.log_start_offset or 0, position.committed_offset), state.end_offset or 0)
     if options.times is not None:
         return _reload_of_times(position, state, options, times)
     if options.offsets:
@@ -317,6 +320,9 @@ def choose_ranges(
     unread = tuple(unread_topics(view, snapshot))
     snapshot = without_retired(view, snapshot)
     faults = [*log_faults.snapshot_faults(settings, view, snapshot), *_unknown_spans(snapshot, options)]
+    is_rebuild = options.mode is RunMode.REBUILD
+    if is_rebuild and settings.batch.upsert is None:
+        faults.append(_nothing_to_rebuild(settings.pipeline))
     candidates: list[_Candidate] = []
     sound = _sound_topics(snapshot, faults)
     adopted = log_faults.adopted_ids(settings.batch.topic_identity, view, sound)
@@ -326,7 +332,7 @@ def choose_ranges(
             faults.append(found)
         else:
             candidates.append(found)
-    leaves_out = settings.plan.on_partition_fault is PartitionFaultPolicy.LEAVE_OUT
+    leaves_out = settings.plan.on_partition_fault is PartitionFaultPolicy.LEAVE_OUT and not is_rebuild
     known_topics = {p.topic for p in view.positions} | {
         s.topic for s in view.served if s.pipeline == settings.pipeline and s.cluster_id == snapshot.cluster_id
     }
@@ -345,6 +351,16 @@ def choose_ranges(
         lagging=tuple(c.lagging for c in candidates if c.lagging),
         adopted=adopted,
         unread_topics=unread,
+    )
+
+
+def _nothing_to_rebuild(pipeline: str) -> PartitionFault:
+    return PartitionFault(
+        ConfigError,
+        f"pipeline {pipeline}",
+        expected="a pipeline whose table holds the current state (target.mode: upsert)",
+        found="one that appends",
+        next_command="reload the spans that are wanted again (--mode reload)",
     )
 
 
@@ -405,12 +421,20 @@ def _partitions(
             yield position
         # A position that begins now is not compared: the offset for a time is asked for after the snapshot, so on a
         # topic that grows it may lie above the snapshot's high watermark.
-        elif known and (found := log_faults.lost_offsets(tp, state, known.committed_offset, known.committed_offset)):
+        elif known and (found := log_faults.lost_offsets(tp, state, known.committed_offset, _held_to(known, settings))):
             is_expired = found.kind is log_faults.LogFault.OFFSETS_EXPIRED  # a truncated log is never left out
             yield found.fault(log_faults.Purpose.PLAN, settings.pipeline, can_be_left_out=is_expired)
         else:
             is_new = known is None
             yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)
+
+
+def _held_to(position: Position, settings: PipelineSettings) -> int:
+    """Return the offset that the log must reach: of an upsert pipeline also where a reset lies below what was loaded.
+
+    Rows would hold records that an unclean election took out of the log, and others have their offsets now.
+    """
+    return position.loaded_to if settings.batch.upsert else position.committed_offset
 
 
 def _candidate(
