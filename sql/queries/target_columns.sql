@@ -1,7 +1,8 @@
 -- Purpose: the columns of the target, in their order: name, type as format_type spells it, NOT NULL, expression of the
 --   default, kind of generated column ('' or s or v), kind of identity column ('' or a or d), the type below a domain
 --   and the domains below that, whether the type (below its domains) is an enum or citext, whether the role may INSERT
---   into the column, and the columns that the expression of a generated column reads.
+--   into the column, the columns that the expression of a generated column reads, whether the role may UPDATE the column,
+--   and its collation where that takes different texts for equal.
 -- Parameters: relation (oid).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 WITH RECURSIVE below AS (
@@ -35,11 +36,15 @@ SELECT a.attname::text,
                 AND ((p.classid = 'pg_catalog.pg_attrdef'::regclass AND p.objid = d.oid)
                      OR (p.classid = 'pg_catalog.pg_class'::regclass -- PostgreSQL 14
                          AND p.objid = a.attrelid
-                         AND p.objsubid = a.attnum)))
+                         AND p.objsubid = a.attnum))),
+       has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
+       CASE WHEN NOT l.collisdeterministic THEN format('%%I.%%I', n.nspname, l.collname) END
   FROM pg_catalog.pg_attribute AS a
   JOIN LATERAL (SELECT b.* FROM below AS b WHERE b.attnum = a.attnum ORDER BY b.depth DESC LIMIT 1) AS base ON true
   JOIN pg_catalog.pg_type AS t ON t.oid = base.type
   LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+  LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation -- that of its domain, where it has one
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
  WHERE a.attrelid = %(relation)s
    AND a.attnum > 0
    AND NOT a.attisdropped

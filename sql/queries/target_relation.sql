@@ -15,20 +15,7 @@ WITH policy AS (
 SELECT c.oid,
        c.relkind::text,
        c.relpersistence::text,
-       row_security_active(c.oid) AND EXISTS (
-           SELECT
-             FROM unnest(ARRAY['r', 'a', 'd']) AS needed (command) -- SELECT, INSERT, DELETE (pg_policy.polcmd)
-            WHERE NOT EXISTS (
-                SELECT FROM policy AS p
-                 WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
-                   AND p.polpermissive AND CASE needed.command WHEN 'a' THEN p.checked ELSE p.seen END = 'true'
-            )
-               OR EXISTS (
-                SELECT FROM policy AS p
-                 WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
-                   AND NOT p.polpermissive AND CASE needed.command WHEN 'a' THEN p.checked ELSE p.seen END <> 'true'
-            )
-       ),
+       row_security_active(c.oid) AND coalesce(hidden.commands && ARRAY['r', 'a', 'd'], false),
        current_user::text,
        current_database()::text,
        has_schema_privilege(n.oid, 'USAGE'),
@@ -36,9 +23,26 @@ SELECT c.oid,
        has_table_privilege(c.oid, 'INSERT'),
        has_table_privilege(c.oid, 'DELETE'),
        has_database_privilege(current_database(), 'TEMPORARY'),
-       coalesce(has_schema_privilege(s.oid, 'USAGE') AND has_schema_privilege(s.oid, 'CREATE'), true)
+       coalesce(has_schema_privilege(s.oid, 'USAGE') AND has_schema_privilege(s.oid, 'CREATE'), true),
+       has_table_privilege(c.oid, 'UPDATE'),
+       row_security_active(c.oid) AND coalesce(hidden.commands && ARRAY['w'], false)
   FROM pg_catalog.pg_class AS c
   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_namespace AS s ON s.nspname = 'kafka_ingest_staging'
+ CROSS JOIN LATERAL (
+    SELECT array_agg(needed.command) AS commands
+      -- SELECT, INSERT, DELETE, UPDATE (pg_policy.polcmd); INSERT is about new rows, UPDATE about old and new ones.
+      FROM (VALUES ('r', false), ('a', true), ('d', false), ('w', false), ('w', true)) AS needed (command, is_new)
+     WHERE NOT EXISTS (
+               SELECT FROM policy AS p
+                WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
+                  AND p.polpermissive AND CASE WHEN needed.is_new THEN p.checked ELSE p.seen END = 'true'
+           )
+        OR EXISTS (
+               SELECT FROM policy AS p
+                WHERE p.polrelid = c.oid AND p.polcmd IN ('*', needed.command)
+                  AND NOT p.polpermissive AND CASE WHEN needed.is_new THEN p.checked ELSE p.seen END <> 'true'
+           )
+ ) AS hidden
  WHERE n.nspname = %(schema)s
    AND c.relname = %(table)s

@@ -179,7 +179,7 @@ class FakeLedger(FakePort):
         )
         db.pipelines.setdefault(plan.pipeline, bound)
         for topic in choice.new_topics:
-            served = ServedTopic(plan.pipeline, plan.cluster_id, topic)
+            served = ServedTopic(plan.pipeline, plan.cluster_id, topic, is_upsert=settings.upsert is not None)
             before = db.served.setdefault((target.schema, target.table, plan.cluster_id, topic), served)
             if before is not served:
                 raise self._served_already(before, plan)

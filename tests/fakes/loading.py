@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.protocol.batch import Batch, RecordCounts, Request
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import NewField, Split, SplitResult, StageProgress, StageResult, StageTask
@@ -40,11 +41,19 @@ class FakeRunStates:
         return any((run.dag_id, run.run_id) == (request.dag_id, request.run_id) for run in self.finished)
 
 
+@dataclass
 class FakeTarget:
-    """A target that fits."""
+    """A target that fits, but for rows that no record has written."""
+
+    rows_without_version: int = 0
 
     def prepare(self, settings: BatchSettings) -> None:
         """Nothing to do."""
+
+    def require_versions(self, settings: BatchSettings) -> None:
+        if self.rows_without_version:
+            found = f"{self.rows_without_version} rows without a version"
+            raise TargetMismatch(f"the table {settings.target} has rows that no record has written", found=found)
 
 
 class FakeStaging(FakePort):

@@ -296,6 +296,16 @@ def test_the_target_becomes_what_the_file_says() -> None:
     assert choose(ChangeTarget(), view_of(position(0, 1))) == ChangePlan()
 
 
+def test_the_target_does_not_become_the_table_of_an_upsert_pipeline_whatever_that_one_reads() -> None:
+    moved = pipeline_settings(batch=replace(batch_settings(), target=TargetSettings("mart", "sales")))
+    view = replace(view_of(position(0, 1)), served=(ServedTopic("sales", CLUSTER, "other", is_upsert=True),))
+    [fault] = choose(ChangeTarget(), view, settings=moved).faults
+    assert (fault.where, fault.expected.partition(":")[0]) == (
+        "table mart.sales",
+        "one pipeline in all, which is sales",
+    )
+
+
 RENAMED = pipeline_settings(batch=replace(batch_settings(), metadata=MetadataColumns(offset="source_offset")))
 OTHERS = {"kafka_topic": "text", "kafka_generation": "integer", "kafka_partition": "integer"}
 

@@ -15,6 +15,20 @@ from kafka_ingest.postgres.database import run_query
 from kafka_ingest.protocol.target import CheckConstraint
 from kafka_ingest.settings import BatchSettings, IdentityColumns, TargetSettings
 
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One difference: where it is, what was expected, what is there, and the statement that removes it."""
+
+    subject: str
+    expected: str
+    found: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: expected {self.expected}; found {self.found}; {self.fix}"
+
+
 #: Kinds of relation that can be loaded into (``pg_class.relkind``), and the names of the others.
 TABLE_KINDS = frozenset({"r", "p"})
 KIND_NAMES = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
@@ -35,6 +49,8 @@ class CatalogColumn:
         text_like: ``"enum"`` or ``"citext"``, for a type (or one under a domain) that is written as text.
         can_insert: Whether the role may INSERT into the column, where it may not INSERT into the whole table.
         reads: Columns that the expression of a generated column reads.
+        can_update: Whether the role may UPDATE the column, where it may not UPDATE the whole table.
+        loose_collation: Collation that takes different texts for equal, quoted where needed; ``None`` for any other.
     """
 
     name: str
@@ -47,6 +63,8 @@ class CatalogColumn:
     text_like: str | None = None
     can_insert: bool = False
     reads: tuple[str, ...] = ()
+    can_update: bool = False
+    loose_collation: str | None = None
 
     @property
     def is_filled_by_postgres(self) -> bool:
@@ -61,16 +79,54 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True)
 class CatalogIndex:
-    """A usable index over all rows: whether it is unique, and its key columns (expressions left out)."""
+    """An index.
+
+    Attributes:
+        is_unique: Whether it is unique.
+        columns: Key columns, expressions left out.
+        key_count: Number of its keys, expressions included.
+        other_collations: Columns that it compares by another collation than their own.
+        other_operators: Columns that it compares by another operator class than the default of their type.
+        name: Name with its schema, quoted where needed.
+        keys: Its keys as they are defined, separated by commas.
+        constraint: Name without quotes of the unique or primary key constraint that it belongs to.
+        is_valid: Whether it has every row: one that CREATE INDEX CONCURRENTLY left unfinished has not.
+        is_partial: Whether it is over the rows of a condition only.
+        is_immediate: Whether a second row is refused at once: that of a deferrable constraint waits.
+        method: Access method.
+    """
 
     is_unique: bool
     columns: tuple[str, ...]
     key_count: int
+    other_collations: tuple[str, ...] = ()
+    other_operators: tuple[str, ...] = ()
+    name: str = ""
+    keys: str = ""
+    constraint: str | None = None
+    is_valid: bool = True
+    is_partial: bool = False
+    is_immediate: bool = True
+    method: str = "btree"
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether every row of the table is in it."""
+        return self.is_valid and not self.is_partial
+
+    @property
+    def has_expressions(self) -> bool:
+        """Whether a key is computed from columns."""
+        return len(self.columns) < self.key_count
+
+    def is_over(self, columns: Collection[str]) -> bool:
+        """Tell whether its keys are exactly these columns, in any order."""
+        return self.key_count == len(columns) and set(self.columns) == set(columns)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetHook:
-    """A trigger or rule that acts when rows of the table are inserted or deleted.
+    """A trigger or rule that acts when rows of the table are inserted, updated or deleted.
 
     Attributes:
         kind: ``trigger`` or ``rule``.
@@ -78,8 +134,9 @@ class TargetHook:
         relation: The table that has it, quoted where needed: the target, or a partition of it.
         on_insert: Whether INSERT sets it off.
         on_delete: Whether DELETE does.
-        changes_rows: Whether it is a BEFORE INSERT trigger for each row, which can change or drop the row.
+        changes_rows: Whether it is a BEFORE INSERT or UPDATE trigger for each row, which can change or drop the row.
         is_instead: Whether it is a rule that replaces the statement.
+        on_update: Whether UPDATE sets it off.
     """
 
     kind: str
@@ -89,6 +146,7 @@ class TargetHook:
     on_delete: bool
     changes_rows: bool = False
     is_instead: bool = False
+    on_update: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} on {self.relation}"
@@ -104,10 +162,26 @@ class Dependent:
 
 
 @dataclass(frozen=True, slots=True)
+class UnidentifiedPart:
+    """A table or partition without replica identity, quoted where needed.
+
+    Attributes:
+        name: The table or partition.
+        deletes: Publication that publishes deletes, so that nothing can be deleted; ``None``: none does.
+        updates: Publication that publishes updates, so that nothing can be updated; ``None``: none does.
+    """
+
+    name: str
+    deletes: str | None = None
+    updates: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rights:
     """What the connected role may do.
 
-    ``row_security_applies``: policies can hide rows from the role, or refuse them.
+    ``row_security_applies``: policies can hide rows from the role that it reads or deletes, or refuse new ones;
+    ``row_security_of_updates``: they can hide rows that it updates, or refuse what it makes of them.
     """
 
     role: str
@@ -119,6 +193,8 @@ class Rights:
     delete: bool = True
     make_temporary_tables: bool = True
     use_staging_schema: bool = True
+    update: bool = True
+    row_security_of_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +207,14 @@ class CatalogTable:
         rights: What the connected role may do.
         columns: Columns in the table's order.
         checks: Enforced CHECK constraints.
-        indexes: Usable indexes without a condition.
+        indexes: Indexes, usable or not, by name.
         hooks: Triggers and rules.
         unlogged_parts: Partitions and inheritance children that a crash empties, quoted where needed.
         forbidden_sequences: Column, and the sequence of its default that the role may not use, quoted where needed.
         foreign_parts: Table or partition that the role does not own, quoted where needed, and its owner.
-        undeletable_parts: Table or partition without replica identity, and the publication that asks for one.
+        unidentified_parts: Parts without replica identity, and the publications that ask for one.
         dependents: Foreign keys with rows that a reload deletes or changes, too.
+        children: Tables that inherit from the table and are no partitions, quoted where needed.
     """
 
     kind: str
@@ -150,13 +227,17 @@ class CatalogTable:
     unlogged_parts: tuple[str, ...] = ()
     forbidden_sequences: tuple[tuple[str, str], ...] = ()
     foreign_parts: tuple[tuple[str, str], ...] = ()
-    undeletable_parts: tuple[tuple[str, str], ...] = ()
+    unidentified_parts: tuple[UnidentifiedPart, ...] = ()
     dependents: tuple[Dependent, ...] = ()
+    children: tuple[str, ...] = ()
 
     @property
     def changes_rows(self) -> bool:
-        """Whether a trigger may fill or change any column before the table's constraints are checked."""
-        return any(hook.changes_rows for hook in self.hooks)
+        """Whether a trigger may fill or change any column of a new row before the table's constraints are checked.
+
+        Triggers of UPDATE alone do not count: whether a record fits must not depend on whether its key has a row yet.
+        """
+        return any(hook.changes_rows and hook.on_insert for hook in self.hooks)
 
     def columns_without_value(self, written: Collection[str]) -> frozenset[str]:
         """Return the columns whose value only the table itself knows: staging can neither fill nor check them.
@@ -227,13 +308,14 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
         unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation=relation)),
         forbidden_sequences=_listed(cursor, "target_sequences", relation=relation),
         foreign_parts=_listed(cursor, "target_foreign_parts", relation=relation),
-        undeletable_parts=_listed(cursor, "target_undeletable_parts", relation=relation),
+        unidentified_parts=_unidentified_parts(cursor, relation),
         dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation=relation)),
+        children=tuple(name for (name,) in _listed(cursor, "target_children", relation=relation)),
     )
 
 
 def read_hooks(cursor: Any, target: TargetSettings) -> tuple[TargetHook, ...]:
-    """Read the triggers and rules of INSERT and DELETE; none where there is no such table."""
+    """Read the triggers and rules of INSERT, UPDATE and DELETE; none where there is no such table."""
     found = _listed(cursor, "target_hooks", schema=target.schema, table=target.table)
     return tuple(TargetHook(*row) for row in found)
 
@@ -246,8 +328,10 @@ def _listed(cursor: Any, query: str, **parameters: object) -> tuple[tuple[Any, .
 def _columns(cursor: Any, relation: int) -> tuple[CatalogColumn, ...]:
     found = _listed(cursor, "target_columns", relation=relation)
     return tuple(
-        CatalogColumn(name, type_, not_null, default, bool(generated), identity, base, like, may_insert, tuple(reads))
-        for name, type_, not_null, default, generated, identity, base, like, may_insert, reads in found
+        CatalogColumn(
+            name, type_, null, default, bool(generated), identity, base, like, may_insert, tuple(reads), *more
+        )
+        for name, type_, null, default, generated, identity, base, like, may_insert, reads, *more in found
     )
 
 
@@ -258,7 +342,14 @@ def _checks(cursor: Any, relation: int) -> tuple[CheckConstraint, ...]:
 
 def _indexes(cursor: Any, relation: int) -> tuple[CatalogIndex, ...]:
     found = _listed(cursor, "target_indexes", relation=relation)
-    return tuple(CatalogIndex(unique, tuple(columns), count) for unique, columns, count in found)
+    return tuple(
+        CatalogIndex(unique, tuple(columns), count, tuple(collations), tuple(operators), *more)
+        for unique, columns, count, collations, operators, *more in found
+    )
+
+
+def _unidentified_parts(cursor: Any, relation: int) -> tuple[UnidentifiedPart, ...]:
+    return tuple(UnidentifiedPart(*row) for row in _listed(cursor, "target_unidentified_parts", relation=relation))
 
 
 # ----------

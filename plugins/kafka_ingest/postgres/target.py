@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg2
@@ -18,11 +17,14 @@ from kafka_ingest.postgres.catalog import (
     CatalogColumn,
     CatalogTable,
     LoadedRows,
+    Mismatch,
     Rights,
     read_loaded_rows,
     read_table,
+    target_identifiers,
 )
 from kafka_ingest.postgres.database import Identifiers, NewSessions, Sessions, database_faults, run_query, transaction
+from kafka_ingest.postgres.upsert_target import upsert_mismatches, upsert_weaknesses
 from kafka_ingest.protocol.target import TargetColumn, TargetShape, quoted, quoted_table, rename_column, written_columns
 from kafka_ingest.settings import BatchSettings, NewFields, TargetSettings
 
@@ -31,19 +33,6 @@ from kafka_ingest.settings import BatchSettings, NewFields, TargetSettings
 
 #: Columns that staging adds to the target's own.
 STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """One difference: where it is, what was expected, what is there, and the statement that removes it."""
-
-    subject: str
-    expected: str
-    found: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.subject}: expected {self.expected}; found {self.found}; {self.fix}"
 
 
 def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()) -> tuple[Mismatch, ...]:
@@ -70,6 +59,7 @@ def table_mismatches(
         *_column_mismatches(settings, table, loaded),
         *_other_column_mismatches(settings, table),
         *_unique_key_mismatches(settings, table),
+        *(upsert_mismatches(settings, settings.upsert, table) if settings.upsert else ()),
         *_table_right_mismatches(settings, table),
         *_sequence_right_mismatches(settings, table),
         *(owner_mismatches(table) if settings.value.new_fields is NewFields.ADD_COLUMN else ()),
@@ -85,11 +75,13 @@ def missing_table(settings: BatchSettings, loaded: Sequence[LoadedRows] = ()) ->
     """
     if loaded:
         return _lost_table(settings.target, loaded)
-    columns = ", ".join(
+    columns = [
         f"{quoted(column.name)} {column.type}{' NOT NULL' if column.is_not_null else ''}"
         for column in written_columns(settings)
-    )
-    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({columns});"
+    ]
+    if key := primary_key_columns(settings):
+        columns.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+    fix = f"set create_table: true, or CREATE TABLE {quoted_table(settings.target)} ({', '.join(columns)});"
     return Mismatch(str(settings.target), "a table", "no such table", fix)
 
 
@@ -104,7 +96,21 @@ def _lost_table(target: TargetSettings, loaded: Sequence[LoadedRows]) -> Mismatc
 
 
 def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
-    """Yield what does not prevent loading, but makes reloads slow, lets them fail, or changes other tables."""
+    """Yield what does not prevent loading, but lets batches or reloads fail, makes them slow, or changes other tables.
+
+    A reload of an upsert target reads the whole table: an index for it would slow down every batch.
+    """
+    yield from (
+        upsert_weaknesses(settings, settings.upsert, table) if settings.upsert else _append_weaknesses(settings, table)
+    )
+    what = "a delete or reload" if settings.upsert else "a reload or roll-back"
+    for key in table.dependents:
+        found = f"ON DELETE {key.action}: {what} changes rows of {key.relation}"
+        fix = f"ALTER TABLE {key.relation} DROP CONSTRAINT {quoted(key.name)}; or make it DEFERRABLE INITIALLY DEFERRED"
+        yield Mismatch(f"foreign key {key.name}", "no action on DELETE", found, f"{fix} without an action")
+
+
+def _append_weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     metadata, name, role = settings.metadata, quoted_table(settings.target), table.rights.role
     if not has_index_for_replacing(settings, table):
         fix = f"CREATE INDEX ON {name} USING brin ({quoted(metadata.partition)}, {quoted(metadata.offset)});"
@@ -116,28 +122,24 @@ def weaknesses(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatc
     if not table.rights.delete:
         fix = f"GRANT DELETE ON {name} TO {quoted(role)};"
         yield Mismatch(f"role {role}", f"DELETE on {name}", "not granted, so a reload fails", fix)
-    for part, publication in table.undeletable_parts:
-        found = f"publication {publication} publishes deletes, and there is none: a reload or roll-back fails"
-        yield Mismatch(part, "a replica identity", found, f"ALTER TABLE {part} REPLICA IDENTITY FULL;")
-    for key in table.dependents:
-        found = f"ON DELETE {key.action}: a reload or roll-back changes rows of {key.relation}"
-        fix = f"ALTER TABLE {key.relation} DROP CONSTRAINT {quoted(key.name)}; or make it DEFERRABLE INITIALLY DEFERRED"
-        yield Mismatch(f"foreign key {key.name}", "no action on DELETE", found, f"{fix} without an action")
+    for part in (part for part in table.unidentified_parts if part.deletes):
+        found = f"publication {part.deletes} publishes deletes, and there is none: a reload or roll-back fails"
+        yield Mismatch(part.name, "a replica identity", found, f"ALTER TABLE {part.name} REPLICA IDENTITY FULL;")
 
 
 def has_index_for_replacing(settings: BatchSettings, table: CatalogTable) -> bool:
     """Tell whether some index finds the rows of an offset range: its key holds partition and offset."""
     wanted = {settings.metadata.partition, settings.metadata.offset}
-    return any(wanted <= set(index.columns) for index in table.indexes)
+    return any(index.has_all_rows and wanted <= set(index.columns) for index in table.indexes)
 
 
-def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, is_metadata: bool) -> bool:
+def _column_can_hold(column: CatalogColumn, written: TargetColumn, *, identifies: bool) -> bool:
     """Tell whether the column keeps every value that it does not refuse; a refused one becomes a dead letter.
 
     A domain holds what its type holds. An enum and citext hold text as it is, except in columns that identify rows:
-    citext takes two topics for one, and an enum cannot be compared with text.
+    citext takes two topics or keys for one, and an enum cannot be compared with text.
     """
-    if column.text_like and not is_metadata:
+    if column.text_like and not identifies:
         return can_hold("text", written.type)
     return can_hold(column.domain_over or column.type, written.type)
 
@@ -162,7 +164,7 @@ def _column_mismatches(
     settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows]
 ) -> Iterator[Mismatch]:
     alter = f"ALTER TABLE {quoted_table(settings.target)}"
-    metadata = set(unique_key_columns(settings)) | {settings.metadata.batch_id}
+    identifying = {*unique_key_columns(settings), settings.metadata.batch_id, *settings.never_null}
     for written in written_columns(settings):
         column = table.column(written.name)
         if column is None:
@@ -172,14 +174,14 @@ def _column_mismatches(
                 fix = f"name it as it was: {rename} never ADD COLUMN, loaded rows are found by it ({loaded[0]})"
             yield Mismatch(f"column {written.name}", written.type, "no such column", fix)
             continue
-        yield from _written_column_mismatches(alter, written, column, is_metadata=written.name in metadata)
+        yield from _written_column_mismatches(alter, written, column, identifies=written.name in identifying)
 
 
 def _written_column_mismatches(
-    alter: str, written: TargetColumn, column: CatalogColumn, *, is_metadata: bool
+    alter: str, written: TargetColumn, column: CatalogColumn, *, identifies: bool
 ) -> Iterator[Mismatch]:
     subject, name = f"column {written.name}", quoted(written.name)
-    if not _column_can_hold(column, written, is_metadata=is_metadata):
+    if not _column_can_hold(column, written, identifies=identifies):
         domain = f"{column.type}, a domain over {column.domain_over}" if column.domain_over else column.type
         fix = f"{alter} ALTER COLUMN {name} TYPE {written.type} USING {name}::{written.type};"
         yield Mismatch(subject, written.type, domain, fix)
@@ -206,11 +208,16 @@ def unique_key_columns(settings: BatchSettings) -> tuple[str, str, str, str]:
     return (metadata.topic, metadata.generation, metadata.partition, metadata.offset)
 
 
+def primary_key_columns(settings: BatchSettings) -> tuple[str, ...]:
+    """Return the columns of a created table's primary key; none where it has no such key."""
+    if settings.upsert:
+        return settings.upsert.key
+    return unique_key_columns(settings) if settings.target.unique_key else ()
+
+
 def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     key = unique_key_columns(settings)
-    is_there = any(
-        index.is_unique and index.key_count == len(key) and set(index.columns) == set(key) for index in table.indexes
-    )
+    is_there = any(index.is_unique and index.has_all_rows and index.is_over(key) for index in table.indexes)
     if settings.target.unique_key and not is_there:
         names = ", ".join(quoted(name) for name in key)
         fix = f"ALTER TABLE {quoted_table(settings.target)} ADD UNIQUE ({names});"
@@ -219,19 +226,24 @@ def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iter
 
 def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
-    schema = quoted(settings.target.schema)
-    written = {column.name for column in written_columns(settings)}
-    insert = rights.insert or all(column.can_insert for column in table.columns if column.name in written)
+    schema, is_upsert = quoted(settings.target.schema), settings.upsert is not None
+    names = {column.name for column in written_columns(settings)}
+    written = [column for column in table.columns if column.name in names]
+    insert = rights.insert or all(column.can_insert for column in written)
+    update = rights.update or all(column.can_update for column in written)
     yield from _not_granted(
         rights,
         (rights.use_schema, "USAGE", f"SCHEMA {schema}"),
         (rights.select, "SELECT", name),
         (insert, "INSERT", name),
+        (update or not is_upsert, "UPDATE", name),
+        (rights.delete or not is_upsert, "DELETE", name),
     )
-    if rights.row_security_applies:
+    if rights.row_security_applies or (is_upsert and rights.row_security_of_updates):
+        commands = "SELECT, INSERT, UPDATE and DELETE" if is_upsert else "SELECT, INSERT and DELETE"
         found = (
             "row-level security applies to it and can hide rows that must be replaced, or refuse new ones: "
-            "no permissive policy says true for SELECT, INSERT and DELETE, or a restrictive one says something else"
+            f"no permissive policy says true for {commands}, or a restrictive one says something else"
         )
         fix = f"CREATE POLICY kafka_ingest ON {name} TO {role} USING (true);"
         yield Mismatch(f"role {rights.role}", "every row visible", found, fix)
@@ -256,7 +268,7 @@ def owner_mismatches(table: CatalogTable) -> Iterator[Mismatch]:
 def taken_mismatches(target: TargetSettings, written: TargetColumn, column: CatalogColumn) -> Iterator[Mismatch]:
     """Yield why a column that is there already cannot take the values of a field that most records may lack."""
     alter = f"ALTER TABLE {quoted_table(target)}"
-    yield from _written_column_mismatches(alter, written, column, is_metadata=False)
+    yield from _written_column_mismatches(alter, written, column, identifies=False)
     if column.is_not_null:
         fix = f"{alter} ALTER COLUMN {quoted(written.name)} DROP NOT NULL;"
         yield Mismatch(f"column {written.name}", "NULL allowed: records can lack the field", "NOT NULL", fix)
@@ -306,9 +318,9 @@ class PostgresTarget:
     def prepare(self, settings: BatchSettings) -> None:
         """Create the table where the settings say so and nothing was loaded into it yet, and check it.
 
-        Created tables are logged and have a BRIN index on partition and offset, or a primary key on the record's
-        identity with ``unique_key``. Two calls, one after the other or at once, give the same table. An existing table
-        is never altered.
+        Created tables are logged and have a BRIN index on partition and offset, or a primary key: the key of an upsert
+        target, or the record's identity with ``unique_key``. Two calls, one after the other or at once, give the same
+        table. An existing table is never altered.
 
         Raises:
             TargetMismatch: Every mismatch at once, each with the statement that removes it.
@@ -325,6 +337,26 @@ class PostgresTarget:
                 _create(connection, settings)
                 table, loaded = _read(connection, settings)
         _warn(settings, _require_match(settings, table, loaded))
+
+    def require_versions(self, settings: BatchSettings) -> None:
+        """Refuse rows that no record has written: nothing tells whether a record is newer, and no log brings them back.
+
+        Reads the whole table.
+
+        Raises:
+            TargetMismatch: There are such rows; the message has their number.
+            DatabaseUnavailable: The server cannot be reached.
+        """
+        target, names = settings.target, target_identifiers(settings.target, settings.metadata.identity)
+        with (
+            self._sessions.use("kafka_ingest read target") as connection,
+            database_faults(f"read the table {target}"),
+            transaction(connection) as cursor,
+        ):
+            run_query(cursor, "count_rows_without_version", names)
+            [(rows,)] = cursor.fetchall()
+        if rows:
+            raise _without_version(settings, rows)
 
     def shape(self, settings: BatchSettings) -> TargetShape:
         """Describe the target as staging needs it.
@@ -353,7 +385,7 @@ def _create(connection: Any, settings: BatchSettings) -> None:
             run_query(cursor, "lock_table_creation")
             _create_schema(cursor, settings.target.schema)
             run_query(cursor, "create_target_table", _table_identifiers(settings))
-            if not settings.target.unique_key:
+            if not primary_key_columns(settings):
                 run_query(cursor, "create_target_range_index", _index_identifiers(settings))
     except psycopg2.Error as error:
         if error.pgcode not in _CREATED_BY_ANOTHER:
@@ -371,8 +403,8 @@ def _create_schema(cursor: Any, schema: str) -> None:
 
 def _table_identifiers(settings: BatchSettings) -> Identifiers:
     definitions = [column_definition(column) for column in written_columns(settings)]
-    if settings.target.unique_key:
-        key = sql.SQL(", ").join(map(sql.Identifier, unique_key_columns(settings)))
+    if columns := primary_key_columns(settings):
+        key = sql.SQL(", ").join(map(sql.Identifier, columns))
         definitions.append(sql.SQL("PRIMARY KEY ({key})").format(key=key))
     table = sql.Identifier(settings.target.schema, settings.target.table)
     return {"table": table, "columns": sql.SQL(",\n    ").join(definitions)}
@@ -412,6 +444,16 @@ def _require_match(settings: BatchSettings, table: CatalogTable | None, loaded: 
             next_command="run the statements above or correct the pipeline file, then run the task again",
         )
     return table
+
+
+def _without_version(settings: BatchSettings, rows: int) -> TargetMismatch:
+    return TargetMismatch(
+        f"the table {settings.target} has rows that no record has written",
+        expected=f"no row with NULL in {', '.join(map(quoted, unique_key_columns(settings)))}, its version",
+        found=f"{rows} rows without a version",
+        next_command="empty the table; or name a new one under target.table, into which the topic is loaded; or leave "
+        "these rows to the pipeline that writes them",
+    )
 
 
 def _warn(settings: BatchSettings, table: CatalogTable) -> None:

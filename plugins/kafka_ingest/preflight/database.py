@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from kafka_ingest.errors import IngestError
-from kafka_ingest.postgres.catalog import read_loaded_rows, read_table
+from kafka_ingest.postgres.catalog import Mismatch, read_loaded_rows, read_table
 from kafka_ingest.postgres.database import Cursor, connect, database_faults, fetch_rows, transaction
 from kafka_ingest.postgres.migrations import migrations, require_current_ledger
-from kafka_ingest.postgres.target import Mismatch, missing_table, table_mismatches, weaknesses
+from kafka_ingest.postgres.target import missing_table, table_mismatches, weaknesses
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
@@ -55,7 +55,7 @@ class TargetFacts:
     Attributes:
         is_there: Whether the table exists.
         faults: Why the pipeline cannot load into it.
-        weaknesses: Why reloads would be slow, or would fail.
+        weaknesses: Why reloads would be slow, or would fail, or batches may.
         is_lost: The table is not there, but the ledger has rows in it: it must not be created.
     """
 

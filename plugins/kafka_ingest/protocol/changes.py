@@ -33,6 +33,7 @@ from kafka_ingest.protocol.log_faults import (
     missing_leader,
     missing_topic,
     served_elsewhere,
+    shared_upsert_table,
 )
 from kafka_ingest.protocol.ports import Log, PositionLedger
 from kafka_ingest.protocol.position import Position, TopicPartition
@@ -371,7 +372,8 @@ def _target(settings: PipelineSettings, view: decisions.ChangeView, record: Pipe
     after = replace(after, identity=settings.batch.metadata.identity)
     columns = _column_faults(record.identity, settings.batch, view.target_columns)
     others = _served_elsewhere(view.ledger, by_topic(view.ledger.positions), after)
-    return replace(_bound(record, after), faults=(*others, *columns))
+    shared = shared_upsert_table(view.ledger, settings)
+    return replace(_bound(record, after), faults=(*others, *shared, *columns))
 
 
 def _identity_columns(settings: PipelineSettings, view: decisions.ChangeView, record: PipelineRecord) -> ChangePlan:

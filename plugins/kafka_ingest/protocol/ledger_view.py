@@ -43,12 +43,16 @@ class PipelineRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServedTopic:
-    """A topic that some pipeline loads into the target table. One pipeline per (target, cluster, topic)."""
+    """A topic that some pipeline loads into the target table. One pipeline per (target, cluster, topic).
+
+    ``is_upsert``: the pipeline holds the current state in the table, and so must be its only one.
+    """
 
     pipeline: str
     cluster_id: str
     topic: str
     is_retired: bool = False
+    is_upsert: bool = False
 
 
 class View(Protocol):

@@ -345,6 +345,7 @@ def snapshot_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSna
         cluster_id=snapshot.cluster_id,
         target=str(settings.batch.target),
     )
+    yield from shared_upsert_table(view, settings)
     yield from _identity_faults(settings, view, snapshot)
     for position in view.positions:
         topic = snapshot.topics.get(position.topic)
@@ -432,6 +433,27 @@ def served_elsewhere(
                 next_command="remove the topic from one of the two pipeline files, or give it another table"
                 + ("" if view.pipeline else renamed),
             )
+
+
+def shared_upsert_table(view: PlanView, settings: PipelineSettings) -> Iterator[PartitionFault]:
+    """Yield a fault for each other pipeline of the table, where it or this one holds the current state in it.
+
+    The other's rows would have no key, or versions of other topics, which nothing compares; so any topic counts.
+    """
+    others = {s.pipeline: s.is_upsert for s in view.served if s.pipeline != settings.pipeline and not s.is_retired}
+    for other, is_upsert in sorted(others.items()):
+        if not (is_upsert or settings.batch.upsert):
+            continue
+        renamed = f"; if the pipeline was renamed: {change_command(settings.pipeline, f'rename --from {other}')}"
+        holder = other if is_upsert else settings.pipeline
+        yield PartitionFault(
+            ConfigError,
+            f"table {settings.batch.target}",
+            expected=f"one pipeline in all, which is {other}: {holder} holds the current state in it (mode: upsert)",
+            found=f"a second one, {settings.pipeline}",
+            next_command="name another table under target.table, or retire every topic of the other pipeline"
+            + ("" if view.pipeline else renamed),
+        )
 
 
 def _identity_faults(settings: PipelineSettings, view: PlanView, snapshot: LogSnapshot) -> Iterator[PartitionFault]:

@@ -319,6 +319,8 @@ def _plan_once(
     supersedes = superseded_batch(view, request, ports.runs.is_finished)
     require_bound_settings(view, settings)
     ports.target.prepare(with_added_columns(settings.batch, view.added_columns))
+    if settings.batch.upsert and view.pipeline is None:
+        ports.target.require_versions(settings.batch)
     options = run_options_of(request)
     snapshot, choice = _choose(settings, view, options, ports)
     on_snapshot(snapshot)

@@ -199,6 +199,13 @@ class Target(Protocol):
             TargetMismatch: Lists every mismatch at once.
         """
 
+    def require_versions(self, settings: BatchSettings) -> None:
+        """Refuse a table with rows that no record has written; for the first plan of an upsert pipeline.
+
+        Raises:
+            TargetMismatch: The message has their number.
+        """
+
 
 class Staging(Protocol):
     """Staging tables of one attempt."""
