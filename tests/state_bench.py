@@ -148,11 +148,6 @@ class StateBench:
         self.version = 0
         self._settings = settings
         self.runner = _Runner(params, self.log, tasks=2)
-        self.query(
-            "CREATE SCHEMA shop; CREATE TABLE shop.orders (id text primary key, note bigint, at integer, kafka_topic text not null, kafka_generation integer not null, kafka_partition integer not null, kafka_offset bigint not null, kafka_timestamp timestamptz, batch_id uuid not null"
-            + (", deleted_at timestamptz" if settings(0).upsert.deleted_at else "")
-            + ")"
-        )  # TEMP
 
     @property
     def settings(self) -> PipelineSettings:
@@ -181,6 +176,24 @@ class StateBench:
         """Load a span again."""
         spans = (OffsetSpan(TOPIC, partition, start, end),)
         return self._load(RunOptions(RunMode.RELOAD, offsets=spans, reload_what_is_left=what_is_left))
+
+    def rebuild(self, *, what_is_left: bool = True) -> Batch:
+        """Load the whole log again, and give up what it does not hold."""
+        before, self.seen = self.seen, {}
+        try:
+            return self._load(RunOptions(RunMode.REBUILD, reload_what_is_left=what_is_left, reason="a test"))
+        except BaseException:
+            self.seen = before
+            raise
+
+    def compact(self, partition: int, below: int) -> None:
+        """Keep of each key the newest record below an offset; tombstones stay."""
+        newest: dict[str, int] = {}
+        entries = self.log.topics[TOPIC].partitions[partition].entries
+        for offset in sorted(offset for offset in entries if offset < below):
+            newest[self.changes[partition, offset].key] = offset
+        gone = [offset for offset in entries if offset < below and offset not in newest.values()]
+        self.log.compact(TOPIC, partition, *gone)
 
     def reset(self, partition: int, to: int) -> None:
         """Set the position back."""

@@ -1,5 +1,6 @@
 -- The newest committed batch has as many dead letters in each of its ranges as it counted. Only the newest: an older
--- range may have been written again by a reload. Not in ranges of the newest where a later batch was rolled back.
+-- range may have been written again by a reload. Not in ranges of the newest where a later batch was rolled back. Of an
+-- upsert pipeline others may stay in the range, of records that compaction took.
 -- Parameters: pipeline. Locks: none. Returns the ranges that differ.
 WITH newest AS (
     SELECT batch_id, ordinal
@@ -14,6 +15,7 @@ SELECT
     count(d."offset") AS dead_letters_found
 FROM kafka_ingest.batch_partition AS r
 JOIN newest AS b USING (batch_id)
+JOIN kafka_ingest.pipeline AS p ON p.pipeline = r.pipeline
 LEFT JOIN kafka_ingest.dead_letter AS d
     ON d.pipeline = r.pipeline
     AND d.topic = r.topic
@@ -21,6 +23,12 @@ LEFT JOIN kafka_ingest.dead_letter AS d
     AND d.partition = r.partition
     AND d."offset" >= r.range_start
     AND d."offset" < r.range_end
+    AND (
+        p.upsert IS NULL
+        OR d.batch_id = r.batch_id
+        OR (d.resolved_at IS NOT NULL AND (d.request_id IS NULL OR d.resolution = 'discarded'))
+        AND d.resolution <> 'superseded'
+    )
 WHERE NOT EXISTS ( -- a roll-back that took its end
     SELECT
     FROM kafka_ingest.position_change AS change

@@ -20,6 +20,7 @@ WITH kept AS MATERIALIZED (
         AND d."offset" < span.replaced_to
     WHERE d.resolved_at IS NOT NULL
         AND (d.request_id IS NULL OR d.resolution = 'discarded')
+        AND d.resolution <> 'superseded' -- closed by a rebuild, since the log does not hold its record
 ),
 
 winner AS MATERIALIZED (

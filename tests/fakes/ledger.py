@@ -92,6 +92,10 @@ class FakeLedger(FakePort):
             db.holds[batch_id] = replace(hold, hold_until=min(hold.hold_until, db.now))
 
     @at_once
+    def caught_up(self, pipeline: str) -> Mapping[TopicPartition, datetime | None]:
+        return {position.topic_partition: None for position in self.database.positions_of(pipeline)}
+
+    @at_once
     def settle(self, batch_id: str) -> BatchStanding:
         batch = self._lock(batch_id, CommitStateUnknown)
         return BatchStanding(batch.state, batch.claim)

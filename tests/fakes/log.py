@@ -108,6 +108,7 @@ class FakeTopic:
     topic_id: str | None
     partitions: dict[int, FakePartition]
     cleanup_policy: str = "delete"
+    delete_retention_ms: int = 86_400_000
 
 
 class FakeLog:
@@ -233,6 +234,14 @@ class FakeLog:
     def cleanup_policies(self, topics: Iterable[str]) -> Mapping[str, str]:
         self._ask("cleanup_policies")
         return {name: self.topics[name].cleanup_policy for name in topics if name in self.topics}
+
+    def delete_retentions(self, topics: Iterable[str]) -> Mapping[str, int | None]:
+        self._ask("delete_retentions")
+        known = {name: self.topics[name] for name in topics if name in self.topics}
+        return {
+            name: topic.delete_retention_ms if "compact" in topic.cleanup_policy else None
+            for name, topic in known.items()
+        }
 
     def _ask(self, question: str) -> None:
         self.questions.append(question)

@@ -37,7 +37,8 @@ def step(bench: StateBench, random: Random, partitions: int) -> str:
         "SELECT coalesce(max(committed_offset), 0) FROM kafka_ingest.committed_offset WHERE partition = %s", where
     )[0]
     kind = random.choices(
-        ("append", "live", "reload", "reset", "replay", "discard", "version"), (40, 25, 15, 6, 6, 2, 4)
+        ("append", "live", "reload", "reset", "replay", "discard", "version", "compact", "rebuild"),
+        (40, 25, 15, 6, 6, 2, 4, 3, 4),
     )[0]
     if kind == "append":
         for _ in range(random.randrange(1, 5)):
@@ -52,6 +53,10 @@ def step(bench: StateBench, random: Random, partitions: int) -> str:
         bench.reset(where, random.randrange(committed))
     elif kind in ("replay", "discard") and bench.open_dead_letters():
         bench.resolve(DeadLetterAction(kind))
+    elif kind == "compact":
+        bench.compact(where, random.randrange(place.high_watermark + 1))
+    elif kind == "rebuild" and committed:
+        bench.rebuild()
     elif kind == "version":
         bench.version = 1 - bench.version
     return kind
