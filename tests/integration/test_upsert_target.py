@@ -12,8 +12,11 @@ import pytest
 
 from kafka_ingest.errors import TargetMismatch
 from kafka_ingest.postgres.catalog import read_table
+from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.target import PostgresTarget
 from kafka_ingest.preflight.database import Finding, PostgresPreflight
+from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.ledger_view import ServedTopic
 from kafka_ingest.protocol.target import TargetColumn
 from kafka_ingest.settings import BatchSettings, ColumnSettings, Deletes, OrderBy, TargetSettings, UpsertSettings
 from tests.staging_bench import METADATA_COLUMNS, StagingBench, json_settings
@@ -478,3 +481,30 @@ def test_triggers_and_rules_of_updates_are_known_and_do_not_keep_staging_from_ju
 
     bench.run(f"CREATE TRIGGER before_both BEFORE INSERT OR UPDATE ON shop.orders {EACH}")
     assert TargetColumn("name", "text", False) in bench.target.shape(bench.settings).columns
+
+
+BOUND = """
+    INSERT INTO kafka_ingest.pipeline (
+        pipeline, target_schema, target_table, cluster_id, isolation_level, first_run, topic_column, generation_column,
+        partition_column, offset_column, upsert
+    )
+    VALUES (
+        '{pipeline}', 'shop', '{table}', 'cluster-1', 'read_committed', '{{"kind": "earliest"}}', 'kafka_topic',
+        'kafka_generation', 'kafka_partition', 'kafka_offset', {upsert}
+    );
+    INSERT INTO kafka_ingest.served_topic (target_schema, target_table, cluster_id, topic, pipeline, joined_by)
+    VALUES ('shop', '{table}', 'cluster-1', '{pipeline}', '{pipeline}', 'first_plan')"""
+
+
+def test_the_ledger_tells_which_pipeline_holds_the_current_state_in_the_table(database: dict[str, Any]) -> None:
+    bench = bench_of(database)
+    bench.run(BOUND.format(pipeline="billing", table="orders", upsert="NULL"))
+    bench.run(BOUND.format(pipeline="sales", table="orders", upsert="'{}'"))
+    bench.run(BOUND.format(pipeline="other", table="others", upsert="'{}'"))
+
+    view = PostgresLedger(database).plan_view("orders", Request("orders", "run-1"), TARGET)
+
+    assert view.served == (
+        ServedTopic("billing", "cluster-1", "billing"),
+        ServedTopic("sales", "cluster-1", "sales", is_upsert=True),
+    )
