@@ -110,7 +110,7 @@ def _graph(modules: Mapping[str, Module]) -> Iterator[Measure]:
     importers = Counter(target for targets in edges.values() for target in targets)
     yield Measure("import edges", sum(map(len, edges.values())), 735, 410)
     yield Measure("modules with one importer", sum(count == 1 for count in importers.values()), 34, 14)
-    yield Measure("longest chain of imports", _longest_chain(edges), 11, 11)
+    yield Measure("longest chain of imports", _longest_chain(edges), 12, 11)
     yield Measure("modules loaded to parse the main DAG file", _modules_at_parse(), 25, 25)
 
 

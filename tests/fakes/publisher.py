@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from enum import Enum, auto
@@ -19,9 +20,9 @@ from kafka_ingest.errors import (
     StagingLost,
     TargetMismatch,
 )
-from kafka_ingest.protocol.accounting import KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, KeptDeadLetters, ReplacedPartition, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, PartitionOutcome
-from kafka_ingest.protocol.position import OffsetRange, Position
+from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from tests.fakes.database import FakeDatabase, FakePort, FakeSession, Identity, StoredRecord, at_once, lies_in
 
 
@@ -105,6 +106,12 @@ class FakePublication(FakeSession):
             raise TargetMismatch("rows are missing in the target", found=f"trigger {name}")
         self._changes.append(lambda: self.database.rows.extend(rows))
         return len(rows)
+
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+        raise AssertionError("records have no keys here: tests of current state use PostgreSQL (tests/state_bench.py)")
+
+    def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
+        raise AssertionError("records have no keys here: tests of current state use PostgreSQL (tests/state_bench.py)")
 
     @at_once
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:

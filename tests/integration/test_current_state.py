@@ -54,10 +54,10 @@ def notes(pipeline: FedPipeline) -> list[tuple[Any, ...]]:
 
 def test_each_key_has_its_newest_record(state: FedPipeline) -> None:
     send(state, (1, "a"), (2, "b"), (1, "c"), (2, None), (3, "d"))
-    summary = state.load_here()
-    print(summary)
+    first = state.load_here()
     assert notes(state) == [(1, "c", 2), (3, "d", 4)]
+    assert (first["counts"]["rows"], first["counts"]["deletes"], first["counts"]["superseded"]) == (2, 1, 2)
     send(state, (3, None), (3, "e"), (4, None), (2, "f"))
-    summary = state.load_here()
-    print(summary)
+    second = state.load_here()
     assert notes(state) == [(1, "c", 2), (2, "f", 8), (3, "e", 6)]
+    assert (second["counts"]["rows"], second["counts"]["deletes"], second["counts"]["superseded"]) == (2, 1, 1)

@@ -29,41 +29,79 @@ def drawn(random: Random) -> Change:
     return Change(key, tuple(notes), random.randrange(4), is_delete=kind < 0.35)
 
 
-def step(bench: StateBench, random: Random, partitions: int) -> str:
-    """Do one thing that may happen; return its name."""
-    where = random.randrange(partitions)
-    place = bench.log.topics[TOPIC].partitions[where]
-    (committed,) = bench.query(
-        "SELECT coalesce(max(committed_offset), 0) FROM kafka_ingest.committed_offset WHERE partition = %s", where
-    )[0]
-    kind = random.choices(
-        ("append", "live", "reload", "reset", "replay", "discard", "version", "compact", "rebuild"),
-        (40, 25, 15, 6, 6, 2, 4, 3, 4),
-    )[0]
-    if kind == "append":
-        for _ in range(random.randrange(1, 5)):
-            change = drawn(random)
-            bench.append(change, where if partitions == 1 else hash_of(change.key) % partitions)
-    elif kind == "live":
-        bench.live(random.choice((1, 2, 3, 1_000)))
-    elif kind == "reload" and committed:
-        start = random.randrange(committed)
-        bench.reload(where, start, random.randrange(start, place.high_watermark) + 1)
-    elif kind == "reset" and committed:
-        bench.reset(where, random.randrange(committed))
-    elif kind in ("replay", "discard") and bench.open_dead_letters():
-        bench.resolve(DeadLetterAction(kind))
-    elif kind == "compact":
-        bench.compact(where, random.randrange(place.high_watermark + 1))
-    elif kind == "rebuild" and committed:
-        bench.rebuild()
-    elif kind == "version":
-        bench.version = 1 - bench.version
-    return kind
+#: What may happen, and how often.
+KINDS = {
+    "append": 40,
+    "live": 25,
+    "reload": 15,
+    "reset": 6,
+    "replay": 6,
+    "discard": 2,
+    "version": 4,
+    "compact": 3,
+    "rebuild": 4,
+}
 
 
-def hash_of(key: str) -> int:
-    return sum(key.encode())
+class Schedule:
+    """Draws what happens to a pipeline: cuts, reloads, resets, replays, other settings, compaction, rebuilds."""
+
+    def __init__(self, bench: StateBench, seed: str, partitions: int) -> None:
+        self.bench, self.random, self.partitions = bench, Random(seed), partitions
+        self.where = 0
+
+    def step(self) -> str:
+        """Do one thing that may happen; return its name."""
+        self.where = self.random.randrange(self.partitions)
+        (kind,) = self.random.choices(list(KINDS), list(KINDS.values()))
+        getattr(self, f"_{kind}")()
+        return kind
+
+    @property
+    def _committed(self) -> int:
+        found = self.bench.query(
+            "SELECT committed_offset FROM kafka_ingest.committed_offset WHERE partition = %s", self.where
+        )
+        return int(found[0][0]) if found else 0
+
+    @property
+    def _high_watermark(self) -> int:
+        return self.bench.log.topics[TOPIC].partitions[self.where].high_watermark
+
+    def _append(self) -> None:
+        for _ in range(self.random.randrange(1, 5)):
+            change = drawn(self.random)
+            self.bench.append(change, sum(change.key.encode()) % self.partitions)
+
+    def _live(self) -> None:
+        self.bench.live(self.random.choice((1, 2, 3, 1_000)))
+
+    def _reload(self) -> None:
+        if committed := self._committed:
+            start = self.random.randrange(committed)
+            self.bench.reload(self.where, start, self.random.randrange(start, self._high_watermark) + 1)
+
+    def _reset(self) -> None:
+        if committed := self._committed:
+            self.bench.reset(self.where, self.random.randrange(committed))
+
+    def _replay(self) -> None:
+        if self.bench.open_dead_letters():
+            self.bench.resolve(DeadLetterAction.REPLAY)
+
+    def _discard(self) -> None:
+        if self.bench.open_dead_letters():
+            self.bench.resolve(DeadLetterAction.DISCARD)
+
+    def _version(self) -> None:
+        self.bench.version = 1 - self.bench.version
+
+    def _compact(self) -> None:
+        self.bench.compact(self.where, self.random.randrange(self._high_watermark + 1))
+
+    def _rebuild(self) -> None:
+        if self._committed:
+            self.bench.rebuild()
 
 
 @pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.MARK, Deletes.IGNORE])
@@ -74,15 +112,15 @@ def test_the_table_is_the_fold_of_what_was_read(
 ) -> None:
     settings: Callable[[int], Any] = partial(state_settings, order=order, deletes=deletes)
     bench = StateBench(database, settings, partitions)
-    random = Random(f"{order} {deletes} {partitions}")
+    schedule = Schedule(bench, f"{order} {deletes} {partitions}", partitions)
     done: list[str] = []
     for _ in range(60):
         try:
-            done.append(step(bench, random, partitions))
+            done.append(schedule.step())
         except (ReloadWouldLose, KeyInTwoPartitions) as stop:
             done.append(type(stop).__name__)
         if bench.seen:
             assert bench.table() == bench.folded(), done
             assert bench.violations() == [], done
             assert bench.state_violations() == [], done
-    print(done)
+    assert set(KINDS) <= set(done)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
-from kafka_ingest.protocol.accounting import Replacement
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.ports import Log, Publication, Publisher
@@ -51,6 +51,9 @@ class LogOfCluster:
 
     def identity(self, topics: Iterable[str]) -> LogIdentity:
         return replace(self._log.identity(topics), cluster_id=self._cluster_id)
+
+    def delete_retentions(self, topics: Iterable[str]) -> Mapping[str, int | None]:
+        return self._log.delete_retentions(topics)
 
 
 class Session:
@@ -145,6 +148,13 @@ class GatedPublication:
 
     def insert_rows(self, outcome: BatchOutcome) -> int:
         return self._write("insert_rows", lambda: self._session.publication.insert_rows(outcome))
+
+    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+        action = partial(self._session.publication.fold, outcome, with_resolved=with_resolved, is_rebuild=is_rebuild)
+        return self._write("fold", action)
+
+    def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
+        return self._write("write_newest", self._session.publication.write_newest)
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:
         return self._write("insert_dead_letters", lambda: self._session.publication.insert_dead_letters(outcome))

@@ -239,14 +239,15 @@ class CatalogTable:
         """
         return any(hook.changes_rows and hook.on_insert for hook in self.hooks)
 
-    def columns_without_value(self, written: Collection[str]) -> frozenset[str]:
+    def columns_without_value(self, written: Collection[str], *, may_stand: bool = False) -> frozenset[str]:
         """Return the columns whose value only the table itself knows: staging can neither fill nor check them.
 
         Args:
             written: Columns that the pipeline fills.
+            may_stand: Whether a row may stand already, with values of its own in the other columns.
         """
         unwritten = [column for column in self.columns if column.name not in written]
-        if self.changes_rows:
+        if self.changes_rows or may_stand:
             return frozenset(column.name for column in unwritten)
         numbered = {column.name for column in unwritten if column.is_numbered}
         # A generated column reads no other generated column (CREATE TABLE, PostgreSQL 18).

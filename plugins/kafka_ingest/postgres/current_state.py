@@ -20,9 +20,8 @@ from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
 from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
 from kafka_ingest.postgres.rows import replaced_arrays
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import KeptDeadLetters
+from kafka_ingest.protocol.accounting import FIRST_KEYS, AppliedChanges, Fold, KeptDeadLetters, Keys
 from kafka_ingest.protocol.batch import Batch
-from kafka_ingest.protocol.fold import FIRST_KEYS, AppliedChanges, Fold, Keys
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import delete_settings, written_columns

@@ -35,6 +35,7 @@ def read_plan_view(cursor: Cursor, pipeline: str, request: Request, target: Targ
         decisive,
         observations=tuple(rows.observation_of(row) for row in observations),
         added_columns=tuple(rows.load_added_columns(cursor, pipeline, target)),
+        needs_rebuild=rows.need_of_rebuild(fetch_row(cursor, "select_need_of_rebuild", pipeline=pipeline)),
     )
 
 

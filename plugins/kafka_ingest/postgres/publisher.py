@@ -32,9 +32,15 @@ from kafka_ingest.postgres.database import (
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.rows import count_arrays, range_arrays, replaced_arrays, standing_of
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import FIRST_OFFSETS, KeptDeadLetters, ReplacedPartition, Replacement
+from kafka_ingest.protocol.accounting import (
+    FIRST_OFFSETS,
+    AppliedChanges,
+    Fold,
+    KeptDeadLetters,
+    ReplacedPartition,
+    Replacement,
+)
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding
-from kafka_ingest.protocol.fold import AppliedChanges, Fold
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns

@@ -402,6 +402,17 @@ def _point(row: Row, side: str) -> PositionPoint | None:
     return PositionPoint(**_fields(_POINT, row, f"{side}_"))
 
 
+def need_of_rebuild(row: Row | None) -> str:
+    """Return why a table that holds the current state may miss something; empty where nothing says so."""
+    if row is None:
+        return ""
+    what = row["kind"].replace("_", " ")
+    if row["given_up"]:
+        start, end = row["given_up"]
+        what += f", which gave up {row['topic']}[{row['partition']}] [{start}, {end})"
+    return f"{what}, at {row['at'].isoformat(timespec='seconds')}"
+
+
 # ----------
 # Dead letters: which of them, and how many at once.
 

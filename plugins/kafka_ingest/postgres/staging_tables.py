@@ -163,7 +163,7 @@ def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> N
     }
     run_query(cursor, "create_staging_rows", names)
     written = {column.name for column in written_columns(batch.settings)}
-    without_value = table.columns_without_value(written)
+    without_value = table.columns_without_value(written, may_stand=batch.settings.upsert is not None)
     for name in sorted(without_value):
         run_query(cursor, "drop_staging_column", {"rows": rows, "column": sql.Identifier(name)})
     for column in table.columns:

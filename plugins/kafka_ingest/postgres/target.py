@@ -465,6 +465,7 @@ def _shape(settings: BatchSettings, table: CatalogTable) -> TargetShape:
     """Leave out what staging must not judge: what only the target fills, and everything that a trigger may change."""
     written = written_columns(settings)
     not_null = {column.name for column in table.columns if column.is_not_null and not table.changes_rows}
-    unknown = table.columns_without_value({column.name for column in written})
+    names = {column.name for column in written}
+    unknown = table.columns_without_value(names, may_stand=settings.upsert is not None)
     checks = () if table.changes_rows else tuple(c for c in table.checks if not unknown.intersection(c.columns))
     return TargetShape(tuple(TargetColumn(c.name, c.type, c.name in not_null) for c in written), checks)

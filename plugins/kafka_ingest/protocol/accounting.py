@@ -184,6 +184,57 @@ def require_nothing_lost(replaced: Sequence[ReplacedPartition]) -> None:
 
 
 # ----------
+# What the fold of an upsert pipeline has found, as values; what follows of them is in ``fold.py``.
+
+#: A message names this many keys.
+FIRST_KEYS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How many keys something is true of, and the texts of the first of them."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+    def __add__(self, other: Keys) -> Keys:
+        return Keys(self.count + other.count, (*self.first, *other.first)[:FIRST_KEYS])
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {'key' if self.count == 1 else 'keys'}, the first {', '.join(self.first)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a fold has found, before anything of it is written.
+
+    Attributes:
+        staged_rows: Staged rows that went into it.
+        staged_deletes: Staged deletes that went into it.
+        kept: Resolved dead letters that stay.
+        in_two_partitions: Keys that offsets cannot order.
+        lost: Keys whose row, or removed key, was read again and is no such row or delete any more, while nothing in the
+            batch takes its place: the older version that should come back is not known.
+        unread: Of a rebuild: keys of rows, or removed keys, whose record it did not read. They are taken away.
+    """
+
+    staged_rows: int = 0
+    staged_deletes: int = 0
+    kept: tuple[KeptDeadLetters, ...] = ()
+    in_two_partitions: Keys = Keys()
+    lost: Keys = Keys()
+    unread: Keys = Keys()
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """Rows that were written, and deletes that applied, also those of keys without a row."""
+
+    rows: int = 0
+    deletes: int = 0
+
+
+# ----------
 # Every offset of a batch is accounted for, once, before anything is published.
 #
 # For each range: ``end - start = rows + deletes + superseded + dead_letters + tombstones + filtered + invisible``.

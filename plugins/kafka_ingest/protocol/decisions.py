@@ -375,6 +375,7 @@ class PlanChoice:
         lagging: Partitions whose lag passes a limit of the pipeline's policy, with what it skips. A warning.
         adopted: Positions that had no topic id and take the broker's, ordered by (topic, partition). A warning.
         unread_topics: Retired topics that exist, one text each. A warning, no fault.
+        state_warnings: What endangers the current state that the table holds, one text each.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -391,6 +392,7 @@ class PlanChoice:
     lagging: tuple[Lagging, ...] = ()
     adopted: tuple[PositionMove, ...] = ()
     unread_topics: tuple[str, ...] = ()
+    state_warnings: tuple[str, ...] = ()
 
     @property
     def skips(self) -> tuple[PositionMove, ...]:
@@ -400,7 +402,7 @@ class PlanChoice:
     @property
     def warnings(self) -> tuple[str, ...]:
         """One text for each topic or partition with a warning; at most :data:`_MOST_WARNINGS` of them."""
-        texts = [*_adoptions(self.adopted), *self.unread_topics]
+        texts = [*self.state_warnings, *_adoptions(self.adopted), *self.unread_topics]
         texts += [str(found) for found in (*self.lagging, *self.short_headroom, *self.stalled)]
         more = len(texts) - _MOST_WARNINGS
         return (*texts[:_MOST_WARNINGS], *([f"and {more} more partitions"] if more > 0 else []))

@@ -6,62 +6,24 @@ outdone, in the batch or in the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from kafka_ingest.errors import ConfigError, DeletesMayBeLost, KeyInTwoPartitions, RebuildWouldRemove, ReloadWouldLose
-from kafka_ingest.protocol.accounting import KeptDeadLetters, Replacement
+from kafka_ingest.errors import (
+    ConfigError,
+    DeletesMayBeLost,
+    KeyInTwoPartitions,
+    PartitionFault,
+    RebuildWouldRemove,
+    ReloadWouldLose,
+)
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Keys, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RunMode, run_options_of
+from kafka_ingest.protocol.decisions import PlanChoice
+from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import TopicPartition
-from kafka_ingest.settings import BatchSettings, Deletes
-
-#: A message names this many keys.
-FIRST_KEYS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """How many keys something is true of, and the texts of the first of them."""
-
-    count: int = 0
-    first: tuple[str, ...] = ()
-
-    def __add__(self, other: Keys) -> Keys:
-        return Keys(self.count + other.count, (*self.first, *other.first)[:FIRST_KEYS])
-
-    def __str__(self) -> str:
-        return f"{self.count:,} {'key' if self.count == 1 else 'keys'}, the first {', '.join(self.first)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """What a fold has found, before anything of it is written.
-
-    Attributes:
-        staged_rows: Staged rows that went into it.
-        staged_deletes: Staged deletes that went into it.
-        kept: Resolved dead letters that stay.
-        in_two_partitions: Keys that offsets cannot order.
-        lost: Keys whose row, or removed key, was read again and is no such row or delete any more, while nothing in the
-            batch takes its place: the older version that should come back is not known.
-        unread: Of a rebuild: keys of rows, or removed keys, whose record it did not read. They are taken away.
-    """
-
-    staged_rows: int = 0
-    staged_deletes: int = 0
-    kept: tuple[KeptDeadLetters, ...] = ()
-    in_two_partitions: Keys = Keys()
-    lost: Keys = Keys()
-    unread: Keys = Keys()
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedChanges:
-    """Rows that were written, and deletes that applied, also those of keys without a row."""
-
-    rows: int = 0
-    deletes: int = 0
+from kafka_ingest.settings import BatchSettings, ColumnSource, Deletes, OrderBy, PipelineSettings
 
 
 def require_one_partition(keys: Keys) -> None:
@@ -108,6 +70,62 @@ def divided(outcome: BatchOutcome, fold: Fold, applied: Mapping[TopicPartition, 
         return replace(part, counts=counts)
 
     return replace(outcome, partitions=tuple(counted(part) for part in outcome.partitions))
+
+
+# ----------
+# What endangers a fold, seen when it is planned.
+
+
+def with_dangers(
+    choice: PlanChoice, settings: PipelineSettings, view: PlanView, retentions_ms: Mapping[str, int | None]
+) -> PlanChoice:
+    """Return the choice of an upsert pipeline with warnings of what endangers its fold, and with the faults.
+
+    Args:
+        choice: What the plan chose.
+        settings: The pipeline.
+        view: The ledger.
+        retentions_ms: As for :func:`require_deletes_unexpired`; topics that nobody may ask about are missing.
+    """
+    compacted = sorted(topic for topic, retention_ms in retentions_ms.items() if retention_ms is not None)
+    faults = _faults_of_compaction(settings.batch, compacted)
+    warnings = [*_partitions_that_joined(choice, settings.batch, view)]
+    if view.needs_rebuild:
+        warnings.append(
+            f"the table may miss deletes or rows since a {view.needs_rebuild}: {rebuild_command(settings.pipeline)}"
+        )
+    return replace(choice, faults=(*choice.faults, *faults), state_warnings=tuple(warnings))
+
+
+def _faults_of_compaction(batch: BatchSettings, compacted: Sequence[str]) -> Iterator[PartitionFault]:
+    """Yield topics whose compaction keeps the newest record of another key than the table's."""
+    others = [name for name in batch.upsert.key if not _is_of_record_key(name, batch)] if batch.upsert else []
+    for topic in compacted if others else ():
+        yield PartitionFault(
+            ConfigError,
+            f"topic {topic}",
+            expected="a key of the table that comes from the record's key: compaction keeps the newest record of that",
+            found=f"{', '.join(others)} from the value or a header, and cleanup.policy with compact",
+            next_command="read the key's columns with from: key, or load a topic that is not compacted",
+        )
+
+
+def _is_of_record_key(name: str, batch: BatchSettings) -> bool:
+    if batch.key and batch.key.column == name:
+        return True
+    return any(c.name == name and c.source is ColumnSource.KEY for c in batch.value.columns)
+
+
+def _partitions_that_joined(choice: PlanChoice, batch: BatchSettings, view: PlanView) -> Iterator[str]:
+    if batch.upsert is None or batch.upsert.order is not OrderBy.OFFSET:
+        return
+    known = {position.topic for position in view.positions}
+    for position in choice.new_positions:
+        if position.topic in known:
+            yield (
+                f"{position.topic_partition} joined: keys may have moved to it, and between partitions offsets tell no "
+                "order; a key that two of them hold stops the batch (KeyInTwoPartitions)"
+            )
 
 
 # ----------

@@ -85,6 +85,7 @@ class PlanView:
         own: The newest batch of the asking run, whatever its number and state.
         observations: What earlier plans saw of the log, ordered by (topic, partition).
         added_columns: Columns that loads of the pipeline have added to the target.
+        needs_rebuild: Why the table of an upsert pipeline may miss deletes or rows; empty while nothing says so.
     """
 
     now: datetime
@@ -96,6 +97,7 @@ class PlanView:
     own: Batch | None
     observations: tuple[LogObservation, ...] = ()
     added_columns: tuple[AddedColumn, ...] = ()
+    needs_rebuild: str = ""
 
     @property
     def ledger(self) -> PlanView:
@@ -103,14 +105,14 @@ class PlanView:
         return self
 
     def decisive(self) -> PlanView:
-        """Return the view without clock, hold, observations, added columns and the claims of batches.
+        """Return the view without clock, hold, observations, added columns, warnings and the claims of batches.
 
         They move without changing what may be done: superseding is safe at any moment because publishing is fenced.
         """
         outstanding = replace(self.outstanding, claim=0) if self.outstanding else None
         own = replace(self.own, claim=0) if self.own else None
         decisive = replace(self, now=_ANY_TIME, hold=None, outstanding=outstanding, own=own)
-        return replace(decisive, observations=(), added_columns=())
+        return replace(decisive, observations=(), added_columns=(), needs_rebuild="")
 
 
 # ----------

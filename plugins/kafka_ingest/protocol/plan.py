@@ -17,6 +17,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.protocol.batch import Batch, BatchKind, BatchState, Request, RunOptions, run_options_of
 from kafka_ingest.protocol.decisions import NewPlan, PlanChoice
+from kafka_ingest.protocol.fold import with_dangers
 from kafka_ingest.protocol.ledger_view import PlanView, require_bound_settings, until_it_stands, without_retired
 from kafka_ingest.protocol.log import (
     LogSnapshot,
@@ -356,6 +357,8 @@ def _choose(
     snapshot = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
     times = _log_times(settings, view, snapshot, options, ports)
     choice = choose_ranges(settings, view, snapshot, options=options, times=times)
+    if settings.batch.upsert:
+        choice = with_dangers(choice, settings, view, ports.log.delete_retentions(sorted(snapshot.topics)))
     return snapshot, watched(choice, settings, view, snapshot, kind=options.kind)
 
 

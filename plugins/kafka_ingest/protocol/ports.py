@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kafka_ingest.protocol.accounting import Replacement
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
-from kafka_ingest.protocol.fold import AppliedChanges, Fold
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.position import TopicPartition

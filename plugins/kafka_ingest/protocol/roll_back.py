@@ -284,6 +284,14 @@ class RollBackLog(Protocol):
 # What stops a roll-back: faults of the request, of the ledger and of the log. Values, so that all are listed.
 
 
+#: What is expected and found where a table holds the current state, and what to do instead.
+_OF_STATE = (
+    "a pipeline that appends: what a batch of another has written over is gone",
+    "one whose table holds the current state",
+    "reset the position backwards, or reload the span (docs/current-state.md, Reading again)",
+)
+
+
 def _request_faults(request: RollBackRequest, view: RollBackView, *, found: int) -> Iterator[PartitionFault]:
     """Yield what the request asks for and the ledger cannot give: an idle pipeline, enough batches."""
     try:
@@ -291,14 +299,14 @@ def _request_faults(request: RollBackRequest, view: RollBackView, *, found: int)
     except BatchOutstanding as refused:
         where = f"pipeline {request.pipeline}, batch {refused.batch_id}"
         yield PartitionFault(BatchOutstanding, where, refused.expected, refused.found, refused.next_command)
-    if found < request.batches:
-        yield PartitionFault(
-            RollBackRefused,
-            f"pipeline {request.pipeline}",
-            expected=f"{request.batches} committed batches that moved the position",
-            found=f"{found}; a batch that only reloaded or was rolled back does not count",
-            next_command=f"python -m kafka_ingest batches {request.pipeline}",
-        )
+    of_few = (
+        f"{request.batches} committed batches that moved the position",
+        f"{found}; a batch that only reloaded or was rolled back does not count",
+        f"python -m kafka_ingest batches {request.pipeline}",
+    )
+    is_state = view.ledger.pipeline is not None and view.ledger.pipeline.upsert is not None
+    if is_state or found < request.batches:
+        yield PartitionFault(RollBackRefused, f"pipeline {request.pipeline}", *(_OF_STATE if is_state else of_few))
 
 
 def _undone_faults(view: RollBackView, writers: Sequence[Writer]) -> Iterator[PartitionFault]:
