@@ -169,8 +169,7 @@ class ConnectWorker:
         Raises:
             SandboxError: There is no connector of that name, or the worker does not answer.
         """
-        found = self._ask("GET", f"/connectors/{quote(name)}/status")
-        assert isinstance(found, dict)  # noqa: S101 - the interface's own type
+        found: dict[str, Any] = self._ask("GET", f"/connectors/{quote(name)}/status")
         return found
 
     def is_connector_running(self, name: str) -> bool:

@@ -21,7 +21,7 @@ from sandbox.errors import SandboxError
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.deadlines import until
-from tests.debezium_source import DebeziumSource, fresh_source
+from tests.debezium_source import CAPTURE_SECONDS, DebeziumSource, fresh_source
 from tests.kafka_records import Record
 from tests.random_dml import TABLE, Kind, create_table, final_state, transactions
 from tests.services import TestServices
@@ -47,9 +47,9 @@ def items(debezium_source: DebeziumSource) -> DebeziumSource:
     return debezium_source
 
 
-def captured(source: DebeziumSource, topic: str, *transactions: Sequence[str]) -> list[Record]:
-    """Run the transactions and return what the topic holds then."""
-    for statements in transactions:
+def captured(source: DebeziumSource, topic: str, *changes: Sequence[str]) -> list[Record]:
+    """Run the changes, each a transaction of its statements, and return what the topic holds then."""
+    for statements in changes:
         source.execute(*statements)
     source.wait_until_captured()
     return source.records(topic)
@@ -220,16 +220,17 @@ def test_a_worker_that_was_killed_writes_events_again_at_new_offsets(
     source, worker = forgetful_source
     source.execute(ITEMS, "INSERT INTO items VALUES (0, 'snapshot', NULL)")
     [topic] = source.capture(["items"])
-    worker.stop()
+    until_records(source, topic, 1)
+    worker.stop()  # it writes down that the snapshot is done
     worker.start()
     source.capture_again()
     for number in range(1, 6):
         source.execute(f"INSERT INTO items VALUES ({number}, 'streamed', NULL)")
-    until(lambda: len(source.records(topic)) == 6, "the snapshot and five inserts are in Kafka")
+    until_records(source, topic, 6)
     worker.kill()
     worker.start()
     source.capture_again()
-    until(lambda: len(source.records(topic)) >= 11, "the five inserts are in Kafka again")
+    until_records(source, topic, 11)
     records = source.records(topic)
     assert [(record.offset, told(record)[:2]) for record in records] == [
         (0, ({"id": 0}, "r")),
@@ -239,6 +240,11 @@ def test_a_worker_that_was_killed_writes_events_again_at_new_offsets(
     assert [value["source"]["lsn"] for value in first] == [value["source"]["lsn"] for value in again]
     assert [value["after"] for value in first] == [value["after"] for value in again]
     assert all(before["ts_us"] < after["ts_us"] for before, after in zip(first, again, strict=True))
+
+
+def until_records(source: DebeziumSource, topic: str, count: int) -> None:
+    """Wait for records of a worker that confirms nothing meanwhile."""
+    until(lambda: len(source.records(topic)) >= count, f"{topic} holds {count} records", CAPTURE_SECONDS)
 
 
 @pytest.mark.parametrize(
