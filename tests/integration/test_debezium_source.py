@@ -5,6 +5,7 @@ Expected values follow Debezium's page on its PostgreSQL connector (3.6, "Data c
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -31,12 +32,15 @@ UNAVAILABLE = "__debezium_unavailable_value"
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text, price numeric(8,2))"
 #: Values beyond 2 kB are stored outside of their row, and with EXTERNAL never compressed.
 TOASTED = (
-    "CREATE TABLE toasted (id int PRIMARY KEY, small int, note text, tags text[], doc jsonb)",
-    *(f"ALTER TABLE toasted ALTER {column} SET STORAGE EXTERNAL" for column in ("note", "tags", "doc")),
+    "CREATE TABLE toasted (id int PRIMARY KEY, small int, note text, tags text[], doc jsonb, raw bytea, numbers int[])",
+    *(
+        f"ALTER TABLE toasted ALTER {column} SET STORAGE EXTERNAL"
+        for column in ("note", "tags", "doc", "raw", "numbers")
+    ),
 )
 TOASTED_ROW = (
-    "INSERT INTO toasted"
-    " VALUES (1, 1, repeat('n', 3000), array_fill('tag'::text, ARRAY[1000]), to_jsonb(repeat('j', 3000)))"
+    "INSERT INTO toasted VALUES (1, 1, repeat('n', 3000), array_fill('tag'::text, ARRAY[1000]),"
+    " to_jsonb(repeat('j', 3000)), decode(repeat('ff', 3000), 'hex'), array_fill(7, ARRAY[1000]))"
 )
 
 
@@ -149,7 +153,15 @@ def test_a_toasted_value_left_alone_does_not_travel(debezium_source: DebeziumSou
         {"id": 1},
         "u",
         None,
-        {"id": 1, "small": 2, "note": UNAVAILABLE, "tags": [UNAVAILABLE], "doc": UNAVAILABLE},
+        {
+            "id": 1,
+            "small": 2,
+            "note": UNAVAILABLE,
+            "tags": [UNAVAILABLE],
+            "doc": UNAVAILABLE,
+            "raw": base64.b64encode(UNAVAILABLE.encode()).decode(),
+            "numbers": list(UNAVAILABLE.encode()),
+        },
     )
 
 
@@ -168,7 +180,9 @@ def test_a_toasted_value_travels_with_a_full_replica_identity(debezium_source: D
     source.execute(*TOASTED, "ALTER TABLE toasted REPLICA IDENTITY FULL")
     [topic] = source.capture(["toasted"])
     records = captured(source, topic, [TOASTED_ROW], ["UPDATE toasted SET small = 2"])
-    row = {"id": 1, "note": "n" * 3000, "tags": ["tag"] * 1000, "doc": json.dumps("j" * 3000)}
+    raw = base64.b64encode(b"\xff" * 3000).decode()
+    large = {"note": "n" * 3000, "tags": ["tag"] * 1000, "doc": json.dumps("j" * 3000), "raw": raw}
+    row = {"id": 1, **large, "numbers": [7] * 1000}
     assert told(records[1]) == ({"id": 1}, "u", {**row, "small": 1}, {**row, "small": 2})
 
 
