@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandbox.maven import Artifact, check_files, fetch, made_once
+from sandbox.maven import Artifact, check_files, checksums, fetch, made_once
 
 KAFKA_VERSION = "4.2.0"
 # Kafka's jars bring the SLF4J interface without a binding; without one a broker fails silently.
@@ -29,8 +29,6 @@ def kafka_jars(cache: Path) -> Path:
         print(f"fetching the Kafka {KAFKA_VERSION} broker from Maven Central (44 MB, once) ...", flush=True)
         for root in _ROOTS:
             fetch([root], draft, ivy_cache=cache / "ivy")
-        lines = _CHECKSUMS.read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split() for line in lines if not line.startswith("#"))}
-        check_files(draft, sums, listed_in=_CHECKSUMS)
+        check_files(draft, checksums(_CHECKSUMS), listed_in=_CHECKSUMS)
 
     return made_once(cache / "kafka" / KAFKA_VERSION, make)

@@ -31,6 +31,12 @@ class Artifact:
     classifier: str = ""
     extension: str = "jar"
 
+    @property
+    def file_name(self) -> str:
+        """The name that :func:`fetch` gives its own file."""
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{classifier}.{self.extension}"
+
     def as_ivy(self) -> str:
         """Return the element of an Ivy file that asks for it."""
         head = f"<dependency org={quoteattr(self.group)} name={quoteattr(self.name)} rev={quoteattr(self.version)}"
@@ -88,6 +94,28 @@ def fetch(artifacts: Sequence[Artifact], folder: Path, *, ivy_cache: Path) -> No
             found=log_tail(log),
             next_step="check the network, or name a mirror in an Ivy settings file: KAFKA_INGEST_IVY_SETTINGS=<file>",
         )
+
+
+def unpack(archive: Artifact, folder: Path, *, checksum: str, listed_in: Path) -> None:
+    """Write what is in an archive into an existing folder; of the download itself nothing is kept.
+
+    Raises:
+        SandboxError: The download failed, or the archive has another SHA-256 sum; ``listed_in`` is where that stands.
+    """
+    # Ivy's cache goes with the archive: nothing else needs what is in it.
+    temporary = folder / "temporary"
+    download = temporary / "files"
+    download.mkdir(parents=True)
+    fetch([archive], download, ivy_cache=temporary / "ivy")
+    check_files(download, {archive.file_name: checksum}, listed_in=listed_in)
+    shutil.unpack_archive(download / archive.file_name, folder, filter="data")
+    shutil.rmtree(temporary)
+
+
+def checksums(path: Path) -> dict[str, str]:
+    """Return the SHA-256 sums of a file that sha256sum wrote, by file name; lines with ``#`` are comments."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines if not line.startswith("#"))}
 
 
 def check_files(folder: Path, expected: Mapping[str, str], *, listed_in: Path) -> None:

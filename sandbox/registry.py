@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sandbox.errors import SandboxError
 from sandbox.java import java_for_registry
-from sandbox.maven import Artifact, check_files, fetch, made_once
+from sandbox.maven import Artifact, made_once, unpack
 from sandbox.paths import SandboxPaths, private_folder
 from sandbox.ports import PortBook, is_listening
 from sandbox.processes import ManagedProcess
@@ -130,14 +130,6 @@ def registry_program(cache: Path) -> Path:
 
     def make(draft: Path) -> None:
         print(f"fetching the schema registry Apicurio {_ARCHIVE.version} from Maven Central (159 MB, once) ...")
-        # Ivy's cache goes with the archive: nothing else needs what is in it.
-        temporary = draft / "temporary"
-        download = temporary / "files"
-        download.mkdir(parents=True)
-        fetch([_ARCHIVE], download, ivy_cache=temporary / "ivy")
-        name = f"{_ARCHIVE.name}-{_ARCHIVE.version}-{_ARCHIVE.classifier}.{_ARCHIVE.extension}"
-        check_files(download, {name: _CHECKSUM}, listed_in=Path(__file__))
-        shutil.unpack_archive(download / name, draft, filter="data")
-        shutil.rmtree(temporary)
+        unpack(_ARCHIVE, draft, checksum=_CHECKSUM, listed_in=Path(__file__))
 
     return made_once(cache / "registry" / _ARCHIVE.version, make)

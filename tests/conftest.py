@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from sandbox.connect import ConnectWorker
     from sandbox.kafka import KafkaBroker
     from sandbox.postgres import PostgresServer
+    from tests.debezium_source import DebeziumSource
     from tests.integration.pipeline_under_test import PipelineUnderTest
     from tests.services import ProducerFactory, TestServices, TopicFactory
 
@@ -115,9 +117,35 @@ def registry_url(services: TestServices) -> str:
     return services.start_registry().url
 
 
+@pytest.fixture(scope="session")
+def connect_worker(services: TestServices, kafka_broker: KafkaBroker) -> ConnectWorker:
+    """A running Kafka Connect with Debezium for all tests (500 MB): give connectors names of their own.
+
+    Tests that stop or kill it start one of their own.
+    """
+    return services.start_connect()
+
+
+@pytest.fixture(scope="session")
+def source_server(services: TestServices) -> PostgresServer:
+    """A running PostgreSQL server with ``wal_level=logical``, whose changes are captured."""
+    return services.start_source()
+
+
+@pytest.fixture
+def debezium_source(
+    source_server: PostgresServer, connect_worker: ConnectWorker, kafka_broker: KafkaBroker
+) -> Iterator[DebeziumSource]:
+    """A new database whose tables Debezium captures to topics of the test's own."""
+    from tests.debezium_source import fresh_source
+
+    with fresh_source(source_server, connect_worker, kafka_broker.bootstrap) as source:
+        yield source
+
+
 @pytest.fixture
 def own_services() -> Iterator[TestServices]:
-    """Servers of one test's own, not started: ``own_services.postgres``, ``.kafka`` and ``.registry``."""
+    """Servers of one test's own, not started: ``own_services.postgres``, ``.kafka``, ``.registry`` and so on."""
     from tests.services import services_of_one_test
 
     found = services_of_one_test()

@@ -1,9 +1,11 @@
-"""The servers that the tests share, PostgreSQL, Kafka and a schema registry, and fresh databases and topics in them.
+"""The servers that the tests share, and fresh databases and topics in them.
+
+They are PostgreSQL, Kafka, a schema registry, and for change events Kafka Connect and a PostgreSQL that is its source.
 
 By default a pytest run starts its own servers in ``.sandbox/test-<pid>`` on first use and deletes it at the end. With
 ``KAFKA_INGEST_TEST_SERVICES`` naming an env file with a line ``KAFKA_INGEST_TEST_STATE=<folder>`` it uses those that
 run in that folder and leaves them running; ``python -m tests.services <folder>`` starts PostgreSQL and Kafka there and
-prints that line. The first test that asks for the registry starts it, there as well.
+prints that line. The first test that asks for one of the others starts it, there as well.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg2 import sql
 
+from sandbox.connect import ConnectWorker
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, private_folder
 from sandbox.postgres import PostgresServer
@@ -37,6 +40,10 @@ from sandbox.registry import SchemaRegistry
 from tests.deadlines import until
 
 KAFKA_SECONDS = 30.0
+#: What is in Kafka is written down at once: tests wait for it, see ``DebeziumSource.wait_until_captured``.
+CONNECT_SETTINGS = {"offset.flush.interval.ms": "100"}
+#: The default of both is 10: each connector of a test has a slot and a sender.
+_LOGICAL_DECODING = {"wal_level": "logical", "max_replication_slots": "60", "max_wal_senders": "60"}
 
 
 class TopicFactory(Protocol):
@@ -56,7 +63,7 @@ class TestServices:
     """Where the services of this run live.
 
     Attributes:
-        folder: State folder; the servers are its ``postgres``, ``kafka`` and ``registry``.
+        folder: State folder; the servers are its ``postgres``, ``kafka``, ``registry``, ``connect`` and ``source``.
         shared: They belong to somebody else, who also stops them.
     """
 
@@ -77,19 +84,46 @@ class TestServices:
     def registry(self) -> SchemaRegistry:
         return SchemaRegistry(self.folder / "registry")
 
+    @property
+    def connect(self) -> ConnectWorker:
+        """Kafka Connect on this Kafka, which has to have been started once."""
+        return ConnectWorker(self.folder / "connect", self.kafka.bootstrap, settings=CONNECT_SETTINGS)
+
+    @property
+    def source(self) -> PostgresServer:
+        """The server whose changes Kafka Connect captures."""
+        return PostgresServer(self.folder / "source", fsync=False)
+
     def start_registry(self) -> SchemaRegistry:
         """Start the registry, unless one of the runs that share the folder did."""
-        registry = self.registry
-        with (private_folder(self.folder) / "registry.lock").open("w", encoding="utf-8") as lock:
+        with self._alone("registry"):
+            self.registry.start()
+        return self.registry
+
+    def start_connect(self) -> ConnectWorker:
+        """Start Kafka Connect, unless one of the runs that share the folder did; Kafka has to run."""
+        with self._alone("connect"):
+            self.connect.start()
+        return self.connect
+
+    def start_source(self) -> PostgresServer:
+        """Start the server of the changes, unless one of the runs that share the folder did."""
+        with self._alone("source"):
+            start_for_logical_decoding(self.source)
+        return self.source
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        with (private_folder(self.folder) / f"{name}.lock").open("w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            registry.start()
-        return registry
+            yield
 
     def remove(self) -> None:
         """Stops all of them, and what else was started in the folder, and deletes what they wrote."""
+        stop_all_below(self.folder / "connect")  # before what it needs to stop in good order
         stop_all_below(self.folder)
-        self.postgres.destroy()
-        self.kafka.destroy()
+        for server in (self.postgres, self.source, self.kafka):
+            server.destroy()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -124,6 +158,19 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def start_for_logical_decoding(server: PostgresServer) -> None:
+    """Start a server that logs what logical decoding needs; the first time it is restarted for it. Idempotent."""
+    server.start()
+    with closing(_connect(server)) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW wal_level")
+        if cursor.fetchone() == ("logical",):
+            return
+        for name, value in _LOGICAL_DECODING.items():
+            cursor.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    server.stop()
+    server.start()
 
 
 @contextmanager

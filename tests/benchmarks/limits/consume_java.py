@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.java import java
+from sandbox.kafka_jars import KAFKA_VERSION
 from sandbox.maven import Artifact
 from tests.benchmarks.load import Load
-from tests.benchmarks.peers import versions
 from tests.benchmarks.peers.contender import ContenderError, run
 from tests.benchmarks.peers.installs import fetched
 
@@ -23,7 +23,7 @@ _TOOL = "org.apache.kafka.tools.ConsumerPerformance"
 
 def install() -> Path:
     """Fetches the tool; gives the folder with its jars."""
-    return fetched("kafka-tools", [Artifact("org.apache.kafka", "kafka-tools", versions.CONNECT)])
+    return fetched("kafka-tools", [Artifact("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
 
 
 def consume(load: Load, _params: Mapping[str, Any]) -> dict[str, float]:

@@ -13,24 +13,20 @@ The sink commits offsets to Kafka once a minute, after the database: a restart l
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sandbox.java import java
+from sandbox.connect import ConnectWorker, connect_jars
 from sandbox.maven import Artifact
-from sandbox.paths import private_folder, write_secret
-from sandbox.ports import PortBook
-from sandbox.processes import ManagedProcess
+from sandbox.paths import default_paths
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers import versions
 from tests.benchmarks.peers.arrivals import wait_for_rows
-from tests.benchmarks.peers.contender import ContenderError, option, run
+from tests.benchmarks.peers.contender import option, run
 from tests.benchmarks.peers.flat_topic import topic_of_sink, write_flat_topic
-from tests.benchmarks.peers.installs import fetched, unpacked
+from tests.benchmarks.peers.installs import unpacked
 from tests.benchmarks.workloads import WORKLOADS
 
 #: Of the script connect-standalone.sh that Kafka ships.
@@ -45,14 +41,6 @@ _JAVA_OPTIONS = [
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 ]
-_LOGGING = """\
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d %p %c{1} %m%n
-rootLogger.level = INFO
-rootLogger.appenderRef.console.ref = console
-"""
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "bigint": {"type": "int64"},
     "integer": {"type": "int32"},
@@ -64,32 +52,24 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
-def install() -> tuple[Path, Path]:
-    """Fetches Connect and the sink; gives the folder with Connect's jars and the plugin folder."""
-    connect = fetched(
-        "connect",
-        [
-            Artifact("org.apache.kafka", "connect-runtime", versions.CONNECT),
-            Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", versions.LOG4J),
-        ],
+def install() -> Path:
+    """Fetches Connect and the sink; gives the plugin folder."""
+    connect_jars(default_paths().cache)
+    return unpacked(
+        "debezium", Artifact("io.debezium", "debezium-connector-jdbc", versions.DEBEZIUM, "plugin", "tar.gz")
     )
-    sink = Artifact("io.debezium", "debezium-connector-jdbc", versions.DEBEZIUM, "plugin", "tar.gz")
-    return connect, unpacked("debezium", sink)
 
 
 def load_records(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[str, float]:
     """Loads the topic; gives ``steady_seconds`` and ``steady_rows``, from the first row seen to the last."""
-    folder = private_folder(Path(load.folder))
-    port = PortBook(folder).port_for_start("connect")
-    process = ManagedProcess("connect", folder)
+    worker = ConnectWorker(Path(load.folder) / "connect", load.bootstrap, plugins=install(), jvm=_JAVA_OPTIONS)
     sink = sink_settings(load, params, unnest=unnest)
     try:
-        process.start(_command(folder, port, load, sink), cwd=folder)
-        status = f"http://127.0.0.1:{port}/connectors/{sink['name']}/status"
-        return wait_for_rows(load, params, lambda: _check(process, status))
+        worker.start()
+        worker.create_connector(sink["name"], sink)
+        return wait_for_rows(load, params, lambda: _check(worker, sink["name"]))
     finally:
-        process.stop()
-        (folder / "sink.json").unlink(missing_ok=True)  # it holds the password
+        worker.stop()
 
 
 def sink_settings(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[str, str]:
@@ -137,38 +117,9 @@ def _schema_of(kind: str) -> dict[str, Any]:
     return {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters}
 
 
-def _command(folder: Path, port: int, load: Load, sink: dict[str, str]) -> list[str]:
-    jars, plugins = install()
-    worker = {
-        "bootstrap.servers": load.bootstrap,
-        "listeners": f"http://127.0.0.1:{port}",
-        "plugin.path": str(plugins),
-        "plugin.discovery": "service_load",
-        "offset.storage.file.filename": str(folder / "connect.offsets"),
-        "key.converter": sink["key.converter"],
-        "value.converter": sink["value.converter"],
-    }
-    (folder / "worker.properties").write_text("".join(f"{k}={v}\n" for k, v in worker.items()), encoding="utf-8")
-    (folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
-    write_secret(folder / "sink.json", json.dumps(sink))
-    logging = f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"
-    program = "org.apache.kafka.connect.cli.ConnectStandalone"
-    files = [str(folder / "worker.properties"), str(folder / "sink.json")]
-    return [java(), *_JAVA_OPTIONS, logging, "-cp", f"{jars}/*", program, *files]
-
-
-def _check(process: ManagedProcess, status_url: str) -> None:
+def _check(worker: ConnectWorker, sink: str) -> None:
     """Raises what ended the connector, if anything did."""
-    if not process.is_running():
-        raise ContenderError(f"Connect ended; its log: {process.log}")
-    try:
-        with urllib.request.urlopen(status_url, timeout=10) as answer:
-            status = json.load(answer)
-    except urllib.error.URLError:  # it is still starting
-        return
-    for part in (status["connector"], *status["tasks"]):
-        if part["state"] == "FAILED":
-            raise ContenderError(f"the sink failed: {part['trace'].splitlines()[0]}; its log: {process.log}")
+    worker.is_connector_running(sink)
 
 
 if __name__ == "__main__":

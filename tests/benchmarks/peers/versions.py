@@ -2,8 +2,6 @@
 
 from importlib.metadata import version
 
-from sandbox.kafka_jars import KAFKA_VERSION
-
 #: Spark's connectors must be of the version of PySpark.
 SPARK = version("pyspark")
 #: The newest versions on Maven Central and PyPI in November 2026.
@@ -11,6 +9,3 @@ POSTGRES_JDBC = "42.7.14"
 DEBEZIUM = "3.6.0.Final"
 DLT = "1.31.0"
 CONFLUENT_KAFKA_OF_DLT = "2.16.1"
-#: Connect runs beside the broker, in its version.
-CONNECT = KAFKA_VERSION
-LOG4J = "2.25.3"
