@@ -96,9 +96,14 @@ SELECTIONS = tuple((line, "topic, or topic and partition (line 1)") for line in 
 
 RUN = (
     replace(
-        choice("mode", "Mode", "live, reload, plan_only", "plan_only", default="live"),
+        choice("mode", "Mode", "live, reload, rebuild, plan_only", "plan_only", default="live"),
         filled_in="live",
-        arguments=(("run x", "live"), ("run x --mode reload", "reload"), ("plan x --dry-run", "plan_only")),
+        arguments=(
+            ("run x", "live"),
+            ("run x --mode reload", "reload"),
+            ("run x --mode rebuild", "rebuild"),
+            ("plan x --dry-run", "plan_only"),
+        ),
     ),
     text("from", "From (time)", "2026-01-01", ("run x --from-time y", "y"), faults=[("tomorrow", ZONED)]),
     text("to", "To (time)", "2026-01-01", ("plan x --dry-run --to-time y", "y"), faults=[("tomorrow", ZONED)]),

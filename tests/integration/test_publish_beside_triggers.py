@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.errors import ConfigError, RecordsRefused, TargetMismatch
-from kafka_ingest.postgres import publisher
+from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.publisher import PostgresPublisher
 from kafka_ingest.protocol.batch import Batch
 from tests.builders import offset_range
@@ -172,7 +172,7 @@ def test_refused_records_are_found_in_a_staging_table_of_many_blocks(world: Post
 def test_more_refused_records_than_can_be_a_few_bad_ones_stop_the_load(
     world: PostgresWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "MOST_REFUSED", 2)
+    monkeypatch.setattr(refusals, "MOST_REFUSED", 2)
     batch = staged(world)
     world.refuse("not_these", 0, 1, 2)
     with pytest.raises(TargetMismatch, match=r"more than 2 records, the first orders\[0\] offset 0") as stopped:

@@ -311,6 +311,7 @@ _OTHERWISE = {
     "headers.column",
     "tombstones",
     "target.connection",
+    "target.mode",
     "target.table",
     "spark.connection",
     "spark.conf",

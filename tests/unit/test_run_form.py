@@ -82,7 +82,10 @@ def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
 @pytest.mark.parametrize(
     ("form", "fault"),
     [
-        ({"mode": "relaod", "from": "2026-01-01"}, "Mode: expected one of live, reload, plan_only; found 'relaod'"),
+        (
+            {"mode": "relaod", "from": "2026-01-01"},
+            "Mode: expected one of live, reload, rebuild, plan_only; found 'relaod'",
+        ),
         ({"colour": "red"}, f"colour: expected one of the keys {', '.join(DEFAULTS)}; found an unknown key"),
         (
             {"from": "2026-01-01"},
@@ -93,7 +96,16 @@ def test_plan_only_looks_at_a_live_run_or_at_a_reload() -> None:
             {"mode": "reload", "reason": "r"},
             "From (time): expected a time, or Offsets: a reload needs a span; found neither",
         ),
-        ({"mode": "reload", "from": "2026-01-01"}, "Reason: expected why the span is loaded again; found nothing"),
+        ({"mode": "reload", "from": "2026-01-01"}, "Reason: expected why it is loaded again; found nothing"),
+        ({"mode": "rebuild"}, "Reason: expected why it is loaded again; found nothing"),
+        (
+            {"mode": "rebuild", "reason": "r", "from": "2026-01-01"},
+            "From (time): expected nothing in a rebuild, which reads the whole log; found a value",
+        ),
+        (
+            {"mode": "rebuild", "reason": "r", "limit": 5},
+            "Limit (offsets): expected nothing in a reload, which reads its whole span; found a value",
+        ),
         (
             {"mode": "reload", "reason": "r", "from": "2026-01-02", "to": "2026-01-02"},
             "To (time): expected a time after From (time); found '2026-01-02'",

@@ -119,5 +119,5 @@ def test_a_record_that_comes_again_in_a_later_chunk_is_refused() -> None:
 
 
 def test_a_chunk_that_does_not_account_for_every_record_is_refused() -> None:
-    with pytest.raises(AccountingMismatch, match="1 rows, 0 dead letters, 0 tombstones"):
+    with pytest.raises(AccountingMismatch, match="1 rows, 0 deletes, 0 dead letters, 0 tombstones"):
         SplitAccount(SUBRANGE).add(record_batch([Record(12), Record(13)]), ChunkOutcome(1, [], 0))
