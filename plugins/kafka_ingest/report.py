@@ -42,12 +42,12 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 #: Counts that are 0 in every pipeline that appends.
-_UPSERT_COUNTS = ("deletes", "superseded", "last_deletes", "last_superseded")
+_OF_UPSERT = ("deletes", "superseded", "last_deletes", "last_superseded", "needs_rebuild")
 
 
 def shown_columns(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
-    """Return the columns of a table for people: no deletes or superseded records where no row has any."""
-    return [name for name in columns if name not in _UPSERT_COUNTS or any(row.get(name) for row in rows)]
+    """Return the columns of a table for people: of those that only upsert pipelines have, what some row has."""
+    return [name for name in columns if name not in _OF_UPSERT or any(row.get(name) for row in rows)]
 
 
 def vertical(row: Row) -> str:

@@ -1,5 +1,5 @@
--- Read why the table of an upsert pipeline may miss deletes, or rows: the newest change since its last rebuild that gave up
--- offsets, or that took another table. No row: nothing says so.
+-- Read why the table of an upsert pipeline may miss deletes, or rows: the newest change since its last rebuild that gave
+-- up offsets, or that took another table. No row: nothing says so.
 -- Parameters: pipeline. Locks: none. Safe to run twice: reads only.
 SELECT change.kind, change.topic, change.partition, change.at, change.details -> 'given_up' AS given_up
 FROM kafka_ingest.position_change AS change

@@ -23,7 +23,7 @@ from kafka_ingest.postgres.database import (
     transaction,
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
-from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, pipeline_of
+from kafka_ingest.postgres.rows import PAGE_BYTES, PAGE_RECORDS, choice_parameters, need_of_rebuild, pipeline_of
 from kafka_ingest.protocol.audit import FIRST_OFFSETS
 from kafka_ingest.protocol.dead_letters import DeadLetterChoice
 from kafka_ingest.protocol.ledger_view import PipelineRecord
@@ -51,7 +51,12 @@ class PostgresReports:
 
     def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
         """Return one row for each pipeline, in the order of the names."""
-        return self._rows("report_status", pipelines=list(pipelines))
+        rows = self._rows("report_status", pipelines=list(pipelines))
+        return [{**row, "needs_rebuild": self._need_of_rebuild(row["pipeline"])} for row in rows]
+
+    def _need_of_rebuild(self, pipeline: str) -> str | None:
+        found = self._rows("select_need_of_rebuild", pipeline=pipeline)
+        return need_of_rebuild(found[0]) if found else None
 
     def batches(self, pipeline: str, limit: int) -> list[ReportRow]:
         """Return the newest batches, the newest first."""
