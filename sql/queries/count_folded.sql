@@ -1,5 +1,5 @@
 -- Purpose: count what becomes of the fold's keys, by the partition of their newest change: rows and deletes that apply,
---   of keys that have a row and of others, and what was staged in all.
+--   of keys that have a row and of others.
 -- Identifiers: applies.
 -- Parameters: none. Locks: none. Safe to run twice: it only reads.
 SELECT
@@ -8,8 +8,6 @@ SELECT
     count(*) FILTER (WHERE {applies} AND NOT f.is_delete AND f.row_place IS NOT NULL) AS updates,
     count(*) FILTER (WHERE {applies} AND NOT f.is_delete AND f.row_place IS NULL) AS inserts,
     count(*) FILTER (WHERE {applies} AND f.is_delete AND f.row_place IS NOT NULL) AS hits,
-    count(*) FILTER (WHERE {applies} AND f.is_delete AND f.row_place IS NULL) AS misses,
-    sum(f.changes - f.deletes)::bigint AS staged_rows,
-    sum(f.deletes)::bigint AS staged_deletes
+    count(*) FILTER (WHERE {applies} AND f.is_delete AND f.row_place IS NULL) AS misses
 FROM pg_temp.kafka_ingest_fold AS f
 GROUP BY f.topic, f.partition

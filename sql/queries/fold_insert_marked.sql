@@ -1,8 +1,8 @@
 -- Purpose: insert a marked row for each key whose newest change is a delete and that has no row: a record that comes
 --   late must find it.
--- Identifiers: target, staged_rows, staged_deletes, columns, columns_of_mark, target_keys; applies.
+-- Identifiers: target, staged_rows, staged_deletes, columns, columns_of_mark; applies.
 -- Parameters: first, last (a stretch [first, last) of the fold's file, ctid as text).
--- Locks: the new rows. Safe to run twice: the second time finds them.
+-- Locks: the new rows. Safe to run twice: the second time the key refuses them.
 INSERT INTO {target} ({columns})
 SELECT {columns_of_mark}
 FROM pg_temp.kafka_ingest_fold AS f
@@ -13,4 +13,3 @@ WHERE f.row_place IS NULL
     AND {applies}
     AND f.ctid >= %(first)s::tid
     AND f.ctid < %(last)s::tid
-ON CONFLICT ({target_keys}) DO NOTHING

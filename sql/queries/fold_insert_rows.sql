@@ -1,8 +1,8 @@
--- Purpose: insert the newest staged row of each key that has none. A row that somebody else inserts meanwhile is left
---   alone: the caller counts the rows, and tries again later.
--- Identifiers: target, staged_rows, columns, columns_of_s, target_keys; applies.
+-- Purpose: insert the newest staged row of each key that has none. Where somebody else has inserted one meanwhile, the
+--   key's index refuses it. (ON CONFLICT DO NOTHING would make each row half as dear again.)
+-- Identifiers: target, staged_rows, columns, columns_of_s; applies.
 -- Parameters: first, last (a stretch [first, last) of the fold's file, ctid as text).
--- Locks: the new rows. Safe to run twice: the second time finds them.
+-- Locks: the new rows. Safe to run twice: the second time the key refuses them.
 INSERT INTO {target} ({columns})
 SELECT {columns_of_s}
 FROM pg_temp.kafka_ingest_fold AS f
@@ -12,4 +12,3 @@ WHERE f.row_place IS NULL
     AND {applies}
     AND f.ctid >= %(first)s::tid
     AND f.ctid < %(last)s::tid
-ON CONFLICT ({target_keys}) DO NOTHING

@@ -10,7 +10,6 @@ FROM (
     FROM pg_temp.kafka_ingest_fold AS f
     JOIN {staged_rows} AS s ON {f_is_s}
     WHERE f.is_delete
-        AND f.changes > f.deletes
         AND (s.stage_task, s.stage_attempt) IN (
             SELECT task, attempt FROM unnest(%(task)s::integer[], %(attempt)s::bigint[]) AS winner (task, attempt)
         )

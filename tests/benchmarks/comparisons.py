@@ -11,22 +11,28 @@ from tests.benchmarks.contenders import (
     CONSUME_ONE,
     CONSUME_TWO,
     COPY_BINARY,
+    DEBEZIUM_FULL_UPSERT,
+    DEBEZIUM_UPSERT,
     INSERT_SELECT,
     ONE_RECORD,
     OURS,
     OURS_AVRO,
+    OURS_FULL_STATE,
     OURS_IN_1_GB,
     OURS_JSON_SCHEMA,
     OURS_PROTOBUF,
+    OURS_STATE,
     OURS_WITH_KEY,
     PYTHON_COPY,
     PYTHON_COPY_PLAIN,
+    PYTHON_FULL_UPSERT,
+    PYTHON_UPSERT,
     SPARK_AVRO,
     SPARK_JDBC,
     Contender,
 )
 from tests.benchmarks.rounds import Comparison
-from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, SKEW, WIDE, Workload
+from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, ORDERS_STATE, SKEW, WIDE, Workload
 
 _LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT)
 #: The product without a registry, the product with one, and what one would use instead for Avro.
@@ -51,6 +57,8 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
     ("peers-2m", ORDERS, 2_000_000, _QUICK_ONES, 3),
     ("peers-10m", ORDERS, 10_000_000, ALL, 3),
     ("formats-1m", ORDERS, 1_000_000, _FORMATS, 3),
+    ("state-2m", ORDERS_STATE, 2_000_000, (OURS_STATE, PYTHON_UPSERT, DEBEZIUM_UPSERT), 3),
+    ("full-state-2m", ORDERS_STATE, 2_000_000, (OURS_FULL_STATE, PYTHON_FULL_UPSERT, DEBEZIUM_FULL_UPSERT), 3),
     ("consuming-2m", ORDERS, 2_000_000, (CONSUME_ONE, CONSUME_TWO, CONSUME_JAVA), 3),
     ("one-record", ORDERS, 1, ONE_RECORD, 5),
     *((f"size-{records}", ORDERS, records, (OURS, PYTHON_COPY), 3) for records in (50_000, 200_000, 500_000)),

@@ -16,7 +16,7 @@ from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Command, measure
 from tests.benchmarks.ours import phases_of, planned_load
 from tests.benchmarks.workloads import ORDERS_AVRO, ORDERS_JSON_SCHEMA, ORDERS_PROTOBUF, WORKLOADS, Workload
-from tests.benchmarks.world import create_table, execute, postgres_environment
+from tests.benchmarks.world import create_table, execute, fill_with_states, postgres_environment
 
 Params = Mapping[str, Any]
 #: Streams of the limit "binary COPY".
@@ -57,14 +57,37 @@ def _ours(**sections: Any) -> Callable[[Load, Params, Path], Command]:
     return prepare
 
 
-def _script(module: str, *options: str, before: Sequence[str] = ()) -> Callable[[Load, Params, Path], Command]:
-    """Return the preparation of a script that loads into a table made before.
+def _ours_of_state(*, filled: bool) -> Callable[[Load, Params, Path], Command]:
+    """Return the preparation of a load into a table of current state, empty or with a row of every key."""
+
+    def prepare(load: Load, params: Params, _state: Path) -> Command:
+        workload = WORKLOADS[load.workload]
+        columns = [
+            {"name": name, "type": kind, **({"from": "key"} if name == workload.key_column else {})}
+            for name, kind in workload.columns.items()
+        ]
+        state = {"mode": "upsert", "key": [workload.key_column], "order": "offset", "deletes": "remove"}
+        target = {"table": f"public.{load.table}", "create_table": True, **state}
+        command = planned_load(load, params, value={"format": "json", "columns": columns}, target=target)
+        if filled:
+            fill_with_states(params, load.table, load.topic, workload)
+        return command
+
+    return prepare
+
+
+def _script(
+    module: str, *options: str, before: Sequence[str] = (), filled: bool = False
+) -> Callable[[Load, Params, Path], Command]:
+    """Return the preparation of a script that loads into a table made before, empty or with a row of every key.
 
     ``before`` names options with which the script is run once before it is timed: ``--install``, ``--prepare``.
     """
 
     def prepare(load: Load, params: Params, state: Path) -> Command:
         create_table(params, load.table, WORKLOADS[load.workload])
+        if filled:
+            fill_with_states(params, load.table, load.topic, WORKLOADS[load.workload])
         for option in before:
             measure(script_command(module, load, params, option), {}, state / "preparation.log")
         return script_command(module, load, params, *options)
@@ -151,6 +174,20 @@ DEBEZIUM_UNNEST = Contender(
     "Debezium JDBC sink, UNNEST", _script("peers.kafka_connect", "--unnest", before=["--install", "--prepare"])
 )
 DLT = Contender("dlt", _script("peers.dlt_load", before=["--install"]), most_records=1_000_000)
+
+OURS_STATE = Contender("ours, upsert", _ours_of_state(filled=False), "ours", also_tells=phases_of)
+OURS_FULL_STATE = Contender("ours, upsert into a full table", _ours_of_state(filled=True), "ours", also_tells=phases_of)
+PYTHON_UPSERT = Contender("Python consumer, INSERT … ON CONFLICT", _script("peers.python_upsert"))
+PYTHON_FULL_UPSERT = Contender(
+    "Python consumer, INSERT … ON CONFLICT into a full table", _script("peers.python_upsert", filled=True)
+)
+DEBEZIUM_UPSERT = Contender(
+    "Debezium JDBC sink, upsert", _script("peers.kafka_connect", "--upsert", before=["--install"])
+)
+DEBEZIUM_FULL_UPSERT = Contender(
+    "Debezium JDBC sink, upsert into a full table",
+    _script("peers.kafka_connect", "--upsert", before=["--install"], filled=True),
+)
 
 CONSUME_ONE = Contender("limit: consuming, 1 process", _script("limits.consume"), "limit", _EVERY_SIZE, loads=False)
 CONSUME_TWO = Contender(

@@ -17,7 +17,7 @@ from tests.benchmarks.contenders import Contender
 from tests.benchmarks.load import Load
 from tests.benchmarks.measure import Measured, measure
 from tests.benchmarks.topics import filled_topic
-from tests.benchmarks.workloads import Workload
+from tests.benchmarks.workloads import WORKLOADS, Workload
 from tests.benchmarks.world import BenchWorld, execute, fresh_database
 
 TABLE = "bench"
@@ -102,7 +102,7 @@ def _steady(measured: Measured) -> float | None:
 def _require_all_rows(contender: Contender, measured: Measured, load: Load, params: Any) -> None:
     table = measured.told.get("table", load.table).split(".")
     [(found,)] = execute(params, sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(*table)))
-    if found != load.records:
+    if found != WORKLOADS[load.workload].rows(load.records):
         raise ValueError(f"{contender.name} left {found} rows of {load.records} records")
 
 

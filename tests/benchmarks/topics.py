@@ -102,10 +102,10 @@ def _produce(bootstrap: str, topic: str, workload_name: str, share: int, records
         partition = workload.partition(number)
         if partition % _PRODUCERS != share:
             continue
-        value = frame + workload.value(number)
+        value, key = frame + workload.value(number), workload.key(number) if workload.key else None
         while True:
             try:
-                producer.produce(topic, value, partition=partition)
+                producer.produce(topic, value, key=key, partition=partition)
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -41,6 +41,9 @@ class Workload:
         partition: Gives the partition of the record of that number.
         format: What the value is, as a pipeline file names it.
         schema: The schema to register; empty for JSON without one.
+        key: Gives the key of the record of that number; ``None``: records have no key.
+        keys: How many keys there are; 0 where every record is a row of its own.
+        key_column: The column that the key fills.
     """
 
     name: str
@@ -50,6 +53,13 @@ class Workload:
     partition: Callable[[int], int] = lambda number: number % 4
     format: str = "json"
     schema: str = ""
+    key: Callable[[int], bytes] | None = None
+    keys: int = 0
+    key_column: str = ""
+
+    def rows(self, records: int) -> int:
+        """Return how many rows the first records leave."""
+        return min(records, self.keys) if self.keys else records
 
     @property
     def schema_type(self) -> str:
@@ -89,6 +99,30 @@ _ORDER_COLUMNS = {
 }
 
 ORDERS = Workload("orders", _order, _ORDER_COLUMNS)
+
+#: Orders that change: each key comes as often as any other, and its records lie in one partition.
+STATE_KEYS = 500_000
+
+
+def _order_of(number: int) -> int:
+    return number * _SPREAD % STATE_KEYS
+
+
+def _changing_order(number: int) -> bytes:
+    order = json.loads(_order(number))
+    del order["items"]  # the sinks that it is compared with cannot write a nested value
+    return json.dumps({**order, "order_id": _order_of(number)}, separators=(",", ":")).encode()
+
+
+ORDERS_STATE = Workload(
+    "orders-state",
+    _changing_order,
+    {name: kind for name, kind in _ORDER_COLUMNS.items() if kind != "jsonb"},
+    partition=lambda number: _order_of(number) % 4,
+    key=lambda number: f'{{"order_id":{_order_of(number)}}}'.encode(),
+    keys=STATE_KEYS,
+    key_column="order_id",
+)
 
 _ITEM_FIELDS = [{"name": "sku", "type": "int"}, {"name": "qty", "type": "int"}]
 _ITEM = {"type": "record", "name": "Item", "fields": _ITEM_FIELDS}
@@ -227,4 +261,4 @@ MANY_PARTITIONS = Workload("many-partitions", _order, _ORDER_COLUMNS, 300, lambd
 SKEW = Workload("skew", _order, _ORDER_COLUMNS, 4, lambda number: 0 if number % 10 else 1 + number // 10 % 3)
 
 _REGISTERED = (ORDERS_AVRO, ORDERS_PROTOBUF, ORDERS_JSON_SCHEMA)
-WORKLOADS = {w.name: w for w in (ORDERS, *_REGISTERED, NARROW, WIDE, LARGE, MANY_PARTITIONS, SKEW)}
+WORKLOADS = {w.name: w for w in (ORDERS, ORDERS_STATE, *_REGISTERED, NARROW, WIDE, LARGE, MANY_PARTITIONS, SKEW)}

@@ -87,14 +87,52 @@ def fresh_database(world: BenchWorld) -> Iterator[Mapping[str, Any]]:
 
 
 def create_table(params: Mapping[str, Any], table: str, workload: Workload) -> None:
-    """Makes the empty table that peers load, with the index that the product gives its tables by default."""
+    """Makes the empty table that peers load, with the index, or the key, that the product gives its tables."""
     columns = {**workload.columns, **METADATA}
     definitions = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()
     )
     name = sql.Identifier(table)
     execute(params, sql.SQL("CREATE TABLE {} ({})").format(name, definitions))
-    execute(params, sql.SQL("CREATE INDEX ON {} USING brin (kafka_partition, kafka_offset)").format(name))
+    if workload.key_column:
+        key = sql.Identifier(workload.key_column)
+        execute(params, sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(name, key))
+    else:
+        execute(params, sql.SQL("CREATE INDEX ON {} USING brin (kafka_partition, kafka_offset)").format(name))
+
+
+#: The columns of a table, with the names that workloads give their types.
+_COLUMNS = """
+    SELECT attname, format_type(atttypid, NULL)
+    FROM pg_attribute
+    WHERE attrelid = {}::regclass AND attnum > 0
+"""
+_FILLERS = {
+    "bigint": "key",
+    "integer": "1",
+    "numeric": "1",
+    "text": "'before'",
+    "timestamp with time zone": "now()",
+    "uuid": "gen_random_uuid()",
+}
+
+
+def fill_with_states(params: Mapping[str, Any], table: str, topic: str, workload: Workload) -> None:
+    """Gives the table a row of every key, each with a version before the topic's first record."""
+    versions = {
+        "kafka_topic": f"'{topic}'",
+        "kafka_generation": "0",
+        "kafka_partition": f"(key % {workload.partitions})::integer",
+        "kafka_offset": "-1",
+    }
+    name = sql.Identifier("public", table)
+    found = execute(params, sql.SQL(_COLUMNS).format(sql.Literal(f"public.{table}")))
+    values = ", ".join(versions.get(column, _FILLERS[kind]) for column, kind in found)
+    columns = sql.SQL(", ").join(sql.Identifier(column) for column, _ in found)
+    filling = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM generate_series(0, {}) AS key")
+    execute(params, filling.format(name, columns, sql.SQL(values), sql.Literal(workload.keys - 1)))
+    execute(params, sql.SQL("VACUUM (ANALYZE) {}").format(name))
+    execute(params, sql.SQL("CHECKPOINT"))
 
 
 def execute(params: Mapping[str, Any], statement: sql.Composable) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg2
-from psycopg2 import sql
+from psycopg2 import errorcodes, sql
 
 from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import RetryLater, TargetMismatch
@@ -50,6 +50,7 @@ class _Statements:
         self._key = [sql.Identifier(name) for name in upsert.key]
         self._aliases = [sql.Identifier(f"k{number}") for number in range(1, len(self._key) + 1)]
         stem = staging_name(batch.batch_id, batch.claim)
+        self._staged_rows = staging_table(stem, "rows")
         parts = ("rows", "deletes", "dead_letters", "counted")
         self.names: dict[str, sql.Composable] = {
             **target_identifiers(batch.settings.target, batch.settings.metadata.identity),
@@ -63,7 +64,6 @@ class _Statements:
     def _of_key(self) -> dict[str, sql.Composable]:
         return {
             "keys": _listed(self._key),
-            "target_keys": _listed(self._key),
             "aliases": _listed(self._aliases),
             "keys_as": _listed([_pair("{} AS {}", *names) for names in zip(self._key, self._aliases, strict=True)]),
             "t_keys_as": _listed([_pair("t.{} AS {}", *names) for names in zip(self._key, self._aliases, strict=True)]),
@@ -97,13 +97,14 @@ class _Statements:
             column: sql.Composable = sql.SQL("NULL::text")
             of_row, type_name = column, "text"
             version = '({0}generation, {0}"offset")'
-            newest_first = 'generation DESC, "offset" DESC'
+            newest_first, apart = 'generation DESC, "offset" DESC', ["topic", "partition"]
         else:
             name = self._upsert.order_column or self._settings.metadata.timestamp
             types = {column.name: column.type for column in self._written}
             column, of_row, type_name = sql.Identifier(name), sql.Identifier("t", name), types[name]
             version = '({0}order_value, {0}topic COLLATE "C", {0}generation, {0}partition, {0}"offset")'
             newest_first = 'order_value DESC, topic COLLATE "C" DESC, generation DESC, partition DESC, "offset" DESC'
+            apart = []
         of_fold, standing = version.format("f."), version.format("f.have_").replace('have_"offset"', "have_offset")
         old = version.format("o.have_").replace('have_"offset"', "have_offset")
         return {
@@ -111,20 +112,25 @@ class _Statements:
             "t_order_value": of_row,
             "order_type": sql.SQL(parse_column_type(type_name).sql),
             "newest_first": sql.SQL(newest_first),
+            "apart": _listed([*self._aliases, *map(sql.SQL, apart)]),
             "applies": sql.SQL(f"(f.have_offset IS NULL OR {of_fold} >= {standing})"),
-            "stands_in": sql.SQL(self._stands_in(of_fold, old)),
+            "stands_in": self._stands_in(of_fold, old),
             "has_row": sql.SQL("(NOT f.is_delete)" if self._upsert.deletes is not Deletes.MARK else "true"),
         }
 
-    def _stands_in(self, of_fold: str, old: str) -> str:
+    def _stands_in(self, of_fold: str, old: str) -> sql.Composable:
         """Return whether a key of the fold makes the row that is right without the old version.
 
-        By offset any change of the batch does, except where a marked row keeps values: an older delete has lost them
-        with the row. By time it must be newer: an older one need not be the newest of the older ones.
+        By offset any change of the batch does, except where a marked row keeps values: there it must be a row, for an
+        older delete has lost them with the row. By time it must be newer: an older one need not be the newest of the
+        older ones.
         """
         if self._upsert.order is not OrderBy.OFFSET:
-            return f"{of_fold} > {old}"
-        return "f.changes > f.deletes" if self._upsert.deletes is Deletes.MARK else "f.number IS NOT NULL"
+            return sql.SQL(f"{of_fold} > {old}")
+        if self._upsert.deletes is not Deletes.MARK:
+            return sql.SQL("f.number IS NOT NULL")
+        staged = "EXISTS (SELECT FROM {} AS s WHERE {} AND (s.stage_task, s.stage_attempt) IN (SELECT * FROM winner))"
+        return _pair(staged, self._staged_rows, self._equal("f.{} = s.{}", self._aliases, self._key))
 
     def _of_columns(self) -> dict[str, sql.Composable]:
         of_s = [_pair("{}.{}", sql.SQL("s"), name) for name in self._columns]
@@ -197,6 +203,7 @@ class CurrentState:
         Raises:
             TargetMismatch: Rows of these keys have no version.
         """
+        self._run("give_hashes_memory")
         self._run("fold_newest", **self._winners)
         self._analyze("kafka_ingest_newest")
         self._run("fold_standing", pipeline=self._batch.pipeline)
@@ -209,10 +216,10 @@ class CurrentState:
         lost = self._let_go(replacing, with_resolved=with_resolved) if replacing else Keys()
         if by_offset and self._upsert.deletes is Deletes.MARK:
             self._run("fold_last_puts", **self._winners)
-        counted = fetch_rows(self._cursor, "count_folded", self._names)
+        staged = self._row("count_staged_changes", **self._winners)
         return Fold(
-            staged_rows=sum(row["staged_rows"] for row in counted),
-            staged_deletes=sum(row["staged_deletes"] for row in counted),
+            staged_rows=staged["rows"],
+            staged_deletes=staged["deletes"],
             kept=kept,
             in_two_partitions=_keys(faults, "in_two_partitions"),
             lost=lost,
@@ -296,6 +303,13 @@ class CurrentState:
 
     def _refused(self, error: psycopg2.Error) -> Exception:
         """Find every refused record; nothing that this writes is committed."""
+        if error.pgcode == errorcodes.UNIQUE_VIOLATION and (taken := self._taken()).count:
+            return RetryLater(
+                "somebody else inserted rows of the same keys while the batch was published; nothing was published",
+                expected="keys without a row, as they were when the batch was folded",
+                found=str(taken),
+                next_command="none: a retry finds these rows",
+            )
 
         def attempt(first: str, last: str) -> int | psycopg2.Error:
             answer = self._written(first, last)
@@ -304,6 +318,9 @@ class CurrentState:
         places = refusals.refused_places(self._cursor, _FOLD, attempt)
         return refusals.refused_records(((self._record_at(place), at) for place, at in places), error, self._batch)
 
+    def _taken(self) -> Keys:
+        return _keys(self._row("count_taken_keys", first_keys=FIRST_KEYS), "taken")
+
     def _record_at(self, place: str) -> tuple[str, int, int] | None:
         row = fetch_row(self._cursor, "folded_record_at", place=place)
         return (row["topic"], row["partition"], row["offset"]) if row else None
@@ -311,24 +328,16 @@ class CurrentState:
     def _require_written(
         self, counted: Sequence[Mapping[str, Any]], gone: int, written: tuple[int, int], *, marks: bool
     ) -> None:
-        """Require that each change had its effect: rows were locked, so only triggers, rules or inserts can differ."""
+        """Require that each change had its effect: rows were locked, so that only triggers and rules can prevent it."""
         updates, inserts, hits, misses = (
             sum(row[part] for row in counted) for part in ("updates", "inserts", "hits", "misses")
         )
         expected = (0, updates + hits, inserts + misses) if marks else (hits, updates, inserts)
         found = (gone, *written)
-        if found[:2] != expected[:2] or found[2] > expected[2]:
+        if found != expected:
             told = "{} rows deleted, {} altered, {} inserted"
             raise self._hooks_fault(told.format(*expected), told.format(*found))
-        hooks = read_hooks(self._cursor, self._batch.settings.target)
-        if found[2] < expected[2] and not any(hook.on_insert for hook in hooks):
-            raise RetryLater(
-                "somebody else inserted rows of the same keys while the batch was published; nothing was published",
-                expected=f"{expected[2]} keys without a row",
-                found=f"{found[2]} keys that still had none",
-                next_command="none: a retry finds these rows",
-            )
-        if hooks:
+        if read_hooks(self._cursor, self._batch.settings.target):
             self._require_standing()
 
     def _require_standing(self) -> None:

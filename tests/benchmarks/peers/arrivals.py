@@ -11,6 +11,7 @@ import psycopg2
 
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers.contender import ContenderError
+from tests.benchmarks.peers.topic import bounds, new_consumer
 
 _POLL_SECONDS = 0.2
 _CHECK_SECONDS = 5.0
@@ -48,7 +49,40 @@ def wait_for_rows(load: Load, params: dict[str, Any], check: Callable[[], None])
         return {"steady_seconds": round(time.monotonic() - begun, 2), "steady_rows": load.records - first}
 
 
-def _until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
+def wait_for_last_records(load: Load, params: dict[str, Any], check: Callable[[], None]) -> dict[str, float]:
+    """Waits until the last record of every partition is in a table with a row a key, where rows cannot be counted.
+
+    A sink writes the records of a partition in their order, so all of them are there by then.
+
+    Returns:
+        ``steady_seconds`` from the first record seen to the last, and ``steady_rows``, the records in between, which
+        are all: the few that came before the first look are not left out.
+
+    Raises:
+        ContenderError: It took an hour.
+    """
+    with closing(psycopg2.connect(**params)) as connection, closing(new_consumer(load, "bench-arrivals")) as consumer:
+        connection.autocommit = True
+        last = {partition: high - 1 for partition, (_, high) in bounds(consumer, load).items()}
+
+        def missing() -> int:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT kafka_partition, max(kafka_offset) FROM public.{load.table} GROUP BY 1")
+            found = dict(cursor.fetchall())
+            return sum(found.get(partition, -1) < offset for partition, offset in last.items())
+
+        def written() -> bool:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT EXISTS (SELECT FROM public.{load.table} WHERE kafka_offset >= 0)")
+            return bool(cursor.fetchall()[0][0])
+
+        _until(written, check)
+        begun = time.monotonic()
+        _until(lambda: missing() == 0, check, poll_seconds=1.0)
+        return {"steady_seconds": round(time.monotonic() - begun, 2), "steady_rows": load.records}
+
+
+def _until(reached: Callable[[], bool], check: Callable[[], None], *, poll_seconds: float = _POLL_SECONDS) -> None:
     begun = checked = time.monotonic()
     while not reached():
         now = time.monotonic()
@@ -57,4 +91,4 @@ def _until(reached: Callable[[], bool], check: Callable[[], None]) -> None:
         if now > checked + _CHECK_SECONDS:
             check()
             checked = now
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)

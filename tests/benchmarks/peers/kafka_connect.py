@@ -1,5 +1,7 @@
 """Peer: Kafka Connect standalone with Debezium's JDBC sink, two tasks, batches of 5,000; ``--unnest``: UNNEST inserts.
 
+``--upsert``: its mode of that name, by the column that is the key of the workload's table.
+
 The sink needs a schema: here Connect's JSON converter is given one for all records (``schema.content``, new in Kafka
 4.2). It cannot write a nested value to a column, so where the table has jsonb columns the records are first written to
 ``<topic>-flat`` with these members as text: ``--prepare`` does that and is not timed.
@@ -23,7 +25,7 @@ from sandbox.maven import Artifact
 from sandbox.paths import default_paths
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers import versions
-from tests.benchmarks.peers.arrivals import wait_for_rows
+from tests.benchmarks.peers.arrivals import wait_for_last_records, wait_for_rows
 from tests.benchmarks.peers.contender import option, run
 from tests.benchmarks.peers.flat_topic import topic_of_sink, write_flat_topic
 from tests.benchmarks.peers.installs import unpacked
@@ -68,6 +70,20 @@ def load_records(load: Load, params: dict[str, Any], *, unnest: bool) -> dict[st
         worker.start()
         worker.create_connector(sink["name"], sink)
         return wait_for_rows(load, params, lambda: _check(worker, sink["name"]))
+    finally:
+        worker.stop()
+
+
+def upsert_records(load: Load, params: dict[str, Any]) -> dict[str, float]:
+    """Loads the topic into a table with a row a key; gives ``steady_seconds``, and ``steady_rows`` of its records."""
+    worker = ConnectWorker(Path(load.folder) / "connect", load.bootstrap, plugins=install(), jvm=_JAVA_OPTIONS)
+    key = WORKLOADS[load.workload].key_column
+    modes = {"insert.mode": "upsert", "primary.key.mode": "record_value", "primary.key.fields": key}
+    sink = sink_settings(load, params, unnest=False) | modes
+    try:
+        worker.start()
+        worker.create_connector(sink["name"], sink)
+        return wait_for_last_records(load, params, lambda: _check(worker, sink["name"]))
     finally:
         worker.stop()
 
@@ -125,5 +141,7 @@ def _check(worker: ConnectWorker, sink: str) -> None:
 if __name__ == "__main__":
     if option("--prepare"):
         run(write_flat_topic)
+    elif option("--upsert"):
+        run(upsert_records, install=install)
     else:
         run(partial(load_records, unnest=option("--unnest")), install=install)

@@ -30,14 +30,14 @@ from tests.benchmarks.peers.topic import assign, bounds, chunks, metadata, new_c
 from tests.benchmarks.workloads import WORKLOADS
 
 _ROWS_A_TRANSACTION = 50_000
-_OFFSETS = """
+OFFSETS = """
     CREATE TABLE IF NOT EXISTS bench_offsets (
         table_name text, topic text, partition integer, next_offset bigint NOT NULL,
         PRIMARY KEY (table_name, topic, partition))
 """
 #: The table is empty at the start, whatever an earlier run into a table of that name left here.
-_START = "DELETE FROM bench_offsets WHERE table_name = %s"
-_ADVANCE = """
+START = "DELETE FROM bench_offsets WHERE table_name = %s"
+ADVANCE = """
     INSERT INTO bench_offsets VALUES (%s, %s, %s, %s)
     ON CONFLICT (table_name, topic, partition) DO UPDATE SET next_offset = EXCLUDED.next_offset
 """
@@ -66,25 +66,25 @@ def load_records(load: Load, params: dict[str, Any], *, plain: bool) -> None:
     """Loads the topic: one transaction for every 50,000 rows and their offsets."""
     connect, copy = (psycopg2.connect, plain_copy(load)) if plain else (psycopg.connect, typed_copy(load))
     with closing(connect(**params)) as connection, closing(new_consumer(load, "bench-python-copy")) as consumer:
-        connection.cursor().execute(_OFFSETS)
-        connection.cursor().execute(_START, (load.table,))
+        connection.cursor().execute(OFFSETS)
+        connection.cursor().execute(START, (load.table,))
         partitions = bounds(consumer, load)
         assign(consumer, load, partitions)
         for messages in chunks(consumer, partitions, _ROWS_A_TRANSACTION):
             copy(connection, messages)
             advance = [(load.table, load.topic, *position) for position in next_offsets(messages).items()]
-            connection.cursor().executemany(_ADVANCE, advance)
+            connection.cursor().executemany(ADVANCE, advance)
             connection.commit()
 
 
-def typed_copy(load: Load) -> Copy:
+def typed_copy(load: Load, schema: str = "public") -> Copy:
     """Return the quick way."""
     columns = WORKLOADS[load.workload].columns
     fields = [(name, _TYPES.get(kind, Decimal | None)) for name, kind in columns.items()]
     decode = msgspec.json.Decoder(msgspec.defstruct("Record", fields)).decode
 
     def copy(connection: psycopg.Connection[Any], messages: list[Message]) -> None:
-        with connection.cursor() as cursor, cursor.copy(_statement(load, "text").encode()) as stream:
+        with connection.cursor() as cursor, cursor.copy(_statement(load, "text", schema).encode()) as stream:
             cursor.adapters.register_dumper(msgspec.Raw, _RawDumper)
             for message in messages:
                 stream.write_row((*msgspec.structs.astuple(decode(message.value())), *metadata(message)))
@@ -112,8 +112,8 @@ def _plain_row(names: list[str], nested: list[bool], message: Message) -> tuple[
     return (*(json.dumps(v) if is_json else v for v, is_json in zip(values, nested, strict=True)), *metadata(message))
 
 
-def _statement(load: Load, form: str) -> str:
-    return f'COPY public."{load.table}" FROM STDIN (FORMAT {form})'
+def _statement(load: Load, form: str, schema: str = "public") -> str:
+    return f'COPY {schema}."{load.table}" FROM STDIN (FORMAT {form})'
 
 
 if __name__ == "__main__":
