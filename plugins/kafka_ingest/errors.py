@@ -10,7 +10,7 @@ from textwrap import indent
 from typing import ClassVar
 
 # ----------
-# The command that resolves a fault by changing positions, as messages name it.
+# The commands that resolve faults by changing positions, or by reading everything again, as messages name them.
 
 
 def change_command(pipeline: str, kind: str) -> str:
@@ -21,6 +21,11 @@ def change_command(pipeline: str, kind: str) -> str:
         kind: Kind of change, with its arguments.
     """
     return f'python -m kafka_ingest change {pipeline} {kind} --reason "..."'
+
+
+def rebuild_command(pipeline: str) -> str:
+    """Return the command that reads the whole log of an upsert pipeline again; it stops where that would lose rows."""
+    return f'python -m kafka_ingest run {pipeline} --mode rebuild --reason "..."'
 
 
 # ----------

@@ -5,12 +5,13 @@
 -- never keeps an old epoch: Kafka would take the log for truncated.
 -- Who reached the end of the log has read, or will find, every tombstone that was written before the plan; a first load
 -- counts from its first plan.
--- Parameters: pipeline, batch_id, planned_at, and one array for each column of the ranges and their outcome.
+-- A rebuild leaves no row of a record that it did not read: what lay above its end, in a log that was truncated, is gone.
+-- Parameters: pipeline, batch_id, planned_at, is_rebuild, and one array for each column of the ranges and their outcome.
 -- Locks: the position rows, locked in order before.
 -- Safe to run twice: the second time no moved position is as planned.
 UPDATE kafka_ingest.committed_offset AS c
 SET committed_offset = p.committed_after,
-    loaded_to = greatest(c.loaded_to, p.committed_after),
+    loaded_to = CASE WHEN %(is_rebuild)s THEN p.committed_after ELSE greatest(c.loaded_to, p.committed_after) END,
     leader_epoch = CASE WHEN p.range_end > p.committed_before THEN p.end_leader_epoch ELSE c.leader_epoch END,
     valid_through = coalesce(p.valid_through, c.valid_through),
     caught_up_at = CASE

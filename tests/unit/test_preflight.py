@@ -53,12 +53,15 @@ from kafka_ingest.protocol.log import PartitionState, TopicState
 from kafka_ingest.settings import (
     BatchSettings,
     ColumnSettings,
+    Deletes,
     JobSettings,
+    OrderBy,
     PipelineSettings,
     ScheduleSettings,
     TargetSettings,
     TopicIdentity,
     TopicSelection,
+    UpsertSettings,
     ValueFormat,
     ValueSettings,
 )
@@ -208,6 +211,45 @@ def test_every_concern_of_a_topic_is_a_line_of_its_own() -> None:
 )
 def test_what_endangers_records_of_a_topic_is_told(topic: TopicFacts, expected: list[Line]) -> None:
     require_lines(judged(topic), expected)
+
+
+STATE_PIPELINE = pipeline_settings(
+    "orders",
+    batch=replace(batch_settings(), upsert=UpsertSettings(("payload",), OrderBy.OFFSET, Deletes.REMOVE)),
+)
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        pytest.param(having(cleanup_policy="compact", delete_retention_ms=86_400_000), [SOUND], id="a day of an hour"),
+        pytest.param(
+            having(cleanup_policy="compact", delete_retention_ms=3_600_000),
+            [
+                orders(
+                    "delete.retention.ms",
+                    WARN,
+                    "1 h, shorter than 3 schedule intervals",
+                    "delete.retention.ms=10800000",
+                )
+            ],
+            id="deletes stay for one interval",
+        ),
+        pytest.param(
+            having(cleanup_policy="compact", delete_retention_ms=3_599_999),
+            [orders("delete.retention.ms", FAIL, "which stops the pipeline")],
+            id="deletes go between two runs",
+        ),
+        pytest.param(
+            having(cleanup_policy="delete"),
+            [orders("cleanup.policy", WARN, "a rebuild takes away", "cleanup.policy=compact")],
+            id="the log forgets keys",
+        ),
+        pytest.param(having(cleanup_policy="delete", retention_ms=-1), [SOUND], id="the log forgets nothing"),
+    ],
+)
+def test_what_endangers_the_current_state_of_a_topic_is_told(topic: TopicFacts, expected: list[Line]) -> None:
+    require_lines(judged(topic, settings=STATE_PIPELINE), expected)
 
 
 @pytest.mark.parametrize(

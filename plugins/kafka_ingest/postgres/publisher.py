@@ -40,7 +40,7 @@ from kafka_ingest.protocol.accounting import (
     ReplacedPartition,
     Replacement,
 )
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, RunMode, run_options_of
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
@@ -296,6 +296,7 @@ class PostgresPublication:
                 pipeline=self._batch.pipeline,
                 batch_id=self._batch.batch_id,
                 planned_at=self._batch.planned_at,
+                is_rebuild=run_options_of(self._batch.request).mode is RunMode.REBUILD,
                 **ranges,
                 end_leader_epoch=[p.end_leader_epoch for p in outcome.partitions],
                 valid_through=[p.valid_through for p in outcome.partitions],

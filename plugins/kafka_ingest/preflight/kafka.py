@@ -182,7 +182,9 @@ def topic_results(
     """
     yield from _missing_topics(settings, topics)
     for topic in topics:
-        concerns = [*_partition_concerns(settings, topic), *_setting_concerns(topic, limits, interval_seconds)]
+        is_state = settings.batch.upsert is not None
+        found = _setting_concerns(topic, limits, interval_seconds, is_state=is_state)
+        concerns = [*_partition_concerns(settings, topic), *found]
         yield from concerns or [CheckResult(f"topic {topic.state.topic}", Verdict.PASS, _summary(topic))]
 
 
@@ -222,13 +224,17 @@ def _unreadable(state: TopicState) -> Iterator[str]:
             yield f"partition {number}: {partition.fault or 'no leader'}"
 
 
-def _setting_concerns(topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None) -> Iterator[CheckResult]:
+def _setting_concerns(
+    topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None, *, is_state: bool
+) -> Iterator[CheckResult]:
     if isinstance(topic.config, str):
         found = f"its settings could not be read: {topic.config}"
         fix = "grant DESCRIBE_CONFIGS on it to the connection's user"
         yield CheckResult(f"topic {topic.state.topic}", Verdict.WARN, found, fix)
         return
     yield from _durability_concerns(topic)
+    # What compaction takes, a pipeline that wants every record misses, and one of the current state does not.
+    yield from _state_concerns(topic, interval_seconds) if is_state else _compaction_concerns(topic)
     yield from _retention_concerns(topic, interval_seconds)
     yield from _size_concerns(topic, limits)
 
@@ -248,7 +254,7 @@ def _durability_concerns(topic: TopicFacts) -> Iterator[CheckResult]:
         yield topic.concern("unclean.leader.election.enable", Verdict.WARN, found, fix)
 
 
-def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
+def _compaction_concerns(topic: TopicFacts) -> Iterator[CheckResult]:
     policy = topic.settings.get("cleanup.policy", "delete")
     if "compact" in policy:
         found = (
@@ -256,6 +262,10 @@ def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> It
         )
         fix = _alter(topic, "cleanup.policy", "delete") + ", where every record counts"
         yield topic.concern("cleanup.policy", Verdict.WARN, found, fix)
+
+
+def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
+    policy = topic.settings.get("cleanup.policy", "delete")
     if "delete" not in policy:
         return
     yield from _short_retention(topic, interval_seconds)
@@ -264,6 +274,25 @@ def _retention_concerns(topic: TopicFacts, interval_seconds: float | None) -> It
         found = f"{by_size:,} bytes a partition: how long records live depends on the traffic"
         fix = _alter(topic, "retention.bytes", -1) + ", or make sure that it holds three intervals of the busiest day"
         yield topic.concern("retention.bytes", Verdict.WARN, found, fix)
+
+
+def _state_concerns(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:
+    """Yield what endangers a table that holds the current state: deletes that expire, a log that forgets its keys."""
+    if "compact" not in topic.settings.get("cleanup.policy", "delete"):
+        if topic.number("retention.ms") != -1:
+            found = "delete: a rebuild takes away the rows of keys whose newest record is older than retention"
+            yield topic.concern("cleanup.policy", Verdict.WARN, found, _alter(topic, "cleanup.policy", "compact"))
+        return
+    stays_ms = topic.number("delete.retention.ms")
+    if stays_ms is None or interval_seconds is None or stays_ms >= RETENTION_INTERVALS * interval_seconds * 1000:
+        return
+    verdict = Verdict.FAIL if stays_ms < interval_seconds * 1000 else Verdict.WARN
+    found = (
+        f"{spelled(stays_ms / 1000)}, shorter than {RETENTION_INTERVALS} schedule intervals (the longest: "
+        f"{spelled(interval_seconds)}): deletes may be gone before they are read, which stops the pipeline"
+    )
+    fix = _alter(topic, "delete.retention.ms", round(RETENTION_INTERVALS * interval_seconds * 1000))
+    yield topic.concern("delete.retention.ms", verdict, found, fix + ", or a schedule that runs more often")
 
 
 def _short_retention(topic: TopicFacts, interval_seconds: float | None) -> Iterator[CheckResult]:

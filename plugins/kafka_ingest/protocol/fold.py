@@ -17,6 +17,7 @@ from kafka_ingest.errors import (
     PartitionFault,
     RebuildWouldRemove,
     ReloadWouldLose,
+    rebuild_command,
 )
 from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Keys, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RunMode, run_options_of
@@ -37,7 +38,7 @@ def require_one_partition(keys: Keys) -> None:
             "keys come from two partitions, between which offsets tell no order; nothing was published",
             expected="each key in one partition of the topic (target.order: offset)",
             found=str(keys),
-            next_command="load into an emptied table under order: record_time or {column: ...}; "
+            next_command="load everything into a new table under order: record_time or {column: ...}; "
             "docs/runbook.md, section KeyInTwoPartitions",
         )
 
@@ -54,8 +55,9 @@ def require_no_key_lost(keys: Keys) -> None:
             "in this run; nothing was published",
             expected="the record before it in the same run, or one after it",
             found=str(keys),
-            next_command="reload from further back, so that the run holds the record before; or start a new run with "
-            '"reload what is left" (--reload-what-is-left), which takes these rows away',
+            next_command="reload from further back, so that the run holds the record before, where the log has it; or "
+            'start a new run with "reload what is left" (--reload-what-is-left), which takes these rows away; '
+            "docs/runbook.md, section ReloadWouldLose",
         )
 
 
@@ -133,11 +135,6 @@ def _partitions_that_joined(choice: PlanChoice, batch: BatchSettings, view: Plan
 #
 # Who was at the end of a log at some moment has read, or will still find, every tombstone that was written before that
 # moment plus the retention. A batch that reads later may miss one, and its row would stay for ever.
-
-
-def rebuild_command(pipeline: str) -> str:
-    """Return the command that reads the whole log again, and takes away what it does not hold."""
-    return f'python -m kafka_ingest run {pipeline} --mode rebuild --reason "..."'
 
 
 def reads_deletes(settings: BatchSettings) -> bool:

@@ -414,8 +414,8 @@ def _require_bound_state(record: PipelineRecord, settings: PipelineSettings) -> 
             "the pipeline file changes how the table holds the current state, which its first plan has bound",
             expected="; ".join(f"target.{key}: {bound[key]}" for key in differing),
             found="; ".join(f"target.{key}: {given[key]}" for key in differing),
-            next_command="restore these keys; to change them, load everything into an emptied or new table under "
-            "another pipeline name (docs/operating.md, Changing how the state is held)",
+            next_command="restore these keys; to change them, load everything into a new table under another pipeline "
+            "name (docs/operating.md, Changing how the state is held)",
         )
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from kafka_ingest.errors import ClusterChanged, ConfigError, LagTooLarge, OffsetsExpired, PartitionFault, change_command
+from kafka_ingest.errors import (
+    ClusterChanged,
+    ConfigError,
+    LagTooLarge,
+    LogTruncated,
+    OffsetsExpired,
+    PartitionFault,
+    change_command,
+    rebuild_command,
+)
 from kafka_ingest.protocol import log_faults
 from kafka_ingest.protocol.batch import BatchKind, OffsetSpan, RunMode, RunOptions
 from kafka_ingest.protocol.decisions import Lagging, PlanChoice
@@ -421,20 +430,32 @@ def _partitions(
             yield position
         # A position that begins now is not compared: the offset for a time is asked for after the snapshot, so on a
         # topic that grows it may lie above the snapshot's high watermark.
-        elif known and (found := log_faults.lost_offsets(tp, state, known.committed_offset, _held_to(known, settings))):
+        elif known and (found := log_faults.lost_offsets(tp, state, known.committed_offset, known.committed_offset)):
             is_expired = found.kind is log_faults.LogFault.OFFSETS_EXPIRED  # a truncated log is never left out
             yield found.fault(log_faults.Purpose.PLAN, settings.pipeline, can_be_left_out=is_expired)
+        elif known and settings.batch.upsert and options.mode is not RunMode.REBUILD and _has_lost_rows(known, state):
+            yield _lost_rows(known, state, settings.pipeline)
         else:
             is_new = known is None
             yield _candidate(position, state, settings, snapshot, options=options, times=times, is_new=is_new)
 
 
-def _held_to(position: Position, settings: PipelineSettings) -> int:
-    """Return the offset that the log must reach: of an upsert pipeline also where a reset lies below what was loaded.
+def _has_lost_rows(position: Position, state: PartitionState) -> bool:
+    """Tell whether rows may hold records that an unclean election took out of the log behind a position that was reset.
 
-    Rows would hold records that an unclean election took out of the log, and others have their offsets now.
+    Other records get their offsets, so that versions no longer tell which of two is newer.
     """
-    return position.loaded_to if settings.batch.upsert else position.committed_offset
+    return position.loaded_to > (state.high_watermark or 0)
+
+
+def _lost_rows(position: Position, state: PartitionState, pipeline: str) -> PartitionFault:
+    return PartitionFault(
+        LogTruncated,
+        str(position.topic_partition),
+        expected=f"a high watermark at or above {position.loaded_to}, up to which the table was loaded",
+        found=f"high watermark {state.high_watermark}: rows may hold records that the log lost",
+        next_command=f"{rebuild_command(pipeline)} --reload-what-is-left",
+    )
 
 
 def _candidate(
