@@ -19,11 +19,11 @@ ID = "{name: id, type: bigint, from: key}"
 
 
 def events_settings(*columns: str, value: str = "", target: str = "", **sections: str) -> BatchSettings:
-    """Return the settings of a file: these columns beside the key ``id``, more keys of value and target."""
+    """Return the settings of a file: these columns beside the key ``id``, more keys of value and target, or all."""
     listed = ", ".join((ID, *columns))
     text = pipeline_text(
-        value=value_section(f"columns: [{listed}]", value or "envelope: debezium"),
-        target=target_section(target or "truncate: ignore, deletes: remove"),
+        value=value if "columns:" in value else value_section(f"columns: [{listed}]", value or "envelope: debezium"),
+        target=target if "table:" in target else target_section(target or "truncate: ignore, deletes: remove"),
         **sections,
     )
     return check_content(text.encode(), Path("pipeline.yaml")).batch

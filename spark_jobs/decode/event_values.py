@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -54,18 +55,22 @@ class Placeholder:
     """
 
     def __init__(self, text: str) -> None:
-        self.data = text.encode()
-        encoded = binascii.b2a_base64(self.data, newline=False).decode()
+        data = text.encode()
+        encoded = binascii.b2a_base64(data, newline=False).decode()
         url_safe = encoded.replace("+", "-").replace("/", "_")
-        self.texts = (text, encoded, url_safe, self.data.hex())
-        self._lists = ([text], list(self.data))
-        signs = (*self.texts, ",".join(map(str, self.data)))
-        self._signs = [sign.encode() for sign in signs]
-        self.pattern = "|".join(map(_quoted_pattern, signs))
+        self.texts = (text, encoded, url_safe, data.hex())
+        #: What the texts are as base64: hexadecimal digits may be some, too.
+        self.as_base64 = [found for found in map(_from_base64, self.texts) if found]
+        self._lists = ([text], list(data))
+        numbers = r",\s*".join(map(str, data))
+        self._signs = [sign.encode() for sign in self.texts]
+        self._numbers = re.compile(numbers.encode())
+        #: Finds what may be the placeholder in the text of a JSON value.
+        self.pattern = "|".join((*map(_quoted_pattern, self.texts), numbers))
 
     def is_in(self, raw: bytes) -> bool:
         """Tell whether a JSON value is the placeholder, or an object that has it in it."""
-        if not any(sign in raw for sign in self._signs):
+        if not any(sign in raw for sign in self._signs) and not self._numbers.search(raw):
             return False
         try:
             return self._is(msgspec.json.decode(raw))
@@ -76,6 +81,13 @@ class Placeholder:
         if isinstance(value, dict):
             return any(map(self._is, value.values()))
         return value in self.texts if isinstance(value, str) else value in self._lists
+
+
+def _from_base64(text: str) -> bytes | None:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
 
 
 def _quoted_pattern(text: str) -> str:
@@ -99,10 +111,7 @@ def _is_scaleless(raw: bytes) -> bool:
     """Tell whether a JSON value is a decimal as bytes, or one with its scale beside it."""
     if raw[:1] == b"{":
         return b'"scale"' in raw
-    try:
-        return raw[:1] == b'"' and binascii.a2b_base64(raw.strip(b'"'), strict_mode=True) != b""
-    except binascii.Error:
-        return False
+    return raw[:1] == b'"' and bool(_from_base64(raw.strip(b'"').decode()))
 
 
 class EventRule:
@@ -158,7 +167,7 @@ class EventRule:
         if isinstance(self._rule, JsonbRule):
             return positions(pc.match_substring_regex(array, self._placeholder.pattern))
         if isinstance(self._rule, ByteaRule):
-            return positions(pc.equal(array, pa.scalar(self._placeholder.data, array.type)))
+            return positions(pc.is_in(array, value_set=pa.array(self._placeholder.as_base64, array.type)))
         if not self._takes_strings:
             return positions(pc.starts_with(raw_texts(values), '"'))
         return []

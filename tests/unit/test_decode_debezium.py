@@ -5,12 +5,24 @@ What was done to the tables, and so what the values are, stands in ``tests/data/
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
+import fastavro
+import pyarrow as pa
 import pytest
 
-from kafka_ingest.errors import TruncateFound
+from kafka_ingest.column_types import parse_column_type
+from kafka_ingest.errors import DeadLetterReason, TruncateFound
+from kafka_ingest.kafka.registry import RegisteredSchema
 from kafka_ingest.settings import BatchSettings
+from spark_jobs.decode import record as record_module
+from spark_jobs.decode.json import JsonColumns
+from spark_jobs.decode.record import opened_schema
+from spark_jobs.decode.values import ColumnPlan, DecodedBatch
 from tests.change_events import (
     became,
     column,
@@ -20,7 +32,8 @@ from tests.change_events import (
     events_settings,
     of_place,
 )
-from tests.debezium_samples import recorded_events
+from tests.debezium_samples import RecordedEvent, RecordedRegistry, recorded_events
+from tests.decoding import read_columns
 
 PLAIN, WITH_SCHEMA, UNWRAPPED = "json-plain-adaptive-precise", "json-schema-adaptive-precise", "json-plain-unwrap"
 NAME = "{name: name, type: text}"
@@ -303,6 +316,82 @@ def test_an_event_without_payload_says_what_was_expected() -> None:
     settings = events_settings(NAME, value="envelope: debezium, with_schema: [value]")
     [detail] = details(settings, '{"op":"c","after":{"name":"x"}}')
     assert "expected a change event at $.payload" in detail
+
+
+# Avro: by whole columns where there are many, else record by record.
+
+_AVRO_VALUE = "format: avro, envelope: debezium"
+_AVRO_FILE = {"kafka": "{topics: [orders], registry: schema_registry_default}", "key": "{format: avro}"}
+
+
+@pytest.fixture
+def avro(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DecodedBatch]:
+    """Decode recorded records of Avro; their schemas come from a file."""
+    monkeypatch.setattr(record_module, "SchemaRegistry", lambda _: RecordedRegistry())
+
+    def decode(settings: BatchSettings, *events: RecordedEvent) -> DecodedBatch:
+        return decode_events(settings, *events, registry={"url": "recorded"})
+
+    return decode
+
+
+def avro_items(*columns: str) -> BatchSettings:
+    return events_settings(*columns, value=_AVRO_VALUE, **_AVRO_FILE)
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_events_of_avro_are_rows_and_deletes(avro: Callable[..., DecodedBatch], times: int) -> None:
+    settings = avro_items(NAME, "{name: price, type: 'numeric(12,3)'}", "{name: lsn, type: bigint, from: source}")
+    events = [*recorded_events("avro-confluent-framing")["g.inventory.items"]] * times
+    decoded = avro(settings, *events)
+    assert became(decoded) == ["row", "row", "row", "delete", "delete", "row", "row", "counted"] * times
+    assert column(decoded, "id") == [1, 2, 2, 20, 4] * times
+    assert column(decoded, "name") == [FIRST_NAME, FIRST_NAME, "second", "second", "again"] * times
+    assert column(decoded, "price") == ["1234.500", "1234.500", "99.990", "99.990", "1234.500"] * times
+    assert deleted_keys(decoded, settings) == [2, 2] * times
+
+
+_PLACEHOLDER = b"__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    ("of", "kind", "value"),
+    [
+        ("text", "string", _PLACEHOLDER.decode()),
+        ("bytea", "bytes", _PLACEHOLDER),
+        ("text[]", {"type": "array", "items": "string"}, [_PLACEHOLDER.decode()]),
+        ("integer[]", {"type": "array", "items": "int"}, list(_PLACEHOLDER)),
+        ("jsonb", "string", _PLACEHOLDER.decode()),
+    ],
+)
+def test_the_placeholder_is_found_in_avro_by_whole_columns_and_record_by_record(of: str, kind: Any, value: Any) -> None:
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "a", "type": kind}]}
+    written = BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), {"a": value})
+    payloads = pa.array([written.getvalue()] * 100, pa.large_binary())
+    plans = [ColumnPlan("a", parse_column_type(of), ("a",), unavailable=_PLACEHOLDER.decode())]
+    opened = opened_schema("AVRO", RegisteredSchema("AVRO", json.dumps(schema), {}))
+    assert opened.quick_columns is not None
+    assert opened.documents is not None
+    found = opened.quick_columns(payloads, plans)
+    assert found is not None
+    assert list(found[0].doubtful) == list(range(100))
+    documents = pa.array(opened.documents(payloads.to_pylist()), pa.large_binary())
+    errors = JsonColumns(plans, of_binary=True).decode(documents).decode_errors
+    assert [error.reason.value for error in errors.values()] == ["value_did_not_travel"] * 100
+
+
+@pytest.mark.parametrize(
+    "of", ["text", "varchar(50)", "bytea", "jsonb", "text[]", "integer[]", "numeric", "uuid", "date"]
+)
+def test_both_ways_of_reading_json_find_the_same_placeholders_and_values(of: str) -> None:
+    text = _PLACEHOLDER.decode()
+    missing = [text, b64encode(_PLACEHOLDER).decode(), _PLACEHOLDER.hex(), [text], list(_PLACEHOLDER), {"a": text}]
+    others: list[Any] = [f"{text}s", "AP8Q", "2026-01-31", "1.5", [text, text], {"a": 1}, 1.5, None]
+    plan = ColumnPlan("a", parse_column_type(of), ("a",), unavailable=text)
+    outcomes = read_columns([plan], *(json.dumps({"a": value}).encode() for value in (*missing, *others)))
+    found = [getattr(outcome, "reason", None) is DeadLetterReason.VALUE_DID_NOT_TRAVEL for outcome in outcomes]
+    assert found == [True] * len(missing) + [False] * len(others)
 
 
 # Rows that the connector has unwrapped: nothing of the above is needed.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.files import check_content
 from kafka_ingest.postgres.rows import settings_from_json, settings_hash, settings_to_json
 from kafka_ingest.protocol.ledger_view import PlanView, require_bound_settings
 from kafka_ingest.settings import (
@@ -21,9 +22,11 @@ from kafka_ingest.settings import (
     UpsertSettings,
 )
 from tests.builders import pipeline_settings, view_of
-from tests.change_events import events_settings, target_section
+from tests.change_events import became, decode_events, events_settings, target_section
+from tests.debezium_samples import recorded_events
 from tests.pipeline_texts import faults_of, pipeline_text
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "inventory.yaml"
 EVENTS = "{format: json, envelope: debezium, columns: [{name: id, type: bigint, from: key}]}"
 STATE = target_section("truncate: stop, deletes: remove")
 
@@ -72,7 +75,7 @@ def test_the_settings_of_events_come_back_from_the_ledger() -> None:
         (EVENTS, target_section("truncate: stop, deletes: remove, delete_when: {path: $.op, equals: d}"),
          ["6: target.delete_when: expected nothing beside value.envelope"]),
         ("{format: json, envelope: debezium, column: payload}", STATE.replace("[id]", "[payload]"),
-         ["5: value.envelope: expected value.columns beside it", "6: target.key[0]: expected a column that can be a key",
+         ["5: value.envelope: expected value.columns beside it", "6: target.key[0]: expected a column that can be a k",
           "6: target.key: expected columns from the record's"]),
         (EVENTS.replace("columns:", "new_fields: warn, columns:"), STATE, ["5: value.new_fields: expected ignore"]),
         (EVENTS.replace("columns:", "with_schema: [key, key], columns:"), STATE,
@@ -102,6 +105,18 @@ def test_schemas_beside_avro_are_refused() -> None:
             value="format: avro, envelope: debezium, with_schema: [value]",
             kafka="{topics: [orders], registry: schema_registry_default}",
         )
+
+
+def test_the_example_file_reads_the_events_of_a_connector_that_is_set_up_as_it_says() -> None:
+    settings = check_content(EXAMPLE.read_bytes(), EXAMPLE).batch
+    decoded = decode_events(settings, *recorded_events("json-plain-connect-string")["c.inventory.items"])
+    assert became(decoded) == ["row", "row"]
+    day, made = "2026-02-28", "2026-11-28T10:34:56.123456Z"
+    columns = decoded.columns.select(["id", "name", "price", "made_at", "made_on", "photo", "tags"]).to_pylist()
+    assert [tuple(row.values()) for row in columns] == [
+        (1, 'naïve "q" \\ \U0001f600 \n', "1234.500", made, day, b"\x00\xff\x10", r'{"a",NULL,"b,\"c"}'),
+        (2, "second", "99.990", made, day, b"\x00\xff\x10", r'{"a",NULL,"b,\"c"}'),
+    ]
 
 
 def bound(envelope: EnvelopeSettings | None) -> tuple[PlanView, UpsertSettings]:
