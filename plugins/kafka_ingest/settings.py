@@ -127,7 +127,7 @@ def _quoted(key: str) -> str:
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
 #: new way; a batch planned under another version is planned anew. 2: columns may have a conversion, several paths, a
 #: default, and key or header as source, which a job of version 1 would leave out. 3: the target may hold the current
-#: state, to which a job of version 2 would append.
+#: state, to which a job of version 2 would append, and values may be change events.
 PROTOCOL_VERSION = 3
 
 

@@ -99,13 +99,18 @@ def test_events_that_are_read_again_leave_the_table_as_it_is(database: Mapping[s
     assert bench.violations() == bench.state_violations() == []
 
 
-def test_a_truncation_stops_before_anything_is_loaded(database: Mapping[str, Any]) -> None:
+def test_a_truncation_stops_and_a_shorter_run_loads_what_is_before_it(database: Mapping[str, Any]) -> None:
     settings = events_settings(NAME, LARGE, target="truncate: stop, deletes: remove")
     bench = bench_of(database, settings, events=recorded("items_full"))
-    bench.live(TRUNCATION)
     with pytest.raises(TruncateFound, match=rf"{TOPIC}\[0\] offset {TRUNCATION} says"):
         bench.live()
+    assert bench.query("SELECT sum(committed_offset) FROM kafka_ingest.committed_offset") == [(0,)]
+    bench.live(TRUNCATION)
     assert rows(bench) == BEFORE_TRUNCATION
+    with pytest.raises(TruncateFound):
+        bench.live()
+    assert rows(bench) == BEFORE_TRUNCATION
+    assert bench.violations() == []
 
 
 def test_after_the_truncation_the_pipeline_goes_on_when_the_file_says_ignore(database: Mapping[str, Any]) -> None:

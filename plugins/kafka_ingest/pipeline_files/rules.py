@@ -11,10 +11,9 @@ from typing import Any
 
 from kafka_ingest.column_types import CONVERSIONS, FINE_TIMES, check_value, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
-from kafka_ingest.pipeline_files.event_rules import event_faults
 from kafka_ingest.pipeline_files.kinds import json_text
 from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, way_in_event
-from kafka_ingest.pipeline_files.upsert_rules import upsert_faults
+from kafka_ingest.pipeline_files.upsert_rules import event_faults, upsert_faults
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     Conversion,
