@@ -34,6 +34,8 @@ from tests.change_events import (
 )
 from tests.debezium_samples import RecordedEvent, RecordedRegistry, recorded_events
 from tests.decoding import read_columns
+from tests.drafting import KnownSchemas
+from tests.protobuf_messages import message_class
 
 PLAIN, WITH_SCHEMA, UNWRAPPED = "json-plain-adaptive-precise", "json-schema-adaptive-precise", "json-plain-unwrap"
 NAME = "{name: name, type: text}"
@@ -392,6 +394,46 @@ def test_both_ways_of_reading_json_find_the_same_placeholders_and_values(of: str
     outcomes = read_columns([plan], *(json.dumps({"a": value}).encode() for value in (*missing, *others)))
     found = [getattr(outcome, "reason", None) is DeadLetterReason.VALUE_DID_NOT_TRAVEL for outcome in outcomes]
     assert found == [True] * len(missing) + [False] * len(others)
+
+
+# Protobuf, written by hand: what converters make of an envelope is a message like this one.
+
+_PROTO = """
+syntax = "proto3";
+message Envelope { optional Row before = 1; optional Row after = 2; Source source = 3; string op = 4; }
+message Row { int64 id = 1; optional string name = 2; optional bytes raw = 3; }
+message Source { int64 lsn = 1; }
+"""
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_events_of_protobuf_are_rows_deletes_and_values_that_did_not_travel(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    schemas = KnownSchemas({7: RegisteredSchema("PROTOBUF", _PROTO, {})})
+    monkeypatch.setattr(record_module, "SchemaRegistry", lambda _: schemas)
+    settings = events_settings(
+        NAME,
+        "{name: raw, type: bytea}",
+        value="format: protobuf, envelope: debezium",
+        kafka="{topics: [orders], registry: schema_registry_default}",
+    )
+    of = message_class(_PROTO, "Envelope")
+    messages = [
+        of(op="c", after={"id": 1, "name": "a", "raw": b"\x00"}, source={"lsn": 5}),
+        of(op="u", after={"id": 1, "name": "a", "raw": _PLACEHOLDER}),
+        of(op="u", after={"id": 1, "name": _PLACEHOLDER.decode()}),
+        of(op="d", before={"id": 1}),
+        of(op="t"),
+        of(op="u"),
+        of(after={"id": 1}),
+    ]
+    values = [b"\x00\x00\x00\x00\x07\x00" + message.SerializeToString() for message in messages]
+    events = [RecordedEvent(b'{"id":1}', value, ()) for value in values] * times
+    decoded = decode_events(settings, *events, registry={"url": f"protobuf {times}"})
+    apart = "value_did_not_travel"
+    assert became(decoded) == ["row", apart, apart, "delete", "counted", "wrong_type", "wrong_type"] * times
+    assert column(decoded, "raw") == [b"\x00"] * times
 
 
 # Rows that the connector has unwrapped: nothing of the above is needed.
