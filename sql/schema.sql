@@ -353,7 +353,7 @@ CREATE TABLE kafka_ingest.dead_letter (
     CONSTRAINT reason_is_known CHECK (reason IN (
         'not_utf8', 'malformed', 'wrong_type', 'missing_required', 'out_of_range', 'too_long', 'unsupported_text',
         'tombstone', 'record_time_out_of_range', 'unreadable_headers', 'not_null_violation', 'check_violation',
-        'refused_by_database'
+        'refused_by_database', 'value_did_not_travel'
     )),
     CONSTRAINT resolved_dead_letter_says_how CHECK ((resolved_at IS NULL) = (resolution IS NULL)),
     CONSTRAINT dead_letter_was_resolved_by_a_request FOREIGN KEY (pipeline, request_id)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka_ingest.kafka.registry import RegisteredSchema
+
 _FOLDER = Path(__file__).parent / "data" / "debezium"
 
 #: Names of the files.
@@ -33,6 +35,15 @@ def recorded_events(name: str) -> Mapping[str, Sequence[RecordedEvent]]:
         headers = [(header["name"], _data(header, "value")) for header in row["headers"] or ()]
         topics[row["topic"]].append(RecordedEvent(_data(row, "key"), _data(row, "value"), headers))
     return topics
+
+
+class RecordedRegistry:
+    """The schemas that the Avro records name."""
+
+    def schema(self, schema_id: int | str) -> RegisteredSchema:
+        """Return a schema by its number."""
+        found = json.loads((_FOLDER / "avro-schemas.json").read_text(encoding="utf-8"))[str(schema_id)]
+        return RegisteredSchema("AVRO", found if isinstance(found, str) else json.dumps(found), {})
 
 
 def _data(row: Mapping[str, Any], name: str) -> bytes | None:

@@ -115,7 +115,7 @@ CONVERSIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "epoch_micros": (_DATES, "a number: microseconds since 1970"),
     "epoch_nanos": (_DATES, "a number: nanoseconds since 1970, whose last three digits are zeros"),
     "epoch_days": (_DATES, "a number: days since 1970"),
-    "number_text": (_NUMBERS, 'a string that holds a number which fits the type, `"42"`'),
+    "number_text": ((*_NUMBERS, "numeric"), 'a string that holds a number which fits the type, `"42"`'),
     "json_text": (("jsonb",), "a string that holds a JSON document; its text `null` is the jsonb value null"),
     "hex": (("bytea",), "a string of hexadecimal digits, two a byte, without a prefix"),
     "base64": (("bytea",), "a string in base64, as without `as`"),

@@ -255,6 +255,10 @@ class RebuildWouldRemove(StopAndCall):
     """A rebuild would take away rows whose records the log no longer holds."""
 
 
+class TruncateFound(StopAndCall):
+    """The source table of change events was emptied: rows of its table here would stay for ever."""
+
+
 class AccountingMismatch(StopAndCall):
     """Counts that must be equal are not: nothing is published."""
 
@@ -430,6 +434,8 @@ class DeadLetterReason(StrEnum):
     """A null value, where the pipeline says that it is a dead letter."""
     RECORD_TIME_OUT_OF_RANGE = "record_time_out_of_range"
     """A record time outside the years 1 to 9999."""
+    VALUE_DID_NOT_TRAVEL = "value_did_not_travel"
+    """A change event has a placeholder in the place of a value that was not changed."""
     UNREADABLE_HEADERS = "unreadable_headers"
     """Header names that are not UTF-8; the client library cannot return the headers."""
     NOT_NULL_VIOLATION = "not_null_violation"

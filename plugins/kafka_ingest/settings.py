@@ -127,7 +127,7 @@ def _quoted(key: str) -> str:
 #: Version of the protocol between planner, job and ledger. It changes when one of them reads what another wrote in a
 #: new way; a batch planned under another version is planned anew. 2: columns may have a conversion, several paths, a
 #: default, and key or header as source, which a job of version 1 would leave out. 3: the target may hold the current
-#: state, to which a job of version 2 would append.
+#: state, to which a job of version 2 would append, and values may be change events.
 PROTOCOL_VERSION = 3
 
 
@@ -379,11 +379,46 @@ class DeleteWhen:
     equals: str
 
 
+class Envelope(StrEnum):
+    """Whose change events the values are."""
+
+    DEBEZIUM = "debezium"
+
+
+class Truncate(StrEnum):
+    """What a change event that empties the source table does."""
+
+    STOP = "stop"
+    IGNORE = "ignore"
+
+
+#: What Debezium's connectors write for a value that was not changed and did not travel, unless they are told otherwise.
+UNAVAILABLE_PLACEHOLDER = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeSettings:
+    """How values are change events: each tells of one row what was done, and what the row is afterwards.
+
+    Attributes:
+        kind: Whose events they are.
+        truncate: What a truncation of the source table does.
+        placeholder: What stands for a value that did not travel.
+        path: Keys from the root of a value to the event.
+    """
+
+    kind: Envelope
+    truncate: Truncate
+    placeholder: str = UNAVAILABLE_PLACEHOLDER
+    path: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class UpsertSettings:
     """How a table holds the current state: one row a key, the newest record of the key.
 
-    The first plan binds all of it: rows that were written, and rows that were removed, followed these settings.
+    The first plan binds them: rows that were written, and rows that were removed, followed these settings. Of the
+    envelope it binds the kind; what a truncation does, for one, is changed when one was met.
 
     Attributes:
         key: Columns that are the key.
@@ -392,6 +427,7 @@ class UpsertSettings:
         order_column: The column whose greater value is newer; ``None`` under another order.
         delete_when: Which records with a value are deletes; ``None``: none.
         deleted_at: Column that gets the record time of a delete; ``None`` unless deletes mark rows.
+        envelope: The change events that the values are; ``None``: values are rows.
     """
 
     key: tuple[str, ...]
@@ -400,6 +436,7 @@ class UpsertSettings:
     order_column: str | None = None
     delete_when: DeleteWhen | None = None
     deleted_at: str | None = None
+    envelope: EnvelopeSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

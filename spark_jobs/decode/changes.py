@@ -14,10 +14,12 @@ from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, delete_settings
 from kafka_ingest.settings import BatchSettings, ColumnSettings, Deletes, DeleteWhen, OrderBy, UpsertSettings
+from spark_jobs.decode.events import EventReader, Told, op_column
 from spark_jobs.decode.record import NO_REGISTRY, RecordDecoder
 from spark_jobs.decode.values import DecodedBatch, Rejected, positions, without_refused
 
-#: The column that tells whether a record is a delete. It is not printable, as no column of a pipeline file is.
+#: The column that tells whether a record is a delete: the place of ``delete_when``, or the event's ``op``. It is not
+#: printable, as no column of a pipeline file is.
 _FLAG = "\x00delete"
 
 _REFUSED = "the record: expected no delete, found {}, and this pipeline makes deletes dead letters"
@@ -26,9 +28,9 @@ _REFUSED = "the record: expected no delete, found {}, and this pipeline makes de
 class ChangeDecoder:
     """The decoder of one upsert pipeline's records; what :class:`RecordDecoder` is for others.
 
-    A delete is a tombstone with a key, or a record with a value that ``delete_when`` names. Of a delete only the
-    columns of the key and of its version are read: its other fields may be missing, null or of another type. A record
-    with neither key nor value says nothing of any key: it is counted.
+    A delete is a tombstone with a key, a record with a value that ``delete_when`` names, or a change event that says
+    so. Of a delete only the columns of the key and of its version are read: its other fields may be missing, null or of
+    another type. A record with neither key nor value says nothing of any key: it is counted.
 
     Args:
         settings: The batch's frozen settings.
@@ -43,8 +45,11 @@ class ChangeDecoder:
         assert settings.upsert is not None  # noqa: S101 - who calls it has looked
         self._upsert: UpsertSettings = settings.upsert
         shape = _with_required_time(settings, shape)
+        envelope = settings.upsert.envelope
+        self._events = EventReader(settings, envelope, registry) if envelope else None
         flag = _flag_column(settings.upsert.delete_when)
-        puts, deletes = _with_columns(settings, flag), _with_columns(delete_settings(settings), flag)
+        puts = _with_columns(settings, (op_column(envelope, _FLAG),) if envelope else flag)
+        deletes = _with_columns(delete_settings(settings), flag)
         self._puts = RecordDecoder(puts, shape, batch_id=batch_id, registry=registry)
         self._deletes = RecordDecoder(deletes, shape, batch_id=batch_id, registry=registry)
 
@@ -58,18 +63,24 @@ class ChangeDecoder:
         values = batch.column("value")
         with_value = range(len(batch)) if not values.null_count else positions(values.is_valid())
         puts = self._finite(_at(with_value, self._puts.decode(_taken(batch, with_value), generation=generation)))
-        named = self._named_deletes(batch, puts, generation)
+        told = self._told(batch, puts, generation)
         keyed = batch.column("key").is_valid()
         tombstones = positions(pc.and_(values.is_null(), keyed)) if values.null_count else []
         unkeyed = positions(pc.and_(values.is_null(), pc.invert(keyed))) if values.null_count else []
-        puts = _without(puts, named)
-        rows = sorted((*tombstones, *named))
+        puts = _with_dead(_without(puts, told.rows), told.refused)
+        rows = sorted((*tombstones, *told.deletes))
+        counted = (*unkeyed, *told.counted)
         if self._upsert.deletes is Deletes.IGNORE:
-            return replace(puts, tombstones=sorted((*unkeyed, *rows)))
-        puts = replace(puts, tombstones=unkeyed)
+            return replace(puts, tombstones=sorted((*counted, *rows)))
+        puts = replace(puts, tombstones=sorted(counted))
         if self._upsert.deletes is Deletes.DEAD_LETTER:
-            return _with_dead(puts, [self._refused_delete(row, is_named=row in named) for row in rows])
+            return _with_dead(puts, [self._refused_delete(row, is_named=row in told.deletes) for row in rows])
         return self._with_deletes(puts, batch, rows, generation)
+
+    def _told(self, batch: pa.RecordBatch, puts: DecodedBatch, generation: int) -> Told:
+        if self._events:
+            return self._events.told(batch, puts, puts.columns.column(_FLAG))
+        return Told(self._named_deletes(batch, puts, generation))
 
     def _named_deletes(self, batch: pa.RecordBatch, puts: DecodedBatch, generation: int) -> set[int]:
         """Return the records with a value that ``delete_when`` names, also where other columns refuse them."""
@@ -94,7 +105,8 @@ class ChangeDecoder:
         return _with_dead(puts, decoded.dead)
 
     def _refused_delete(self, row: int, *, is_named: bool) -> Rejected:
-        found = "a record that delete_when names" if is_named else "a tombstone"
+        named = 'an event with the op "d"' if self._events else "a record that delete_when names"
+        found = named if is_named else "a tombstone"
         return Rejected(row, DeadLetterReason.TOMBSTONE, _REFUSED.format(found))
 
     def _finite(self, decoded: DecodedBatch) -> DecodedBatch:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.settings import json_path_text
-from spark_jobs.decode.conversions import converted
 from spark_jobs.decode.documents import checked_document, too_deep_rows
+from spark_jobs.decode.event_values import column_rule
 from spark_jobs.decode.paths import PathNode, Places
-from spark_jobs.decode.texts import default_of, rule_for
+from spark_jobs.decode.texts import default_of
 from spark_jobs.decode.values import (
     WHITE_SPACE,
     Cell,
@@ -271,7 +271,7 @@ class JsonColumns:
         self, plans: Sequence[ColumnPlan], *, quick: bool = True, of_binary: bool = False, place: str = ""
     ) -> None:
         self._plans = plans
-        self._rules = [converted(rule_for(plan.type, of_binary=of_binary), plan) for plan in plans]
+        self._rules = [column_rule(plan, of_binary=of_binary) for plan in plans]
         self._types = [rule.arrow_type for rule in self._rules]
         self._exact = ExactReader(plans, self._rules, place)
         self._quick = _quick_reader(plans, self._rules) if quick else None

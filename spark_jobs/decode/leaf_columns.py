@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from spark_jobs.decode.avro_leaves import category, leaf_json, time_texts
 from spark_jobs.decode.avro_schema import AvroType
-from spark_jobs.decode.conversions import converted
+from spark_jobs.decode.event_values import column_rule
 from spark_jobs.decode.paths import PathNode
 from spark_jobs.decode.record_bytes import Numbers
-from spark_jobs.decode.texts import JsonbRule, default_of, rule_for
+from spark_jobs.decode.texts import JsonbRule, default_of
 from spark_jobs.decode.values import ColumnPlan, QuickColumn, ValueRule, positions_containing, read_each
 
 # Which columns can be filled, of records of a schema.
@@ -75,7 +75,7 @@ def _way(root: AvroType, path: Sequence[str]) -> str | None:
 @cache
 def rule_of(plan: ColumnPlan) -> ValueRule:
     """Return the rule that reads a column's values of a binary format."""
-    return converted(rule_for(plan.type, of_binary=True), plan)
+    return column_rule(plan, of_binary=True)
 
 
 @cache
@@ -194,7 +194,7 @@ _MAKERS: Mapping[tuple[str, str], Callable[[AvroType, ColumnPlan, Any], QuickCol
 
 def column_of(of: AvroType, plan: ColumnPlan, values: Any) -> QuickColumn | None:
     """Return what :func:`read_leaf` read in a column's type; ``None`` where its JSON must be read."""
-    if plan.conversion or plan.type.is_array:
+    if plan.conversion or plan.type.is_array or (plan.unavailable and plan.type.name == "bytea"):
         return None
     make = _MAKERS.get((category(of), plan.type.name))
     return make(of, plan, values) if make else None

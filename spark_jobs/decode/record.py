@@ -52,6 +52,7 @@ from spark_jobs.records import TIME_TYPE_NAMES
 def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSource) -> tuple[ColumnPlan, ...]:
     """Plan the columns of one source, in their order."""
     not_null = _not_null_names(shape)
+    envelope = settings.upsert.envelope if settings.upsert and source is ColumnSource.VALUE else None
     return tuple(
         ColumnPlan(
             c.name,
@@ -64,6 +65,7 @@ def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSou
             other_paths=c.other_paths,
             default=c.default,
             is_rounded=c.rounding is not None,
+            unavailable=envelope.placeholder if envelope else None,
         )
         for c in settings.value.columns
         if c.source is source

@@ -389,6 +389,7 @@ class ColumnPlan:
         other_paths: Where else the value may stand: of all paths, the first that a record has counts.
         default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
         is_rounded: Whether times that are finer than microseconds are rounded to these.
+        unavailable: What stands for a value that did not travel; ``None`` for columns of no change event.
     """
 
     name: str
@@ -401,6 +402,7 @@ class ColumnPlan:
     other_paths: tuple[tuple[str, ...], ...] = ()
     default: str | None = None
     is_rounded: bool = False
+    unavailable: str | None = None
     place: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,13 +1,14 @@
 -- Makes room for pipelines that keep one row a key: counts of deletes and of superseded records, what binds such a
--- pipeline, when a partition was last read to its end, and which keys were removed.
+-- pipeline, when a partition was last read to its end, which keys were removed, and a reason for dead letters of change
+-- events.
 --
 -- Counts that exist get 0 for both, since every pipeline so far appends. It is the default while the columns are added,
 -- which rewrites no row, however large the ledger is. Batches and ranges without counts, which are few, are set to NULL;
 -- the new constraints read each table once.
 --
--- Locks: ACCESS EXCLUSIVE on batch, batch_partition, pipeline, committed_offset and dead_letter_request until the
--- migration commits; plans, publishes and reports wait. Safe to run twice: the migration runner applies it once, under
--- an advisory lock.
+-- Locks: ACCESS EXCLUSIVE on batch, batch_partition, pipeline, committed_offset, dead_letter and dead_letter_request
+-- until the migration commits; plans, publishes and reports wait. Safe to run twice: the migration runner applies it
+-- once, under an advisory lock.
 ALTER TABLE kafka_ingest.batch
     ADD COLUMN deletes bigint DEFAULT 0, -- deletes of keys, also those that hit no row
     ADD COLUMN superseded bigint DEFAULT 0, -- records that a newer version of their key outdid
@@ -55,6 +56,14 @@ CREATE UNIQUE INDEX one_upsert_pipeline_per_table
 
 ALTER TABLE kafka_ingest.committed_offset
     ADD COLUMN caught_up_at timestamptz; -- of the last published plan whose range reached the end offset; NULL: never
+
+ALTER TABLE kafka_ingest.dead_letter
+    DROP CONSTRAINT reason_is_known,
+    ADD CONSTRAINT reason_is_known CHECK (reason IN (
+        'not_utf8', 'malformed', 'wrong_type', 'missing_required', 'out_of_range', 'too_long', 'unsupported_text',
+        'tombstone', 'record_time_out_of_range', 'unreadable_headers', 'not_null_violation', 'check_violation',
+        'refused_by_database', 'value_did_not_travel'
+    ));
 
 ALTER TABLE kafka_ingest.dead_letter_request
     ADD COLUMN superseded bigint NOT NULL DEFAULT 0; -- their key has a newer version: no row

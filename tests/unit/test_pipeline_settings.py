@@ -308,6 +308,8 @@ _OTHERWISE = {
     "value.columns.round",
     "value.column",
     "value.required",
+    "value.with_schema",
+    "value.unavailable_placeholder",
     "headers.column",
     "tombstones",
     "target.connection",

@@ -250,7 +250,8 @@ def most_present(
 _ABOUT_ROWS = (
     "change events of Debezium: op says what was done (c created, r read by a snapshot, u updated, d deleted,",
     "t truncated, m a message). Columns of the row read it after the change, and before it where it was deleted.",
-    "Every event is a row of its own here: the current state of a row is its newest event.",
+    "Every event is a row of its own here. For a table of current state write value.envelope: debezium",
+    "(docs/change-events.md).",
 )
 
 

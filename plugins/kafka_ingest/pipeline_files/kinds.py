@@ -240,6 +240,14 @@ DefaultText = Annotated[
 ]
 JsonValue = Annotated[str, BeforeValidator(json_text), WithJsonSchema({}), Words("JSON value")]
 HeaderName = Annotated[str, Field(min_length=1, max_length=1_000), Words("name of a header")]
+# JSON writers escape other characters in more than one way, and a placeholder is looked for as it is written.
+_PLACEHOLDER = r"[ !#-\[\]-~]{1,200}"
+Placeholder = Annotated[
+    str,
+    AfterValidator(_matching(_PLACEHOLDER, 'a text of printable ASCII characters but " and \\, at most 200')),
+    _schema(_PLACEHOLDER),
+    Words("text"),
+]
 FirstRunWord = Annotated[
     str,
     BeforeValidator(_first_run_word),

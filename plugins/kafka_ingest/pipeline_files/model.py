@@ -231,7 +231,7 @@ def _batch(file: PipelineFile) -> core.BatchSettings:
         headers_column=file.headers.column if file.headers else None,
         registry_connection=file.kafka.registry,
         tombstones=core.Tombstones(file.tombstones or "row"),
-        upsert=_upsert(file.target) if file.target.mode == "upsert" else None,
+        upsert=_upsert(file) if file.target.mode == "upsert" else None,
         metadata=_settings_of(core.MetadataColumns, file.metadata_columns),
         target=_settings_of(core.TargetSettings, file.target, schema=schema, table=table),
     )
@@ -247,7 +247,8 @@ def _with_required(batch: core.BatchSettings) -> core.BatchSettings:
     return replace(batch, value=replace(value, columns=tuple(columns)), key=key)
 
 
-def _upsert(target: sections.TargetSection) -> core.UpsertSettings:
+def _upsert(file: PipelineFile) -> core.UpsertSettings:
+    target = file.target
     order_column = target.order.column if isinstance(target.order, sections.OrderSection) else None
     deletes, when = core.Deletes(target.deletes or ""), target.delete_when
     return core.UpsertSettings(
@@ -257,6 +258,19 @@ def _upsert(target: sections.TargetSection) -> core.UpsertSettings:
         order_column=order_column,
         delete_when=core.DeleteWhen(when.path, when.equals) if when else None,
         deleted_at=(target.deleted_at or "deleted_at") if deletes is core.Deletes.MARK else None,
+        envelope=_envelope(file),
+    )
+
+
+def _envelope(file: PipelineFile) -> core.EnvelopeSettings | None:
+    value = file.value
+    if value.envelope is None:
+        return None
+    return core.EnvelopeSettings(
+        core.Envelope(value.envelope),
+        core.Truncate(file.target.truncate or ""),
+        value.unavailable_placeholder or core.UNAVAILABLE_PLACEHOLDER,
+        sections.below_payload("value", value.with_schema),
     )
 
 
@@ -269,11 +283,15 @@ def _value(value: sections.ValueSection) -> core.ValueSettings:
         return core.ValueSettings(core.ValueFormat(value.format), (column,))
     kind = core.ValueFormat.JSON_COLUMNS if value.format == "json" else core.ValueFormat(value.format)
     new_fields = core.NewFields(value.new_fields or core.NewFields.IGNORE)
-    return core.ValueSettings(kind, tuple(map(_column, value.columns)), value.subject, new_fields)
+    columns = tuple(_column(column, value) for column in value.columns)
+    return core.ValueSettings(kind, columns, value.subject, new_fields)
 
 
-def _column(column: sections.ColumnSection) -> core.ColumnSettings:
+def _column(column: sections.ColumnSection, value: sections.ValueSection) -> core.ColumnSettings:
     path, *others = column.path or ((column.name,) if column.header is None else (),)
+    if column.header is None and value.envelope:
+        way = sections.way_in_event(column.from_, value.with_schema)
+        path, others = (*way, *path), [(*way, *other) for other in others]
     conversion = core.Conversion(column.as_) if column.as_ else None
     return _settings_of(
         core.ColumnSettings,

@@ -12,8 +12,8 @@ from typing import Any
 from kafka_ingest.column_types import CONVERSIONS, FINE_TIMES, check_value, parse_column_type, types_of
 from kafka_ingest.pipeline_files.document import Fault, Location, describe, key_text
 from kafka_ingest.pipeline_files.kinds import json_text
-from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection
-from kafka_ingest.pipeline_files.upsert_rules import upsert_faults
+from kafka_ingest.pipeline_files.sections import HoldSection, MetadataSection, way_in_event
+from kafka_ingest.pipeline_files.upsert_rules import event_faults, upsert_faults
 from kafka_ingest.settings import (
     REGISTRY_FORMATS,
     Conversion,
@@ -188,20 +188,24 @@ def _paths_that_fit_together(data: _Data) -> Iterator[Fault]:
 
 def _typed_paths(data: _Data) -> Iterator[tuple[Location, object, tuple[str, ...], str]]:
     """Yield each path of each column, with the document that it is a path of and the column's type."""
+    is_event = _section(data, "value").get("envelope") is not None
     for location, column in _columns(data):
-        name, path = column.get("name"), column.get("path")
+        name, path, source = column.get("name"), column.get("path"), column.get("from", "value")
+        way = way_in_event(source, None) if is_event else ()
         try:
             type_name = parse_column_type(column["type"]).sql
             for listed in path if isinstance(path, list) else [path]:
                 keys = (str(name),) if listed is None else parse_json_path(listed)
-                if column.get("from") != "header":
-                    yield location, column.get("from", "value"), keys, type_name
+                if source != "header":
+                    yield location, "key" if source == "key" else "value", (*way, *keys), type_name
         except (ValueError, TypeError, AttributeError, KeyError):  # the model reports the column
             continue
 
 
 def _a_column_of_the_value(data: _Data) -> Iterator[Fault]:
     sources = [column.get("from") for _, column in _columns(data)]
+    if _section(data, "value").get("envelope") is not None:  # every event is looked at, for what it does
+        return
     if sources and all(source in ("key", "header") for source in sources):
         found = " and ".join(f"{source}s" for source in ("key", "header") if source in sources)
         yield Fault(
@@ -334,6 +338,7 @@ _RULES: tuple[Callable[[_Data], Iterator[Fault]], ...] = (
     _interval_of_a_schedule,
     _catchup_of_intervals,
     upsert_faults,
+    event_faults,
 )
 
 

@@ -5,6 +5,7 @@ The descriptions are the prose of ``docs/configuration.md`` and of the schema fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field
@@ -23,6 +24,7 @@ from kafka_ingest.pipeline_files.kinds import (
     Offset,
     OrderWord,
     PartitionNumber,
+    Placeholder,
     PositiveCount,
     RecordTimeMs,
     Seconds,
@@ -31,7 +33,14 @@ from kafka_ingest.pipeline_files.kinds import (
     TopicName,
     TopicPattern,
 )
-from kafka_ingest.settings import DeadLetterLimits, HoldSettings, MetadataColumns, OffsetLimit, WatchSettings
+from kafka_ingest.settings import (
+    UNAVAILABLE_PLACEHOLDER,
+    DeadLetterLimits,
+    HoldSettings,
+    MetadataColumns,
+    OffsetLimit,
+    WatchSettings,
+)
 
 # The defaults have one home, the settings that the steps use.
 _DEAD_LETTERS, _HOLD, _LIMIT, _METADATA = DeadLetterLimits(), HoldSettings(), OffsetLimit(), MetadataColumns()
@@ -150,19 +159,21 @@ class ColumnSection(Section):
 
     name: ColumnName = Field(description="Name of the column in the target, as it is: it is always quoted.")
     type: ColumnTypeText = Field(description="PostgreSQL type; see [column types](#column-types).")
-    from_: Literal["value", "key", "header"] = Field(
+    from_: Literal["value", "key", "header", "before", "source", "envelope"] = Field(
         default="value",
         alias="from",
         description="Which part of the record holds it. `value` or `key`: a document; the key is read as JSON where "
         "`key.format` names no registry's format, a null key gives NULL, a tombstone's key its value. `header`: the "
         "header that `header` names; bytea takes its bytes, texts and times take its characters, and other types read "
-        "it as JSON.",
+        "it as JSON. With `value.envelope`, `value` is the row after the change, `before` the row before it, `source` "
+        "where the change came from, and `envelope` the whole event: paths begin there.",
     )
     path: JsonPaths | None = Field(
         default=None,
-        description="Where the value stands: `$`, `$.key.key`, `$['any key']`. `null`: the member with the column's "
-        "name as it is, so `a.b` is the member `a.b` and not `b` in `a`. Of a list, the first that a record has "
-        "counts, also where its value is null: so a field that was renamed fills one column. Not for a header.",
+        description="Where the value stands: `$`, `$.key.key`, `$['any key']`, from where `from` says. `null`: the "
+        "member with the column's name as it is, so `a.b` is the member `a.b` and not `b` in `a`. Of a list, the first "
+        "that a record has counts, also where its value is null: so a field that was renamed fills one column. Not for "
+        "a header.",
         examples=["$.order.id", ["$.customer_id", "$.customer"]],
     )
     header: HeaderName | None = Field(
@@ -220,6 +231,30 @@ class ValueSection(Section):
         "another schema is a dead letter. `null`: any schema of the registry.",
         examples=["orders-value"],
     )
+    envelope: Literal["debezium"] | None = Field(
+        default=None,
+        description="Whose change events the values are, over `json`, `avro`, `protobuf` or `json_schema`; see "
+        "[change events](change-events.md). `op` says what each is: a row (the columns read `after`), a delete of its "
+        "key, or a record that is only counted. Needs `columns`, and `target.mode: upsert` with `order: offset` and "
+        "`truncate`. `null`: values are rows.",
+    )
+    with_schema: list[Literal["value", "key"]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2,
+        description='With `envelope`: which of value and key are JSON beside its schema, `{"schema": ..., '
+        '"payload": ...}`, as Kafka Connect\'s JsonConverter writes it with `schemas.enable=true`. Their paths begin '
+        "below `payload`. It has to be said, since looking in both places would read every value twice; where it is "
+        "wrong, the dead letters say so. `null`: neither.",
+        examples=[["value", "key"]],
+    )
+    unavailable_placeholder: Placeholder | None = Field(
+        default=None,
+        description="With `envelope`: what the connector writes for a value that was not changed and did not travel "
+        "(its `unavailable.value.placeholder`). A record that has it in a column is a dead letter "
+        "(`value_did_not_travel`); such a value is not filled from the older row yet. `null`: "
+        f"`{UNAVAILABLE_PLACEHOLDER}`.",
+    )
     new_fields: Literal["ignore", "warn", "dead_letter", "add_column"] | None = Field(
         default=None,
         description="With `columns`: what becomes of a record with fields that no column reads, which are members of "
@@ -234,6 +269,22 @@ class ValueSection(Section):
         default=False,
         description="With `column`: whether the column is NOT NULL. With `columns` each says it for itself.",
     )
+
+
+#: The member of a change event that columns read, by their ``from``; the others read the event itself, or the key.
+_MEMBERS = {"value": ("after",), "before": ("before",), "source": ("source",)}
+
+
+def below_payload(part: str, with_schema: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the keys from the root of a value or key to its data."""
+    return ("payload",) if part in (with_schema or ()) else ()
+
+
+def way_in_event(source: object, with_schema: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the keys from the root of the record's value, or key, to where the paths of a column begin."""
+    if source == "key":
+        return below_payload("key", with_schema)
+    return (*below_payload("value", with_schema), *_MEMBERS.get(str(source), ()))
 
 
 class KeySection(Section):
@@ -349,6 +400,12 @@ class TargetSection(Section):
         default=None,
         description="With `deletes: mark`: the column of type timestamptz that tells when a row was deleted, NULL in "
         "one that was not. `null`: `deleted_at`.",
+    )
+    truncate: Literal["stop", "ignore"] | None = Field(
+        default=None,
+        description="With `value.envelope`, and required there: what a change event does that empties the source "
+        "table. `stop`: the load stops before it ([TruncateFound](runbook.md#truncatefound)). `ignore`: it is counted "
+        "with the tombstones, and the rows stay.",
     )
 
 

@@ -412,8 +412,8 @@ def _require_bound_state(record: PipelineRecord, settings: PipelineSettings) -> 
     if differing:
         raise ConfigError(
             "the pipeline file changes how the table holds the current state, which its first plan has bound",
-            expected="; ".join(f"target.{key}: {bound[key]}" for key in differing),
-            found="; ".join(f"target.{key}: {given[key]}" for key in differing),
+            expected="; ".join(f"{key}: {bound[key]}" for key in differing),
+            found="; ".join(f"{key}: {given[key]}" for key in differing),
             next_command="restore these keys; to change them, load everything into a new table under another pipeline "
             "name (docs/operating.md, Changing how the state is held)",
         )
@@ -421,15 +421,17 @@ def _require_bound_state(record: PipelineRecord, settings: PipelineSettings) -> 
 
 def _told_of_state(upsert: UpsertSettings | None) -> dict[str, str]:
     if upsert is None:
-        return {"mode": "append", **dict.fromkeys(("key", "order", "deletes", "delete_when", "deleted_at"), "nothing")}
+        others = ("target.key", "target.order", "target.deletes", "target.delete_when", "target.deleted_at")
+        return {"target.mode": "append", **dict.fromkeys((*others, "value.envelope"), "nothing")}
     when = upsert.delete_when
     return {
-        "mode": "upsert",
-        "key": ", ".join(upsert.key),
-        "order": f"column {upsert.order_column}" if upsert.order_column else upsert.order.value,
-        "deletes": upsert.deletes.value,
-        "delete_when": f"{json_path_text(when.path)} equals {when.equals}" if when else "nothing",
-        "deleted_at": upsert.deleted_at or "nothing",
+        "target.mode": "upsert",
+        "target.key": ", ".join(upsert.key),
+        "target.order": f"column {upsert.order_column}" if upsert.order_column else upsert.order.value,
+        "target.deletes": upsert.deletes.value,
+        "target.delete_when": f"{json_path_text(when.path)} equals {when.equals}" if when else "nothing",
+        "target.deleted_at": upsert.deleted_at or "nothing",
+        "value.envelope": upsert.envelope.kind.value if upsert.envelope else "nothing",
     }
 
 
