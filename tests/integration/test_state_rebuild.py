@@ -10,6 +10,7 @@ import pytest
 
 from kafka_ingest.errors import ConfigError, DeletesMayBeLost, RebuildWouldRemove
 from kafka_ingest.protocol.batch import RunOptions
+from kafka_ingest.protocol.dead_letters import DeadLetterAction
 from kafka_ingest.settings import Deletes
 from tests.integration.test_state_traces import bench_of, delete, notes, put, removed, resolutions
 from tests.state_bench import BAD, TOPIC, StateBench
@@ -175,6 +176,18 @@ def test_a_rebuild_stops_with_the_number_of_keys_that_it_would_remove_and_then_r
     assert notes(bench) == {"c": 1}
     assert removed(bench) == []
     assert resolutions(bench) == {4: "superseded"}
+
+
+def test_a_rebuild_leaves_discarded_dead_letters_what_they_are(database: Mapping[str, Any]) -> None:
+    bench = bench_of(database)
+    for change in (put("a", BAD), put("b", BAD), put("c", 1)):
+        bench.append(change)
+    bench.live()
+    bench.resolve(DeadLetterAction.DISCARD)
+    bench.log.compact(TOPIC, 0, 0)
+    bench.rebuild()
+    assert notes(bench) == {"c": 1}
+    assert resolutions(bench) == {0: "discarded", 1: "discarded"}
 
 
 def test_a_rebuild_that_removes_nothing_asks_nobody(database: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from tests.integration.test_state_edges import (
     remove,
     removed,
 )
-from tests.state_bench import TOPIC, StateBench
+from tests.state_bench import BAD, TOPIC, Change, StateBench, state_settings
 
 # ----------
 # Rows that somebody changed, and columns that are none of the pipeline's.
@@ -103,6 +103,19 @@ def test_columns_that_no_record_fills_stay_as_they_are(database: Mapping[str, An
     assert bench.query("SELECT id, note, colour FROM shop.orders ORDER BY id") == [("a", 2, "red"), ("b", 2, "none")]
 
 
+def test_only_the_attempt_that_won_is_folded(database: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task runs twice, and the second attempt wins."""
+    bench = bench_of(database)
+    run = bench.runner.run
+    monkeypatch.setattr(bench.runner, "run", lambda batch, tasks: [run(batch, tasks), run(batch, tasks)][1])
+    put(bench, "a", 1)
+    put(bench, "b", 1)
+    remove(bench, "b")
+    batch = bench.live()
+    assert notes(bench) == {"a": 1}
+    assert counted(batch, bench) == (1, 1, 1, 0, 0)
+
+
 # ----------
 # Tables with generated columns, triggers, constraints, partitions.
 
@@ -126,13 +139,28 @@ def trigger(when: str, body: str) -> tuple[str, str]:
     )
 
 
-def test_a_trigger_may_change_values_that_are_no_part_of_key_and_version(database: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("upsert", [REMOVE, MARK], ids=["remove", "mark"])
+def test_a_trigger_may_change_values_that_are_no_part_of_key_and_version(
+    database: Mapping[str, Any], upsert: UpsertSettings
+) -> None:
     body = "NEW.note := NEW.note + 100; RETURN NEW;"
-    bench = made(database, TABLE, *trigger("BEFORE INSERT OR UPDATE", body))
-    for _ in range(2):
-        put(bench, "a", 1)
-        bench.live()
-    assert notes(bench) == {"a": 101}
+    bench = bench_of(database, upsert=upsert)
+    put(bench, "a", 1)
+    bench.live()
+    for statement in trigger("BEFORE INSERT OR UPDATE", body):
+        bench.query(statement)
+    put(bench, "a", 1)
+    put(bench, "b", 1)
+    bench.live()
+    assert notes(bench) == {"a": 101, "b": 101}
+    remove(bench, "a")
+    remove(bench, "c")
+    bench.live()
+    if upsert is REMOVE:
+        assert notes(bench) == {"b": 101}
+    else:
+        marked = "SELECT id FROM shop.orders WHERE deleted_at IS NOT NULL ORDER BY id"
+        assert bench.query(marked) == [("a",), ("c",)]
 
 
 UNDOING = [
@@ -167,6 +195,23 @@ def test_a_trigger_that_undoes_what_the_newest_record_says_stops_the_batch(datab
         bench.query("DROP FUNCTION shop.act CASCADE")
     bench.live()
     assert notes(bench) == {"a": 2, "c": 2}
+
+
+def test_a_trigger_that_keeps_rows_whose_record_is_none_any_more_stops_the_batch(database: Mapping[str, Any]) -> None:
+    bench = StateBench(database, state_settings)
+    bench.append(Change("a", (1, BAD)))
+    bench.append(Change("b", (1, 1)))
+    bench.live()
+    for statement in trigger("BEFORE DELETE", "RETURN NULL;"):
+        bench.query(statement)
+    bench.version = 1
+    with pytest.raises(TargetMismatch, match="rows whose record is none any more"):
+        bench.reload(0, 0, 1, what_is_left=True)
+    bench.version = 0
+    bench.log.compact(TOPIC, 0, 0)
+    with pytest.raises(TargetMismatch, match="rows that the log does not hold"):
+        bench.rebuild()
+    assert set(bench.table()) == {"a", "b"}
 
 
 def test_a_foreign_key_that_refuses_a_delete_is_named_and_nothing_is_written(database: Mapping[str, Any]) -> None:

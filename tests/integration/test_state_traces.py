@@ -135,6 +135,35 @@ def test_a3_a_removed_row_stays_away_after_a_run_that_ends_below_what_was_loaded
     assert notes(bench) == {}
 
 
+@pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.MARK])
+def test_a3_an_older_delete_that_is_read_again_takes_nothing_away(
+    database: Mapping[str, Any], deletes: Deletes
+) -> None:
+    """``del a@0, a=1@1, del b@2, del b@3``: reload [0,1), then [2,3): a is there, and b's entry is of @3."""
+    bench = bench_of(database, deletes=deletes)
+    for change in (delete("a"), put("a", 1), delete("b"), delete("b")):
+        bench.append(change)
+    bench.live()
+    for start in (0, 2):
+        bench.reload(0, start, start + 1)
+        assert counts(bench) == (0, 0, 1, 0)
+        assert notes(bench) == {"a": 1}
+    offsets = 'SELECT "offset" FROM kafka_ingest.removed_key'
+    assert bench.query(offsets) == ([(3,)] if deletes is Deletes.REMOVE else [])
+
+
+def test_a3_a_removed_key_stays_where_compaction_took_its_delete(database: Mapping[str, Any]) -> None:
+    """``a=1@0, del a@1, b@2``: the tombstone is gone; reload [0,3): a stays away."""
+    bench = bench_of(database)
+    for change in (put("a", 1), delete("a"), put("b", 1)):
+        bench.append(change)
+    bench.live()
+    bench.log.compact(TOPIC, 0, 1)
+    bench.reload(0, 0, 3)
+    assert notes(bench) == {"b": 1}
+    assert removed(bench) == ["a"]
+
+
 @pytest.mark.parametrize("by_reload", [False, True], ids=["replay", "reload"])
 def test_a3_a_dead_letter_that_fits_now_does_not_bring_a_removed_row_back(
     database: Mapping[str, Any], by_reload: bool
@@ -336,21 +365,20 @@ def test_a_row_whose_record_is_of_another_key_now_moves_there(database: Mapping[
 
 @pytest.mark.parametrize("order", list(OrderBy))
 def test_a8_a_marked_row_is_the_same_however_the_log_is_cut(database: Mapping[str, Any], order: OrderBy) -> None:
-    """``a=1@0, del a@1, del b@2``: by offset a keeps its value, else it has none; b is a row."""
+    """``a=0@0, a=1@1, del a@2, del b@3``: by offset a keeps its newest value, else it has none; b is a row."""
     bench = bench_of(database, order=order, deletes=Deletes.MARK)
     kept = 1 if order is OrderBy.OFFSET else None
-    for number, cut in enumerate((10, 1)):
-        a, b, c = f"a{number}", f"b{number}", f"c{number}"
-        first = 4 * number
+    for number, cuts in enumerate(((4,), (1, 1, 1, 1), (1, 3), (2, 2))):
+        a, b = f"a{number}", f"b{number}"
+        bench.append(put(a, 0))
         bench.append(put(a, 1, at=1))
         bench.append(Change(a, (2, 2), 2, is_delete=True))
         bench.append(Change(b, (2, 2), 2, is_delete=True))
-        bench.append(put(c, 1, at=1))
-        for _ in range(4):
+        for cut in cuts:
             bench.live(cut)
         notes(bench)
-        assert bench.table()[a] == (kept, 0, first + 1, True)
-        assert bench.table()[b] == (None, 0, first + 2, True)
+        assert bench.table()[a] == (kept, 0, 4 * number + 2, True)
+        assert bench.table()[b] == (None, 0, 4 * number + 3, True)
 
 
 def test_a8_the_time_of_a_delete_is_the_records_and_goes_with_the_next_put(database: Mapping[str, Any]) -> None:
