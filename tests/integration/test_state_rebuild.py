@@ -120,12 +120,15 @@ def test_a4_a_plan_that_finds_nothing_new_counts(database: Mapping[str, Any]) ->
 
 
 def test_a4_a_first_load_counts_from_its_first_plan(database: Mapping[str, Any]) -> None:
+    """In several limited runs, none of which reaches the end of the log."""
     bench = compacted(database)
-    for note in (1, 2, 3):
+    for note in (1, 2, 3, 4):
         bench.append(put("a", note))
-    bench.clock.ahead = timedelta(hours=23)
     bench.live(1)
-    bench.clock.ahead = timedelta(hours=25)
+    age = "UPDATE kafka_ingest.committed_offset SET caught_up_at = caught_up_at - interval '{} hours'"
+    bench.query(age.format(23))
+    bench.live(1)
+    bench.query(age.format(2))
     with pytest.raises(DeletesMayBeLost):
         bench.live(1)
 
