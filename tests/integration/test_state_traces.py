@@ -136,9 +136,7 @@ def test_a3_a_removed_row_stays_away_after_a_run_that_ends_below_what_was_loaded
 
 
 @pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.MARK])
-def test_a3_an_older_delete_that_is_read_again_takes_nothing_away(
-    database: Mapping[str, Any], deletes: Deletes
-) -> None:
+def test_a3_an_older_delete_that_is_read_again_takes_nothing(database: Mapping[str, Any], deletes: Deletes) -> None:
     """``del a@0, a=1@1, del b@2, del b@3``: reload [0,1), then [2,3): a is there, and b's entry is of @3."""
     bench = bench_of(database, deletes=deletes)
     for change in (delete("a"), put("a", 1), delete("b"), delete("b")):
@@ -270,17 +268,6 @@ def test_a5_a_row_whose_record_is_none_any_more_goes_only_where_the_run_holds_wh
             bench.reload(0, 1, 3)
     bench.reload(0, 2, 3, what_is_left=True)
     assert ("a" in bench.table()) == (order is OrderBy.OFFSET)
-
-
-def test_a5_what_is_left_takes_the_row_away(database: Mapping[str, Any]) -> None:
-    bench = bench_of(database)
-    bench.append(put("a", 1))
-    bench.append(put("a", 2, BAD))
-    bench.live()
-    bench.version = 1
-    bench.reload(0, 1, 2, what_is_left=True)
-    assert bench.table() == {}
-    require_sound(bench)
 
 
 def test_under_times_a_newer_record_of_the_run_stands_in(database: Mapping[str, Any]) -> None:
@@ -426,9 +413,7 @@ def test_a10_a_higher_generation_wins_from_any_partition_and_other_keys_stay(dat
         bench.live()
 
 
-def test_a10_a_dead_letter_of_an_older_generation_is_not_replayed_beside_a_newer_one(
-    database: Mapping[str, Any],
-) -> None:
+def test_a10_a_dead_letter_of_an_older_generation_is_not_replayed(database: Mapping[str, Any]) -> None:
     """The same offset is another record now."""
     bench = bench_of(database)
     for key in ("x", "a"):
@@ -463,9 +448,7 @@ def test_a10_two_topics_of_one_batch_hold_a_key_in_vain_too(database: Mapping[st
         bench.live()
 
 
-def test_a10_keys_that_stay_go_on_after_partitions_were_added_and_one_that_moves_stops(
-    database: Mapping[str, Any],
-) -> None:
+def test_a10_after_partitions_were_added_only_keys_that_move_stop(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     for key in ("a", "b"):
         bench.append(put(key, 1))
@@ -480,9 +463,7 @@ def test_a10_keys_that_stay_go_on_after_partitions_were_added_and_one_that_moves
         bench.live()
 
 
-def test_a11_rows_without_a_version_are_refused_by_the_first_plan_with_their_number(
-    database: Mapping[str, Any],
-) -> None:
+def test_a11_rows_without_a_version_are_refused_by_the_first_plan(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     bench.append(put("a", 1))
     identity = "kafka_topic text, kafka_generation integer, kafka_partition integer, kafka_offset bigint"
@@ -503,9 +484,7 @@ def test_a11_rows_without_a_version_are_refused_by_the_first_plan_with_their_num
 # C: interplay with dead letters, and with logs that have lost records.
 
 
-def test_c1_rows_and_dead_letters_whose_record_compaction_took_stay_under_a_reload(
-    database: Mapping[str, Any],
-) -> None:
+def test_c1_rows_and_dead_letters_that_compaction_took_stay_under_a_reload(database: Mapping[str, Any]) -> None:
     """``a=1@0, b bad@1, a=2@2, b=2@3``: compaction takes @0 and @1; reload [0,4) is no loss."""
     bench = bench_of(database)
     for change in (put("a", 1), put("b", BAD, 1), put("c", BAD, 2)):
@@ -604,9 +583,7 @@ def test_c8_deletes_count_where_they_hit_nothing_and_the_rest_is_superseded(data
     notes(bench)
 
 
-def test_c11_a_log_that_ends_below_what_was_loaded_is_truncated_also_after_a_reset(
-    database: Mapping[str, Any],
-) -> None:
+def test_c11_a_log_that_ends_below_what_was_loaded_is_truncated(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     for key in ("a", "b", "c"):
         bench.append(put(key, 1))
