@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import psycopg2
 
 from kafka_ingest.postgres.changes import PostgresPositionLedger
+from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.dead_letters import PostgresDeadLetterLedger
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -30,6 +31,7 @@ from kafka_ingest.protocol.dead_letters import (
     DeadLetterRequest,
     resolve_dead_letters,
 )
+from kafka_ingest.protocol.decisions import Change as PositionRequest
 from kafka_ingest.protocol.decisions import ChangeRequest, ResetToOffsets
 from kafka_ingest.protocol.load import LoadPorts, load_batch
 from kafka_ingest.protocol.plan import PlanPorts, plan_batch
@@ -121,9 +123,14 @@ class _Runner:
         """Nothing is held."""
 
 
-class _Clock:
+class BenchClock:
+    """Port ``Clock``; a test sets it forward, as if so much time had passed since the plan."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(UTC) + self.ahead
 
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody waits here")
@@ -135,14 +142,28 @@ class _EndedRuns:
 
 
 class StateBench:
-    """The pipeline ``orders``: its log, its ledger, its table, and what was read of each record last."""
+    """The pipeline ``orders``: its log, its ledger, its table, and what was read of each record last.
+
+    Attributes:
+        clock: What a load asks for the time.
+        publish_limits: Time-outs of the publish.
+    """
 
     def __init__(
-        self, params: Mapping[str, Any], settings: Callable[[int], BatchSettings], partitions: int = 1
+        self,
+        params: Mapping[str, Any],
+        settings: Callable[[int], BatchSettings],
+        partitions: int = 1,
+        *,
+        topics: Sequence[str] = (TOPIC,),
     ) -> None:
         self.params = params
+        self.clock = BenchClock()
+        self.publish_limits = TransactionLimits()
         self.log = FakeLog()
-        self.log.create_topic(TOPIC, partitions)
+        for topic in topics:
+            self.log.create_topic(topic, partitions)
+        self._topics = topics
         self.changes: dict[tuple[int, int], Change] = {}
         self.seen: dict[tuple[int, int], int] = {}
         self.version = 0
@@ -153,7 +174,14 @@ class StateBench:
     def settings(self) -> PipelineSettings:
         """The pipeline as its file says now."""
         batch = self._settings(self.version)
-        return pipeline_settings(batch=batch)
+        return pipeline_settings(*self._topics, batch=batch)
+
+    def send(self, key: object, value: object, partition: int = 0, *, at: int = 0, topic: str = TOPIC) -> None:
+        """Add a record with a JSON key and a JSON value, ``None`` for none, that no fold of the bench knows."""
+        encoded = (None if part is None else json.dumps(part).encode() for part in (value, key))
+        value_bytes, key_bytes = encoded
+        time_ms = 1_767_355_200_000 + at
+        self.log.append(topic, value_bytes, partition=partition, key=key_bytes, timestamp_ms=time_ms)
 
     def append(self, change: Change, partition: int = 0) -> None:
         """Add a record to the log."""
@@ -170,18 +198,18 @@ class StateBench:
 
     def live(self, limit: int = 1_000) -> Batch:
         """Load what is new, at most so many offsets."""
-        return self._load(RunOptions(limit_offsets=limit))
+        return self.run(RunOptions(limit_offsets=limit))
 
     def reload(self, partition: int, start: int, end: int, *, what_is_left: bool = False) -> Batch:
         """Load a span again."""
         spans = (OffsetSpan(TOPIC, partition, start, end),)
-        return self._load(RunOptions(RunMode.RELOAD, offsets=spans, reload_what_is_left=what_is_left))
+        return self.run(RunOptions(RunMode.RELOAD, offsets=spans, reload_what_is_left=what_is_left))
 
     def rebuild(self, *, what_is_left: bool = True) -> Batch:
         """Load the whole log again, and give up what it does not hold."""
         before, self.seen = self.seen, {}
         try:
-            return self._load(RunOptions(RunMode.REBUILD, reload_what_is_left=what_is_left, reason="a test"))
+            return self.run(RunOptions(RunMode.REBUILD, reload_what_is_left=what_is_left, reason="a test"))
         except BaseException:
             self.seen = before
             raise
@@ -197,7 +225,10 @@ class StateBench:
 
     def reset(self, partition: int, to: int) -> None:
         """Set the position back."""
-        change = ResetToOffsets((PartitionOffset(TOPIC, partition, to),))
+        self.change(ResetToOffsets((PartitionOffset(TOPIC, partition, to),)))
+
+    def change(self, change: PositionRequest) -> None:
+        """Change positions, or what binds the pipeline."""
         request = ChangeRequest(PIPELINE, uuid.uuid4().hex, change, who="somebody", why="a test")
         apply_change(self.settings, request, ChangePorts(PostgresPositionLedger(self.params), self.log))
 
@@ -227,17 +258,18 @@ class StateBench:
             self.log,
             PostgresStaging(self.params),
             self.runner,
-            PostgresPublisher(self.params),
-            _Clock(),
+            PostgresPublisher(self.params, self.publish_limits),
+            self.clock,
             PostgresSchemaEvolution(self.params),
         )
         return load_batch(batch.batch_id, ports, hold=HoldSettings(), report=lambda _: None)
 
-    def _load(self, options: RunOptions) -> Batch:
+    def run(self, options: RunOptions) -> Batch:
+        """Plan and load a batch."""
         batch = self.plan(options)
         if batch.state is not BatchState.COMMITTED:
             batch = self.load(batch)
-        for r in batch.ranges:
+        for r in (r for r in batch.ranges if r.topic == TOPIC):
             entries = self.log.topics[TOPIC].partitions[r.partition].entries
             self.seen |= {(r.partition, offset): self.version for offset in range(r.start, r.end) if offset in entries}
         return batch

@@ -175,8 +175,13 @@ def _without(decoded: DecodedBatch, rows: set[int] | tuple[()]) -> DecodedBatch:
         decoded,
         columns=columns,
         row_index=[index for index in decoded.row_index if index not in rows] if rows else decoded.row_index,
-        dead=[row for row in decoded.dead if row.row_index not in rows],
+        dead=[_plainly_told(row) for row in decoded.dead if row.row_index not in rows],
     )
+
+
+def _plainly_told(row: Rejected) -> Rejected:
+    """Name what the file says instead of the column that tells of deletes, which no file has."""
+    return replace(row, detail=row.detail.replace(f'column "{_FLAG}"', "delete_when"))
 
 
 def _with_dead(decoded: DecodedBatch, more: Sequence[Rejected]) -> DecodedBatch:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from kafka_ingest.column_types import NEVER_EQUAL_TEXTS, ORDERED_TYPES, parse_column_type
 from kafka_ingest.pipeline_files.document import Fault, Location, describe
-from kafka_ingest.settings import REGISTRY_FORMATS
+from kafka_ingest.settings import REGISTRY_FORMATS, MetadataColumns
 
 _Data = Mapping[Any, Any]
 
@@ -38,26 +39,29 @@ def upsert_faults(data: _Data) -> Iterator[Fault]:
     yield from _key_faults(target, columns)
     yield from _order_faults(target, columns)
     yield from _delete_when_faults(data, target)
-    yield from _delete_faults(target, columns)
+    yield from _delete_faults(data, target, columns)
 
 
 class _Columns:
-    """The columns of a file by name: where each stands, its type, and the part of the record that it reads."""
+    """The columns of a file by name: where each stands, its type, and the part of the record that it reads.
+
+    What is no text is no name here: the model reports it.
+    """
 
     def __init__(self, data: _Data) -> None:
         value, key = (_section(data, name) for name in ("value", "key"))
-        self.by_name: dict[object, tuple[Location, _Data]] = {}
+        self.by_name: dict[str, tuple[Location, _Data]] = {}
         listed = value.get("columns")
         for index, column in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(column, dict):
-                self.by_name[column.get("name")] = (("value", "columns", index), column)
+            if isinstance(column, dict) and isinstance(column.get("name"), str):
+                self.by_name[column["name"]] = (("value", "columns", index), column)
         for section, source in ((value, "value"), (key, "key")):
-            if section.get("column") is not None:
+            if isinstance(section.get("column"), str):
                 types = {"raw": "bytea", "text": "text", "json": "jsonb"}
                 kind = {"type": types.get(str(section.get("format"))), "from": source}
                 self.by_name[section["column"]] = ((source, "column"), {**kind, "required": section.get("required")})
 
-    def source(self, name: object) -> object:
+    def source(self, name: str) -> object:
         return self.by_name[name][1].get("from", "value") if name in self.by_name else None
 
 
@@ -137,17 +141,16 @@ def _delete_when_faults(data: _Data, target: _Data) -> Iterator[Fault]:
         yield Fault(("target", "delete_when", "equals"), "a text, a number, true or false", describe(equals))
 
 
-def _delete_faults(target: _Data, columns: _Columns) -> Iterator[Fault]:
-    deletes, when, key = target.get("deletes"), target.get("delete_when"), target.get("key")
+def _delete_faults(data: _Data, target: _Data, columns: _Columns) -> Iterator[Fault]:
+    deletes, when, names = target.get("deletes"), target.get("delete_when"), _texts(target.get("key"))
     if deletes not in ("remove", "mark"):
         if target.get("deleted_at") is not None:
             yield Fault(("target", "deleted_at"), "only with deletes: mark", f"deletes: {deletes}")
         return
-    names = key if isinstance(key, list) else []
     others = [name for name in names if columns.source(name) not in (None, "key")]
     if when is None and others:
         expected = "columns from the record's key, for a tombstone has nothing else; or delete_when"
-        yield Fault(("target", "key"), expected, f"{', '.join(map(str, others))} from the value or a header")
+        yield Fault(("target", "key"), expected, f"{', '.join(others)} from the value or a header")
     if when is None and isinstance(target.get("order"), dict):
         expected = "delete_when beside the order of a column, in which a tombstone has no value; or deletes: ignore"
         yield Fault(("target", "deletes"), expected, str(deletes))
@@ -156,19 +159,30 @@ def _delete_faults(target: _Data, columns: _Columns) -> Iterator[Fault]:
             yield Fault(("target", "deleted_at"), "only with deletes: mark", "deletes: remove")
         return
     yield from _marked_row_faults(target, names, columns)
+    deleted_at = target.get("deleted_at") or "deleted_at"
+    if deleted_at in [*columns.by_name, *_other_names(data)]:
+        yield Fault(("target", "deleted_at"), "a column name of its own", f"{deleted_at}, which another column has")
 
 
-def _marked_row_faults(target: _Data, key: list[Any], columns: _Columns) -> Iterator[Fault]:
-    """Yield columns that a marked row cannot leave NULL, and a clash of names."""
+def _other_names(data: _Data) -> Iterator[object]:
+    """Yield the names of columns that neither value nor key fills."""
+    given = _section(data, "metadata_columns")
+    yield from (given.get(field.name) or field.default for field in fields(MetadataColumns))
+    yield _section(data, "headers").get("column")
+
+
+def _texts(listed: object) -> list[str]:
+    return [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+
+
+def _marked_row_faults(target: _Data, key: list[str], columns: _Columns) -> Iterator[Fault]:
+    """Yield columns that a marked row cannot leave NULL."""
     order = target.get("order")
-    known = {*filter(lambda name: isinstance(name, str), key), order.get("column") if isinstance(order, dict) else None}
+    known = [*key, order.get("column") if isinstance(order, dict) else None]
     for name, (location, column) in columns.by_name.items():
         if column.get("required") is True and name not in known:
             expected = "a column that can be NULL: deletes: mark writes a row for a key that has none"
             yield Fault((*location, "required"), expected, "required: true")
-    deleted_at = target.get("deleted_at") or "deleted_at"
-    if deleted_at in columns.by_name:
-        yield Fault(("target", "deleted_at"), "a column name of its own", f"{deleted_at}, which another column has")
 
 
 # Change events.
