@@ -13,9 +13,18 @@ import pyarrow.compute as pc
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.protocol.staging import NewField
 from kafka_ingest.protocol.target import TargetShape, delete_settings
-from kafka_ingest.settings import BatchSettings, ColumnSettings, Deletes, DeleteWhen, OrderBy, UpsertSettings
+from kafka_ingest.settings import (
+    REGISTRY_FORMATS,
+    BatchSettings,
+    ColumnSettings,
+    Deletes,
+    DeleteWhen,
+    OrderBy,
+    UpsertSettings,
+)
 from spark_jobs.decode.events import EventReader, Told, op_column
-from spark_jobs.decode.record import NO_REGISTRY, RecordDecoder
+from spark_jobs.decode.framed import Schemas
+from spark_jobs.decode.record import NO_REGISTRY, RecordDecoder, schemas_of
 from spark_jobs.decode.values import DecodedBatch, Rejected, positions, without_refused
 
 #: The column that tells whether a record is a delete: the place of ``delete_when``, or the event's ``op``. It is not
@@ -46,7 +55,7 @@ class ChangeDecoder:
         self._upsert: UpsertSettings = settings.upsert
         shape = _with_required_time(settings, shape)
         envelope = settings.upsert.envelope
-        self._events = EventReader(settings, envelope, registry) if envelope else None
+        self._events = EventReader(settings, envelope, _schemas(settings, registry)) if envelope else None
         flag = _flag_column(settings.upsert.delete_when)
         puts = _with_columns(settings, (op_column(envelope, _FLAG),) if envelope else flag)
         deletes = _with_columns(delete_settings(settings), flag)
@@ -130,6 +139,11 @@ def decoder_of(
     """Return the decoder of a pipeline's records: every record a row, or a change of its key."""
     kind = ChangeDecoder if settings.upsert else RecordDecoder
     return kind(settings, shape, batch_id=batch_id, registry=registry)
+
+
+def _schemas(settings: BatchSettings, registry: Mapping[str, str]) -> Schemas | None:
+    value = settings.value
+    return schemas_of(registry, value.format, value.subject) if value.format in REGISTRY_FORMATS else None
 
 
 def _with_required_time(settings: BatchSettings, shape: TargetShape) -> TargetShape:

@@ -13,7 +13,6 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import DeadLetterReason, TruncateFound
 from kafka_ingest.kafka.registry import VALUE_SCHEMA_HEADER
 from kafka_ingest.settings import (
-    REGISTRY_FORMATS,
     BatchSettings,
     ColumnSettings,
     ColumnSource,
@@ -22,8 +21,7 @@ from kafka_ingest.settings import (
     json_path_text,
 )
 from spark_jobs.decode.documents import checked_document
-from spark_jobs.decode.framed import FramedColumns
-from spark_jobs.decode.record import schemas_of
+from spark_jobs.decode.framed import FramedColumns, Schemas
 from spark_jobs.decode.values import (
     ColumnPlan,
     DecodedBatch,
@@ -130,19 +128,17 @@ class EventReader:
     Args:
         settings: The batch's frozen settings.
         envelope: Their envelope.
-        registry: Configuration of the schema registry; empty for a pipeline without one.
+        schemas: Where the schemas of values come from; ``None`` for a format without a registry.
     """
 
-    def __init__(self, settings: BatchSettings, envelope: EnvelopeSettings, registry: Mapping[str, str]) -> None:
+    def __init__(self, settings: BatchSettings, envelope: EnvelopeSettings, schemas: Schemas | None) -> None:
         self._truncate = envelope.truncate
         after = (*envelope.path, "after")
         of_row = (c for c in settings.value.columns if c.source is ColumnSource.VALUE and c.default is None)
         self._of_row = [c.name for c in of_row if all(_leads_through(path, after) for path in (c.path, *c.other_paths))]
         self._events = _Events(envelope.path)
         self._framed: FramedColumns | None = None
-        value = settings.value
-        if value.format in REGISTRY_FORMATS:
-            schemas = schemas_of(registry, value.format, value.subject)
+        if schemas:
             plan = ColumnPlan("the event", parse_column_type("jsonb"))
             self._framed = FramedColumns([plan], self._events.decode, schemas, VALUE_SCHEMA_HEADER)
 

@@ -583,7 +583,7 @@ def test_c8_deletes_count_where_they_hit_nothing_and_the_rest_is_superseded(data
     notes(bench)
 
 
-def test_c11_a_log_that_ends_below_what_was_loaded_is_truncated(database: Mapping[str, Any]) -> None:
+def test_a_log_that_ends_below_what_was_loaded_is_truncated(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     for key in ("a", "b", "c"):
         bench.append(put(key, 1))

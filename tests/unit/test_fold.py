@@ -21,7 +21,7 @@ from kafka_ingest.errors import (
     ReloadWouldLose,
     StagingLost,
 )
-from kafka_ingest.protocol.accounting import KeptDeadLetters
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, KeptDeadLetters, Keys
 from kafka_ingest.protocol.batch import (
     Batch,
     BatchOutcome,
@@ -33,13 +33,7 @@ from kafka_ingest.protocol.batch import (
     RunMode,
     RunOptions,
 )
-from kafka_ingest.protocol.fold import (
-    AppliedChanges,
-    Fold,
-    Keys,
-    reads_deletes,
-    require_deletes_unexpired,
-)
+from kafka_ingest.protocol.fold import reads_deletes, require_deletes_unexpired
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.publish import publish_batch
 from kafka_ingest.protocol.ranges import LogTimes, choose_ranges

@@ -543,7 +543,7 @@ def test_what_the_first_plan_has_bound_the_file_cannot_change(
         require_bound(bound, given)
     assert expected in caught.value.expected
     assert found in caught.value.found
-    assert "an emptied or new table" in str(caught.value)
+    assert "a new table under another pipeline name" in str(caught.value)
 
 
 def test_only_the_keys_that_differ_are_named() -> None:

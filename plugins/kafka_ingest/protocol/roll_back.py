@@ -284,7 +284,6 @@ class RollBackLog(Protocol):
 # What stops a roll-back: faults of the request, of the ledger and of the log. Values, so that all are listed.
 
 
-#: What is expected and found where a table holds the current state, and what to do instead.
 _OF_STATE = (
     "a pipeline that appends: what a batch of another has written over is gone",
     "one whose table holds the current state",
@@ -575,16 +574,12 @@ def _choose(request: RollBackRequest, view: RollBackView, ports: RollBackPorts) 
 
 
 def _require_complete(request: RollBackRequest) -> None:
-    faults = [
-        fault
-        for is_missing, fault in (
-            (not request.why.strip(), "no reason"),
-            (not request.who.strip(), "nobody who asks"),
-            (request.batches < 1, f"{request.batches} batches"),
-        )
-        if is_missing
-    ]
-    if faults:
+    missing = {
+        "no reason": not request.why.strip(),
+        "nobody who asks": not request.who.strip(),
+        f"{request.batches} batches": request.batches < 1,
+    }
+    if faults := [fault for fault, is_missing in missing.items() if is_missing]:
         raise ConfigError(
             "a roll-back needs somebody who asks, a reason, and a number of batches; nothing was changed",
             expected="a reason that tells others why, and 1 batch or more",
@@ -599,18 +594,16 @@ def _recorded(request: RollBackRequest, view: RollBackView) -> RollBackRecord | 
         return None
     if view.recorded is not None and view.recorded.batches == request.batches:
         return view.recorded
-    found = f"{view.recorded.batches} batches" if view.recorded else f"a position change, {view.used_for}"
     raise RequestChanged(
         f"the request id {request.request_id} stands for something else; nothing was changed",
-        expected=found,
+        expected=f"{view.recorded.batches} batches" if view.recorded else f"a position change, {view.used_for}",
         found=f"{request.batches} batches to roll back",
         next_command="ask with a new request id",
     )
 
 
 def _require_counts(plan: RollBackPlan, found: Sequence[WrittenCounts]) -> None:
-    differing = list(_differing(plan.counted, found))
-    if differing:
+    if differing := list(_differing(plan.counted, found)):
         raise AccountingMismatch(
             "the target is not as the batches left it; nothing was rolled back",
             expected="as many rows and dead letters in each range as its batch counted",
