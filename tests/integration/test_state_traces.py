@@ -305,9 +305,9 @@ def test_where_marked_rows_keep_values_a_delete_does_not_stand_in_and_a_put_does
     assert bench.table() == {"a": (0, 0, 1, True)}
 
 
-def moving_settings(version: int) -> BatchSettings:
+def moving_settings(version: int, *, deletes: Deletes = Deletes.REMOVE) -> BatchSettings:
     """Settings that read the key of each record from another member in each version."""
-    settings = state_settings()
+    settings = state_settings(deletes=deletes)
     id_, *others = settings.value.columns
     columns = (replace(id_, path=(f"id{version}",)), *others)
     return replace(settings, value=replace(settings.value, columns=columns))
@@ -558,18 +558,18 @@ def test_c3_a_discarded_dead_letter_stays_out_unless_resolved_ones_are_replaced(
     assert resolutions(bench) == {}
 
 
-def test_c3_a_discarded_delete_stays_out_too(database: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.IGNORE])
+def test_c3_a_discarded_delete_stays_out_too(database: Mapping[str, Any], deletes: Deletes) -> None:
     """A delete whose key does not fit under one version is a dead letter there."""
-    bench = StateBench(database, moving_settings)
+    bench = StateBench(database, partial(moving_settings, deletes=deletes))
     bench.send({"id0": "a", "id1": "a"}, {"note0": 1})
-    bench.send({"id1": "a"}, None)
+    bench.send({"id1": "a"}, {"gone": True})
     bench.live()
     bench.resolve(DISCARD)
     bench.version = 1
     bench.reload(0, 0, 2)
     assert bench.query("SELECT id FROM shop.orders") == [("a",)]
-    assert removed(bench) == []
-    assert counts(bench) == (1, 0, 0, 1)
+    assert (removed(bench), resolutions(bench), counts(bench)) == ([], {1: "discarded"}, (1, 0, 0, 1))
 
 
 def test_c8_deletes_count_where_they_hit_nothing_and_the_rest_is_superseded(database: Mapping[str, Any]) -> None:
