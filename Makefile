@@ -24,6 +24,7 @@ SPARK ?=
 REGISTRY ?=
 CYCLES ?= 20
 SEED ?= 1
+MODE ?= append
 
 .PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
 	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
@@ -60,8 +61,8 @@ doctor: $(READY) ## check what the machine has to bring
 demo: $(READY) ## run the main job in a real Airflow, kill it, and count every record (KEEP=1 leaves it running)
 	@$(BIN)/python -m sandbox.demo $(if $(KEEP),--keep)
 
-soak: $(READY) ## kill everything at seeded moments under load, then compare every record (CYCLES=20 SEED=1)
-	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED)
+soak: $(READY) ## kill everything at seeded moments under load, then compare every record, or key (CYCLES=20 SEED=1 MODE=append or upsert)
+	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED) --mode $(MODE)
 
 test: $(READY) ## run all tests but the slow ones and the crash tests, on services that they start and stop
 	@exec $(SIDE_BY_SIDE) -m "not slow"

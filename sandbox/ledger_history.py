@@ -45,7 +45,8 @@ _INTERVENTIONS = """
            count(DISTINCT request_id)
       FROM kafka_ingest.position_change WHERE kind <> 'initialised' GROUP BY what
     UNION ALL
-    SELECT 'reloads', count(*) FROM kafka_ingest.batch WHERE kind = 'reload' AND rows IS NOT NULL
+    SELECT CASE parameters::jsonb ->> 'mode' WHEN 'rebuild' THEN 'rebuilds' ELSE 'reloads' END, count(*)
+      FROM kafka_ingest.batch WHERE kind = 'reload' AND rows IS NOT NULL GROUP BY 1
 """
 
 

@@ -89,8 +89,8 @@ def compare_orders(
     """
     topic_content = _TopicContent(history)
     produced = Counter(topic_content.expected(messages(bootstrap, topic)))
-    rows = Counter(_rows(postgres, topic, table))
-    dead_letters = Counter(_dead_letters(postgres, topic))
+    rows = Counter(identity for _, identity in order_rows(postgres, topic, table))
+    dead_letters = Counter(dead_letter_identities(postgres, topic))
     loaded = rows + dead_letters
     tombstones = topic_content.tombstones
     return Comparison(
@@ -125,7 +125,7 @@ class _TopicContent:
                 self.tombstones[partition].append(offset)
                 self.tombstones_given_up += is_given_up
             elif not is_given_up:
-                yield partition, offset, _digest_of_record(message.key(), value or b"")
+                yield partition, offset, digest_of_record(message.key(), value or b"")
 
 
 def messages(bootstrap: str, topic: str) -> Iterator[Any]:
@@ -169,22 +169,27 @@ def _up_to_the_end(consumer: Any, open_partitions: set[int]) -> Iterator[Any]:
             raise SandboxError(f"Kafka gave nothing for {_SILENCE_SECONDS:.0f} s", found=f"open: {open_partitions}")
 
 
-def _rows(postgres: Mapping[str, str], topic: str, table: tuple[str, str]) -> Iterator[Identity]:
+def order_rows(
+    postgres: Mapping[str, str], topic: str, table: tuple[str, str]
+) -> Iterator[tuple[bytes | None, Identity]]:
+    """Yield the key and the identity of each row of a table of orders."""
     statement = sql.SQL(
         "SELECT kafka_partition, kafka_offset, order_id, customer, status, amount, currency, ordered_at, note, lines,"
         " tags, customer_key FROM {} WHERE kafka_topic = {}"
     ).format(sql.Identifier(*table), sql.Literal(topic))
     for partition, offset, *columns, key in fetched(postgres, statement):
         order = dict(zip(_COLUMNS, columns, strict=True))
-        yield partition, offset, _digest(None if key is None else key.encode(), order)
+        key_bytes = None if key is None else key.encode()
+        yield key_bytes, (partition, offset, _digest(key_bytes, order))
 
 
-def _dead_letters(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]:
+def dead_letter_identities(postgres: Mapping[str, str], topic: str) -> Iterator[Identity]:
+    """Yield the identity of each dead letter."""
     statement = sql.SQL('SELECT partition, "offset", key, value FROM kafka_ingest.dead_letter WHERE topic = {}').format(
         sql.Literal(topic)
     )
     for partition, offset, key, value in fetched(postgres, statement):
-        yield partition, offset, _digest_of_record(None if key is None else bytes(key), bytes(value or b""))
+        yield partition, offset, digest_of_record(None if key is None else bytes(key), bytes(value or b""))
 
 
 def fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
@@ -201,7 +206,7 @@ def fetched(postgres: Mapping[str, str], statement: sql.Composed) -> Iterator[tu
         connection.close()
 
 
-def _digest_of_record(key: bytes | None, value: bytes) -> bytes:
+def digest_of_record(key: bytes | None, value: bytes) -> bytes:
     """Return a digest of the key and of an order's content, or of the bytes where they hold no order."""
     try:
         order = json.loads(value, parse_float=Decimal)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from sandbox.soak.interventions import Intervention, Span, choose_span, interventions
+from sandbox.soak.pipeline import SoakMode
 
 
 class RunKind(StrEnum):
@@ -133,6 +134,7 @@ class SoakOptions:
         airflow: How many of the runs go through Airflow.
         spark: How many of them use Spark by the command line, on local[2] and on a cluster in turn.
         rate: Records per second that the producer sends, on average.
+        mode: What the pipeline makes of them.
     """
 
     cycles: int
@@ -140,6 +142,7 @@ class SoakOptions:
     airflow: int = 0
     spark: int = 0
     rate: int = 400
+    mode: SoakMode = SoakMode.APPEND
 
 
 def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:
@@ -150,7 +153,7 @@ def choose_cycles(options: SoakOptions) -> tuple[Cycle, ...]:
     chance.shuffle(kinds)
     cycles = [Cycle(number, kind, _choose_faults(kind, chance)) for number, kind in enumerate(kinds, start=1)]
     operator = random.Random(f"operator of soak {options.seed}")  # noqa: S311 (chaos, not cryptography)
-    chosen = interventions(operator)
+    chosen = interventions(operator, options.mode)
     # Before the first run there is no position to change and nothing to read again.
     return (*cycles[:1], *(_with_operator(cycle, next(chosen), operator) for cycle in cycles[1:]))
 

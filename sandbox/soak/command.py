@@ -6,6 +6,10 @@ hit it: drivers, executors, PostgreSQL, Kafka and Airflow's processes are killed
 the same run is started twice. Before the runs and beside them an operator reloads spans, resets positions backwards and
 forwards, skips lag and rolls batches back; half of these commands are killed. Runs and commands are then repeated until
 they succeed.
+
+With --mode upsert the producer writes changes of a few keys, with tombstones, and the table holds the newest record of
+each key. The operator rebuilds the table instead of rolling batches back, and the table is compared with the fold of
+the topic.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from sandbox.errors import SandboxError
 from sandbox.paths import CHECKOUT, private_folder
 from sandbox.soak.choices import SoakOptions
 from sandbox.soak.journal import Journal
+from sandbox.soak.pipeline import SoakMode
 from sandbox.soak.report import SoakResult, replay_command, report_lines
 from sandbox.soak.soak import Soak
 from sandbox.soak.world import SoakWorld
@@ -31,7 +36,8 @@ ledger shows it) and every record that is sent; choices.jsonl in the state folde
 the machine are is not replayed, so a replay makes the same choices and may meet another state. events.jsonl says what
 really happened.
 
-exit status: 0 every record is there exactly once, but for those that were given up, and every invariant held; 1 not so,
+exit status: 0 every record is there exactly once, but for those that were given up, or every key is as its newest
+record says, and every invariant held; 1 not so,
 or a run failed in a way that no fault excuses (state and logs then stay, and all is stopped); 2 wrong arguments.
 """
 
@@ -44,7 +50,7 @@ def run_soak(options: SoakOptions, state: Path) -> SoakResult:
         SandboxError: A part of the sandbox did not start.
     """
     journal = Journal(state)
-    world = _world(options, state)
+    world = SoakWorld(state, options)
     try:
         world.start(journal.say)
         return Soak(options, world, journal).run()
@@ -67,12 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(report_lines(result)), flush=True)
     if not result.is_exact:
         return _failed(options, state)
-    _world(options, state).destroy()
+    SoakWorld(state, options).destroy()
     return 0
-
-
-def _world(options: SoakOptions, state: Path) -> SoakWorld:
-    return SoakWorld(state, with_airflow=options.airflow > 0, seed=options.seed, rate=options.rate)
 
 
 def _failed(options: SoakOptions, state: Path) -> int:
@@ -92,6 +94,9 @@ def _parsed(arguments: Sequence[str] | None) -> tuple[SoakOptions, Path]:
     parser.add_argument("--airflow", type=int, help="how many runs go through Airflow (default: 15 in 100)")
     parser.add_argument("--spark", type=int, help="how many use Spark by the command line (default: 8 in 100)")
     parser.add_argument("--rate", type=int, default=400, help="records per second, at most (default: 400)")
+    parser.add_argument(
+        "--mode", type=SoakMode, default=SoakMode.APPEND, choices=list(SoakMode), help="of the target (default: append)"
+    )
     parser.add_argument("--state", type=Path, help="a new folder (default: .sandbox/soak-<seed>)")
     given = parser.parse_args(arguments)
     airflow = given.cycles * 15 // 100 if given.airflow is None else given.airflow
@@ -100,7 +105,7 @@ def _parsed(arguments: Sequence[str] | None) -> tuple[SoakOptions, Path]:
         parser.error("--cycles and --rate must be above 0, --airflow and --spark together at most --cycles")
     if given.state is not None and given.state.exists():
         parser.error(f"{given.state} exists: it may hold what an earlier soak found; name a new folder or delete it")
-    options = SoakOptions(given.cycles, given.seed, airflow=airflow, spark=spark, rate=given.rate)
+    options = SoakOptions(given.cycles, given.seed, airflow=airflow, spark=spark, rate=given.rate, mode=given.mode)
     return options, given.state.resolve() if given.state else _new_folder(given.seed)
 
 

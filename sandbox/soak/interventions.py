@@ -1,4 +1,4 @@
-"""What an operator does in a soak, decided by its seed: reloads, resets backwards and forwards, lag skips, roll-backs.
+"""What an operator does in a soak, decided by its seed: reloads, rebuilds, resets both ways, lag skips, roll-backs.
 
 Like faults they are chosen before anything starts. The place of a span is chosen as a share of what exists when the
 operator asks for it, because nobody knows that amount before.
@@ -7,12 +7,12 @@ operator asks for it, because nobody knows that amount before.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sandbox.soak.pipeline import PIPELINE, TOPIC
+from sandbox.soak.pipeline import PIPELINE, TOPIC, SoakMode
 from sandbox.soak.traffic import PARTITIONS
 
 
@@ -20,10 +20,16 @@ class InterventionKind(StrEnum):
     """Kinds of intervention."""
 
     RELOAD = "reload"  #: a span by offsets or times, in a run of its own
+    REBUILD = "rebuild"  #: the whole log, in a run of its own; of a table that holds the current state
     RESET_BACKWARDS = "reset_backwards"  #: rows stay, and the next run replaces them
     RESET_FORWARDS = "reset_forwards"  #: the offsets that are passed over are given up
     SKIP_LAG = "skip_lag"  #: all but the last offsets are given up
-    ROLL_BACK = "roll_back"  #: of the last one or two batches
+    ROLL_BACK = "roll_back"  #: of the last one or two batches; of a table that is appended to
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is a run of the pipeline, and no change of positions."""
+        return self in (InterventionKind.RELOAD, InterventionKind.REBUILD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +79,18 @@ class Intervention:
 
 
 #: Kinds come in shuffled rounds, so that even a short soak meets each of them.
-_ROUND = (
+_OF_BOTH = (
     InterventionKind.RELOAD,
     InterventionKind.RELOAD,
     InterventionKind.RESET_BACKWARDS,
     InterventionKind.RESET_FORWARDS,
     InterventionKind.SKIP_LAG,
-    InterventionKind.ROLL_BACK,
-    InterventionKind.ROLL_BACK,
 )
+#: What a batch has overwritten is gone: such a table is not rolled back, but made anew.
+_ROUNDS = {
+    SoakMode.APPEND: (*_OF_BOTH, InterventionKind.ROLL_BACK, InterventionKind.ROLL_BACK),
+    SoakMode.UPSERT: (*_OF_BOTH, InterventionKind.REBUILD, InterventionKind.REBUILD),
+}
 _PER_CYCLE = {0: 2, 1: 5, 2: 2}  # weights
 _BESIDE, _KILLED, _WAITS, _ALL_PARTITIONS = 0.6, 0.5, 0.3, 0.4
 #: A command takes as long to start as a short run takes in all: one that starts later would meet only the run's end.
@@ -92,9 +101,9 @@ _MOST_BACKWARDS = 3000
 _MOST_FORWARDS, _MOST_KEPT = 300, 200
 
 
-def interventions(chance: random.Random) -> Iterator[tuple[Intervention, ...]]:
+def interventions(chance: random.Random, mode: SoakMode = SoakMode.APPEND) -> Iterator[tuple[Intervention, ...]]:
     """Yield the interventions of one cycle after another, without end, in the order of their moments."""
-    kinds = _kinds(chance)
+    kinds = _kinds(chance, _ROUNDS[mode])
     while True:
         [count] = chance.choices(list(_PER_CYCLE), weights=list(_PER_CYCLE.values()))
         chosen = [_intervention(next(kinds), chance) for _ in range(count)]
@@ -132,6 +141,11 @@ def reload_form(
     return form | {"offsets": f"{TOPIC} {span.partition} {begin_offset}{end_text}"}
 
 
+def rebuild_form(*, reason: str = "soak") -> dict[str, str]:
+    """Return the form of a run that rebuilds. It gives up nothing: the log of a soak holds every record."""
+    return {"mode": "rebuild", "reason": reason}
+
+
 def reload_arguments(form: Mapping[str, str]) -> list[str]:
     """Return the arguments of ``run`` for a form."""
     names = {"from": "--from-time", "to": "--to-time"}
@@ -157,9 +171,9 @@ def _shares(span: Span) -> tuple[float, float]:
     return span.begin, span.end
 
 
-def _kinds(chance: random.Random) -> Iterator[InterventionKind]:
+def _kinds(chance: random.Random, kinds: Sequence[InterventionKind]) -> Iterator[InterventionKind]:
     while True:
-        yield from chance.sample(_ROUND, k=len(_ROUND))
+        yield from chance.sample(kinds, k=len(kinds))
 
 
 def _intervention(kind: InterventionKind, chance: random.Random) -> Intervention:

@@ -17,6 +17,7 @@ from sandbox.soak.interventions import (
     InterventionKind,
     Span,
     change_arguments,
+    rebuild_form,
     reload_arguments,
     reload_form,
 )
@@ -39,11 +40,11 @@ _OUTSTANDING, _REFUSED = "BatchOutstanding", "RollBackRefused"
 
 @dataclass(slots=True)
 class _UnderWay:
-    """An intervention that is not done yet. A reload's arguments are made once: another span under its id stops."""
+    """An intervention that is not done yet. A run's arguments are made once: another span under its id stops."""
 
     wanted: Intervention
     name: str
-    reload: list[str]
+    run: list[str]
     asked_at: float
     attempts: int = 0
     attempt: Attempt | None = None
@@ -51,8 +52,8 @@ class _UnderWay:
     not_before: float = 0.0
 
     def arguments(self) -> list[str]:
-        if self.reload:
-            return [*run_arguments(self.name, runner="in-process"), *self.reload]
+        if self.run:
+            return [*run_arguments(self.name, runner="in-process"), *self.run]
         supersede = self.wanted.supersede or time.monotonic() > self.asked_at + _PATIENCE_SECONDS
         return change_arguments(self.wanted, self.name, supersede=supersede)
 
@@ -135,8 +136,10 @@ class Operator:
         return reload_form(span, committed, self._started, datetime.now(UTC) - timedelta(seconds=1))
 
     def _begin(self, wanted: Intervention, name: str) -> None:
-        reload = reload_arguments(self.form(wanted.span)) if wanted.span is not None else []
-        self._under_way.append(_UnderWay(wanted, name, reload, time.monotonic()))
+        run: list[str] = []
+        if wanted.kind.is_run:
+            run = reload_arguments(self.form(wanted.span) if wanted.span is not None else rebuild_form())
+        self._under_way.append(_UnderWay(wanted, name, run, time.monotonic()))
 
     def _advance(self, one: _UnderWay) -> None:
         if time.monotonic() > one.asked_at + _LONGEST_SECONDS:
@@ -157,7 +160,7 @@ class Operator:
         one.attempt = Attempt(one.arguments(), env=self._world.command_environment(), log=log)
 
     def _progress(self, one: _UnderWay) -> Callable[[], float]:
-        if one.wanted.kind is not InterventionKind.RELOAD:
+        if not one.wanted.kind.is_run:
             return _ChangeProgress(self._watcher)
         run = Progress(self._usual, self._watcher.look(CLI, one.name))
         return lambda: run.take_in(self._watcher.look(CLI, one.name))

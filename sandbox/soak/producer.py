@@ -14,11 +14,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
+from sandbox.soak.pipeline import SoakMode
 from sandbox.soak.traffic import Portion, PortionKind, portions
 
 _FLUSH_SECONDS = 120.0
@@ -117,13 +118,15 @@ def _retrying(call: Callable[[], None], attempts: int = 5) -> None:
     return call()
 
 
-def produce_until_told(producer: SoakProducer, seed: int, *, rate: int, tally_file: Path, stop: threading.Event) -> int:
+def produce_until_told(
+    producer: SoakProducer, traffic: Iterator[Portion], *, rate: int, tally_file: Path, stop: threading.Event
+) -> int:
     """Send at the rate until told to stop; return how many records were not acknowledged at the end.
 
     A producer that was delayed does not catch up: it never sends faster than the rate.
     """
     due = time.monotonic()
-    for portion in portions(seed):
+    for portion in traffic:
         if stop.wait(max(0.0, due - time.monotonic())):
             break
         producer.send(portion)
@@ -147,6 +150,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--mode", type=SoakMode, required=True, choices=list(SoakMode), help="of the pipeline")
     parser.add_argument("--rate", type=int, required=True, help="records per second")
     parser.add_argument("--tally", type=Path, required=True, help="file for what was done")
     options = parser.parse_args()
@@ -154,7 +158,8 @@ def main() -> int:
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
     producer = SoakProducer(options.bootstrap, options.topic)
-    left = produce_until_told(producer, options.seed, rate=options.rate, tally_file=options.tally, stop=stop)
+    traffic = portions(options.seed, options.mode)
+    left = produce_until_told(producer, traffic, rate=options.rate, tally_file=options.tally, stop=stop)
     return 1 if left else 0
 
 

@@ -20,12 +20,13 @@ from sandbox.soak.command_runs import CommandRuns
 from sandbox.soak.faults import Faults
 from sandbox.soak.journal import Journal
 from sandbox.soak.operator import Operator
-from sandbox.soak.pipeline import PIPELINE, TABLE, TOPIC
+from sandbox.soak.pipeline import PIPELINE, TABLE, TOPIC, SoakMode
 from sandbox.soak.progress import Watcher
 from sandbox.soak.report import SoakResult
 from sandbox.soak.traffic import PARTITIONS
 from sandbox.soak.world import SoakWorld
-from sandbox.verification import compare_orders
+from sandbox.state_verification import StateComparison, compare_state
+from sandbox.verification import Comparison, compare_orders
 
 _AUDIT_EVERY = 5  # cycles
 _NEW_RECORDS = 300  # a run without anything to read would prove nothing
@@ -72,8 +73,6 @@ class Soak:
             self._watcher.close()
         self._journal.say("comparing the topic with the database, record by record")
         warehouse = self._world.warehouse()
-        history = read_history(warehouse, TOPIC)
-        comparison = compare_orders(self._world.kafka.bootstrap, TOPIC, warehouse, TABLE, history=history)
         return SoakResult(
             options=self._options,
             runs=Counter(str(cycle.run) for cycle in cycles),
@@ -83,11 +82,17 @@ class Soak:
             interventions=count_interventions(warehouse),
             refused=self._operator.refused,
             sent=sent,
-            comparison=comparison,
+            comparison=self._compared(),
             violations=self._violations,
             audits=self._audits,
             seconds=self._journal.seconds,
         )
+
+    def _compared(self) -> Comparison | StateComparison:
+        compare = compare_state if self._options.mode is SoakMode.UPSERT else compare_orders
+        warehouse = self._world.warehouse()
+        history = read_history(warehouse, TOPIC)
+        return compare(self._world.kafka.bootstrap, TOPIC, warehouse, TABLE, history=history)
 
     def _run(self, cycle: Cycle) -> int:
         self._await_new_records()

@@ -18,6 +18,7 @@ from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT, private_folder
 from sandbox.postgres import PostgresServer
 from sandbox.processes import ManagedProcess, stop_all_below
+from sandbox.soak.choices import SoakOptions
 from sandbox.soak.pipeline import TOPIC, write_pipeline
 from sandbox.soak.traffic import PARTITIONS
 from sandbox.spark import SparkCluster
@@ -46,20 +47,18 @@ class SoakWorld:
 
     Args:
         state: Folder for all their files.
-        with_airflow: Airflow is one of them.
-        seed: Seed of the producer's traffic.
-        rate: Records per second.
+        options: Whether Airflow is one of them, the pipeline's mode, seed and rate of the producer's traffic.
     """
 
-    def __init__(self, state: Path, *, with_airflow: bool, seed: int, rate: int) -> None:
+    def __init__(self, state: Path, options: SoakOptions) -> None:
         self.state = state
         self.postgres = PostgresServer(state / "postgres")
         self.kafka = KafkaBroker(state / "kafka", for_tests=True)
         self.spark = SparkCluster(state / "spark", workers=2, cores=1)
         self.producer = ManagedProcess("producer", state)
         self.tally_file = state / "tally.json"
-        self._airflow_postgres = PostgresServer(state / "airflow-postgres") if with_airflow else None
-        self._seed, self._rate = seed, rate
+        self._airflow_postgres = PostgresServer(state / "airflow-postgres") if options.airflow else None
+        self._options = options
 
     def start(self, report: Report) -> None:
         """Start the servers, make topic and pipeline file, and start the producer.
@@ -68,7 +67,7 @@ class SoakWorld:
             SandboxError: A part did not start.
         """
         private_folder(self.state)
-        write_pipeline(self.state / "pipelines")
+        write_pipeline(self.state / "pipelines", self._options.mode)
         report("starting PostgreSQL and Kafka")
         self.postgres.start()
         self.postgres.create_database(WAREHOUSE)
@@ -119,8 +118,9 @@ class SoakWorld:
         return self.postgres.params(WAREHOUSE)
 
     def _start_producer(self) -> None:
+        options = self._options
         command = [sys.executable, "-m", "sandbox.soak.producer", "--bootstrap", self.kafka.bootstrap]
-        command += ["--topic", TOPIC, "--seed", str(self._seed), "--rate", str(self._rate)]
+        command += ["--topic", TOPIC, "--seed", str(options.seed), "--rate", str(options.rate), "--mode", options.mode]
         self.producer.start([*command, "--tally", str(self.tally_file)], cwd=CHECKOUT)
 
     def _connections(self, spark_default: str) -> dict[str, str]:

@@ -15,6 +15,9 @@ from tests.crash.instructions import Situation
 #: Parameters of a run that reads the whole log again.
 RELOAD_EVERYTHING = RunOptions(RunMode.RELOAD, times=TimeSpan(0), reason="a crash test").to_parameters()
 
+#: Parameters of a run that reads the whole log again into a table that holds the current state.
+REBUILD = RunOptions(RunMode.REBUILD, reload_what_is_left=True, reason="a crash test").to_parameters()
+
 #: What the run was doing, by number: tests, documents and reports name the kind by it.
 KINDS = {
     1: "plan: before its last transaction, and after it but before the task reports",
@@ -168,3 +171,48 @@ POINTS = (
     CrashPoint(9, "audit.ledger.mark_announced:before", "consumers are told, the announcement is not stored"),
     CrashPoint(9, "audit.ledger.mark_announced:after", "consumers are told, the announcement is stored"),
 )
+
+# ----------
+# A run of a pipeline whose table holds the current state. It folds where others delete and insert.
+
+_OF_APPEND = {
+    "load.publication.replace",
+    "load.publication.insert_rows",
+}
+_OF_STATE = (
+    CrashPoint(
+        1, "plan.target.require_versions:after", "the new table was looked at for rows of others, nothing is planned"
+    ),
+    CrashPoint(4, "load.log.delete_retentions:after", "all staged, Kafka was asked how long it keeps tombstones"),
+    CrashPoint(4, "load.ledger.caught_up:after", "all staged, the ledger was asked when the log was last read whole"),
+    CrashPoint(5, "load.publication.fold:after", "the newest change of each key is known, nothing of it is written"),
+    CrashPoint(5, "load.fold.fold_remove_rows:after", "rows that deletes remove are gone, uncommitted"),
+    CrashPoint(5, "load.fold.fold_update_rows:after", "rows that stand are altered, uncommitted"),
+    CrashPoint(5, "load.fold.fold_insert_rows:after", "new keys have rows, uncommitted"),
+    CrashPoint(5, "load.fold.fold_remember_removed:after", "removed keys are remembered, uncommitted"),
+    CrashPoint(5, "load.fold.fold_forget_removed:after", "keys that are there again are forgotten, uncommitted"),
+    CrashPoint(5, "load.publication.write_newest:after", "the table is the fold, uncommitted"),
+)
+#: What a run makes that reads again, before it writes: a reload, and in it a rebuild, which then sweeps.
+_OF_LET_GO = (
+    CrashPoint(5, "load.fold.let_go_rows:after", "rows that their records make no more are gone, uncommitted"),
+    CrashPoint(5, "load.fold.let_go_removed:after", "removed keys that are none any more are gone, uncommitted"),
+    CrashPoint(
+        5, "load.fold.delete_read_dead_letters:after", "dead letters that were read again are gone, uncommitted"
+    ),
+)
+_OF_SWEEP = (
+    CrashPoint(5, "load.fold.sweep_rows:after", "rows that the log does not hold are gone, uncommitted"),
+    CrashPoint(5, "load.fold.sweep_removed:after", "removed keys that the log does not hold are gone, uncommitted"),
+    CrashPoint(
+        5, "load.fold.close_unread_dead_letters:after", "dead letters that were not read are closed, uncommitted"
+    ),
+)
+
+#: Of a live run, a reload and a rebuild; the first without the points that need other parameters.
+STATE_POINTS = (
+    *(point for point in POINTS if point.call not in _OF_APPEND and point.situation is not Situation.NEW_FIELDS),
+    *_OF_STATE,
+)
+STATE_RELOAD_POINTS = (*(point for point in STATE_POINTS if point.kind > 1), *_OF_LET_GO)
+REBUILD_POINTS = (*STATE_RELOAD_POINTS, *_OF_SWEEP)

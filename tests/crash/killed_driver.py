@@ -24,7 +24,7 @@ import msgspec
 from kafka_ingest.cli.command import world_of
 from kafka_ingest.errors import OK, CommitStateUnknown, IngestError, exit_code
 from kafka_ingest.pipeline_files.files import find_pipeline
-from kafka_ingest.postgres import schema_changes
+from kafka_ingest.postgres import current_state, schema_changes
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -40,7 +40,14 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import load_job, stage
 from tests.crash.instructions import Instructions, Situation
-from tests.crash.watched_ports import reporting, watched, watched_load_ports, watched_plan_ports, watched_stage_task
+from tests.crash.watched_ports import (
+    reporting,
+    watched,
+    watched_fold,
+    watched_load_ports,
+    watched_plan_ports,
+    watched_stage_task,
+)
 from tests.integration.new_fields import adding_columns, reporting_new_fields
 
 DAG_ID = "crash"
@@ -120,6 +127,8 @@ class Driver:
         replace_in(stage, "stage_task", self._stage_task())
         record = schema_changes._record
         replace_in(schema_changes, "_record", reporting(record, "load.evolution.record", self.reached))
+        for name in ("run_query", "fetch_rows"):
+            replace_in(current_state, name, watched_fold(name, self.reached))
         # A few dozen records are one task otherwise.
         replace_in(staging, "MIN_TASK_OFFSETS", 1)
         with tempfile.TemporaryDirectory() as folder:

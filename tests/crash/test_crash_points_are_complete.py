@@ -8,9 +8,20 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.protocol import ports
-from tests.crash.crash_points import KINDS, POINTS, RELOAD_EVERYTHING
+from tests.crash.crash_points import (
+    KINDS,
+    POINTS,
+    REBUILD,
+    REBUILD_POINTS,
+    RELOAD_EVERYTHING,
+    STATE_POINTS,
+    STATE_RELOAD_POINTS,
+    CrashPoint,
+)
 from tests.crash.instructions import Instructions
 from tests.crash.pipeline_at_risk import PipelineAtRisk
+from tests.crash.state_at_risk import StateAtRisk
+from tests.crash.watched_ports import FOLD_WRITES
 
 #: Ports by the name that they have in events. Clock and RunStates change nothing and read no state of ours; what
 #: GroupMirror writes is never read, and is written anew by the next run; no run uses PositionLedger, whose changes
@@ -35,7 +46,8 @@ LEFT_OUT_CALLS = {
     # Reads, outside of the steps: Airflow's tasks after the load find their batch with it.
     "ledger.batch_of",
 }
-CALLS = {point.call.partition(".")[2] for point in POINTS}
+EVERY_POINT = {*POINTS, *STATE_POINTS, *REBUILD_POINTS}
+CALLS = {point.call.partition(".")[2] for point in EVERY_POINT}
 
 
 def methods_of(port: type) -> Iterator[str]:
@@ -67,6 +79,28 @@ def test_every_call_of_a_run_has_a_crash_point_in_its_step(
     pipeline.require_every_record_once()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "points"),
+    [("{}", STATE_POINTS), (RELOAD_EVERYTHING, STATE_RELOAD_POINTS), (REBUILD, REBUILD_POINTS)],
+    ids=["live", "reload", "rebuild"],
+)
+def test_every_call_of_a_run_that_folds_has_a_crash_point_in_its_step(
+    state: StateAtRisk, tmp_path: Path, parameters: str, points: tuple[CrashPoint, ...]
+) -> None:
+    if parameters != "{}":
+        state.load_everything()
+    trace = tmp_path / "trace"
+    driver = state.start(Instructions(state.name, "traced", parameters, trace=str(trace)))
+    assert driver.end() == 0, driver.output
+    called = {line.partition(":")[0] for line in trace.read_text().splitlines()}
+    assert called - {point.call for point in (*STATE_POINTS, *points)} == set()
+    assert {point.call for point in points if point not in POINTS} - called == set()
+
+
+def test_every_statement_of_a_fold_that_writes_has_a_crash_point() -> None:
+    assert {call for call in CALLS if call.startswith("fold.")} == {f"fold.{query}" for query in FOLD_WRITES}
+
+
 def test_points_are_named_once_and_every_kind_has_some() -> None:
-    assert len({point.name for point in POINTS}) == len(POINTS)
+    assert len({point.name for point in EVERY_POINT}) == len(EVERY_POINT)
     assert {point.kind for point in POINTS} == set(KINDS)

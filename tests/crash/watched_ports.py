@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
+from kafka_ingest.postgres import current_state
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.load import LoadPorts
 from kafka_ingest.protocol.plan import PlanPorts
@@ -69,6 +70,34 @@ def reporting(call: Callable[..., Any], name: str, reached: Reached) -> Callable
         answer = call(*arguments, **named)
         reached(f"{name}:after")
         return answer
+
+    return reported
+
+
+#: The statements of a fold that change something durable, where deletes remove rows. Others make the fold itself, in
+#: temporary tables.
+FOLD_WRITES = {
+    "close_unread_dead_letters",
+    "delete_read_dead_letters",
+    "fold_forget_removed",
+    "fold_insert_rows",
+    "fold_remember_removed",
+    "fold_remove_rows",
+    "fold_update_rows",
+    "let_go_removed",
+    "let_go_rows",
+    "sweep_removed",
+    "sweep_rows",
+}
+
+
+def watched_fold(name: str, reached: Reached) -> Callable[..., Any]:
+    """Return a function by which the fold runs its statements, reporting ``load.fold.<statement>``."""
+    run: Callable[..., Any] = getattr(current_state, name)
+
+    def reported(cursor: Any, query: str, *arguments: Any, **parameters: Any) -> Any:
+        call = reporting(run, f"load.fold.{query}", reached) if query in FOLD_WRITES else run
+        return call(cursor, query, *arguments, **parameters)
 
     return reported
 

@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from sandbox.soak.choices import FAULTS, FaultKind, RunKind, SoakOptions, choose_cycles
+from sandbox.soak.pipeline import SoakMode
 from sandbox.soak.traffic import PARTITIONS, PortionKind, portions
 
 
@@ -61,4 +62,24 @@ def test_traffic_has_every_kind_of_portion_and_record_on_every_partition() -> No
         (False, False),
         (True, False),
         (False, True),
+    }
+
+
+def test_changes_of_a_key_stay_in_its_partition_and_write_it_again_after_a_tombstone() -> None:
+    some = list(islice(portions(1, SoakMode.UPSERT), 100))
+    records = [record for portion in some for record in portion.records]
+    partitions: dict[bytes | None, set[int]] = {}
+    removed, written_again = set(), set()
+    for record in records:
+        partitions.setdefault(record.key, set()).add(record.partition)
+        if record.value is None:
+            removed.add(record.key)
+        elif record.key in removed:
+            written_again.add(record.key)
+    keyless = partitions.pop(None)
+    assert {len(found) for found in partitions.values()} == {1}
+    assert set().union(keyless, *partitions.values()) == set(range(PARTITIONS))
+    assert len(written_again) > len(partitions) / 2
+    assert {(record.key is None, record.value is None) for record in records} == {
+        (is_keyless, is_tombstone) for is_keyless in (True, False) for is_tombstone in (True, False)
     }

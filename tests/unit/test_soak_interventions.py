@@ -12,17 +12,23 @@ from sandbox.soak.interventions import (
     InterventionKind,
     Span,
     change_arguments,
+    rebuild_form,
     reload_arguments,
     reload_form,
 )
+from sandbox.soak.pipeline import SoakMode
 from tests.command_line import parsed
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=200)
 
 
-def cycles(seed: int, count: int = 200) -> tuple[Cycle, ...]:
-    return choose_cycles(SoakOptions(cycles=count, seed=seed))
+#: A table that holds the current state is made anew instead of being rolled back.
+NEVER = {SoakMode.APPEND: InterventionKind.REBUILD, SoakMode.UPSERT: InterventionKind.ROLL_BACK}
+
+
+def cycles(seed: int, count: int = 200, mode: SoakMode = SoakMode.APPEND) -> tuple[Cycle, ...]:
+    return choose_cycles(SoakOptions(cycles=count, seed=seed, mode=mode))
 
 
 def test_the_same_seed_asks_for_the_same_and_another_seed_for_other_things() -> None:
@@ -35,13 +41,14 @@ def test_nothing_is_asked_for_before_there_is_a_position() -> None:
     assert all((c.interventions, c.reload) == ((), None) for seed in range(20) for c in cycles(seed, 3)[:1])
 
 
+@pytest.mark.parametrize("mode", SoakMode)
 @pytest.mark.parametrize("seed", range(10))
-def test_a_dozen_cycles_meet_every_kind_before_beside_and_killed(seed: int) -> None:
+def test_a_dozen_cycles_meet_every_kind_of_the_mode_before_beside_and_killed(seed: int, mode: SoakMode) -> None:
     """Kinds come in rounds of seven, and nine of eleven cycles have one or two, on average."""
-    chosen = [one for cycle in cycles(seed, 12) for one in cycle.interventions]
-    assert {one.kind for one in chosen} == set(InterventionKind)
+    chosen = [one for cycle in cycles(seed, 12, mode) for one in cycle.interventions]
+    assert {one.kind for one in chosen} == set(InterventionKind) - {NEVER[mode]}
     assert {one.moment is None for one in chosen} == {True, False}
-    assert {one.kill_at is None for one in chosen} == {True, False}
+    assert any(one.kill_at is not None for one in chosen)
 
 
 def test_what_happens_before_a_run_is_never_made_to_wait_for_an_outstanding_batch() -> None:
@@ -68,11 +75,13 @@ def test_a_span_by_times_is_a_share_of_the_time_since_the_soak_began() -> None:
     assert "to" not in reload_form(Span(by_times=True, partition=0, begin=0.25, end=1.0), {}, BEGAN, NOW)
 
 
-def test_every_choice_is_a_command_that_the_command_line_knows() -> None:
-    for cycle in cycles(3, 60):
+@pytest.mark.parametrize("mode", SoakMode)
+def test_every_choice_is_a_command_that_the_command_line_knows(mode: SoakMode) -> None:
+    for cycle in cycles(3, 60, mode):
         for one in cycle.interventions:
-            if one.span is not None:
-                parsed("run", "soak", *reload_arguments(reload_form(one.span, {0: 9}, BEGAN, NOW)))
+            if one.kind.is_run:
+                form = reload_form(one.span, {0: 9}, BEGAN, NOW) if one.span else rebuild_form()
+                parsed("run", "soak", *reload_arguments(form))
             else:
                 parsed(*change_arguments(one, "r1", supersede=one.supersede))
 

@@ -7,7 +7,8 @@ in its metadata columns; a removed row leaves its key and its version in the led
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
@@ -213,7 +214,10 @@ class CurrentState:
         without_version = _keys(faults, "without_version")
         if without_version.count:
             raise self._without_version(without_version)
-        lost = self._let_go(replacing, with_resolved=with_resolved) if replacing else Keys()
+        lost = Keys()
+        if replacing:
+            with self._hash_joins():
+                lost = self._let_go(replacing, with_resolved=with_resolved)
         if by_offset and self._upsert.deletes is Deletes.MARK:
             self._run("fold_last_puts", **self._winners)
         staged = self._row("count_staged_changes", **self._winners)
@@ -242,11 +246,12 @@ class CurrentState:
             Keys whose row goes, and that the log does not hold at all.
         """
         pipeline = {"pipeline": self._batch.pipeline}
-        rows = self._row("sweep_rows", **self._winners, first_keys=FIRST_KEYS)
-        if rows["found"] != rows["gone"]:
-            raise self._hooks_fault("rows that the log does not hold to be deleted", f"{rows['gone']} of them")
-        self._run("sweep_removed", **self._winners, **pipeline)
-        self._run("close_unread_dead_letters", **self._winners, **pipeline)
+        with self._hash_joins():
+            rows = self._row("sweep_rows", **self._winners, first_keys=FIRST_KEYS)
+            if rows["found"] != rows["gone"]:
+                raise self._hooks_fault("rows that the log does not hold to be deleted", f"{rows['gone']} of them")
+            self._run("sweep_removed", **self._winners, **pipeline)
+            self._run("close_unread_dead_letters", **self._winners, **pipeline)
         return _keys(rows, "unread")
 
     def write(self) -> Mapping[TopicPartition, AppliedChanges]:
@@ -361,6 +366,13 @@ class CurrentState:
             next_command="delete these rows, which the next batches write as they come, or set these columns, then "
             "clear load_batch",
         )
+
+    @contextmanager
+    def _hash_joins(self) -> Iterator[None]:
+        """Compare all that was read with all that stands in one pass; a fault ends the transaction, and the setting."""
+        self._run("prefer_hash_joins", is_wanted=True)
+        yield
+        self._run("prefer_hash_joins", is_wanted=False)
 
     def _analyze(self, table: str) -> None:
         run_query(self._cursor, "analyze_fold", {"fold_table": sql.Identifier(table)})
