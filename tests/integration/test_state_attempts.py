@@ -229,6 +229,10 @@ def test_a_commit_that_did_not_arrive_has_not_happened_and_the_next_attempt_publ
 # Any order of the steps of several attempts, of plans that supersede, of reloads and of new records.
 
 
+#: So many batches are committed in one draw; how many steps that takes is a matter of luck.
+COMMITS, MOST_STEPS = 8, 400
+
+
 class Interleaving:
     """Attempts of one batch after another, whose steps are drawn.
 
@@ -289,6 +293,7 @@ class Interleaving:
         batch = self.bench.plan(options)
         self._versions[batch.batch_id] = self.bench.version
         self._outstanding = batch if batch.state is BatchState.PLANNED else None
+        self.attempts = self.attempts[-1:]  # one of an earlier batch lives on
         return f"plan {options.mode}"
 
     def _claim(self) -> None:
@@ -337,7 +342,8 @@ def test_in_any_order_of_steps_the_table_is_the_fold_of_what_was_published(
     bench.append(Change("a"))
     bench.live()
     interleaving = Interleaving(bench, Random(f"attempts {order} {deletes}"))
-    for _ in range(80):
+    while interleaving.done.count("publish: committed") < COMMITS:
+        assert len(interleaving.done) < MOST_STEPS, interleaving.done
         interleaving.step()
         if interleaving.done[-1].startswith(("plan", "publish", "lose")):
             assert bench.table() == bench.folded(), interleaving.done
@@ -345,5 +351,4 @@ def test_in_any_order_of_steps_the_table_is_the_fold_of_what_was_published(
     bench.live()
     require_fold(bench)
     # Without these the draw would prove little.
-    assert interleaving.done.count("publish: committed") >= 5
-    assert {"publish: Fenced", "publish: nothing to do"} <= set(interleaving.done)
+    assert {"plan live", "plan reload", "publish: Fenced"} <= set(interleaving.done)
