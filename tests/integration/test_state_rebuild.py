@@ -1,4 +1,4 @@
-"""Deletes that expire unread (A4), and the rebuild of a table from its whole log."""
+"""Deletes that expire unread, and the rebuild of a table from its whole log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def caught_up_before(bench: StateBench, hours: int) -> None:
     bench.query("UPDATE kafka_ingest.committed_offset SET caught_up_at = clock_timestamp() - %s::interval", ago)
 
 
-def test_a4_a_load_that_comes_later_than_tombstones_stay_stops_and_writes_nothing(database: Mapping[str, Any]) -> None:
+def test_a_load_that_comes_later_than_tombstones_stay_stops_and_writes_nothing(database: Mapping[str, Any]) -> None:
     """``a=0@0``, read; ``del a@1``; a pause of more than a day, in which compaction drops the delete."""
     bench = compacted(database)
     bench.append(put("a", 1))
@@ -49,7 +49,7 @@ def test_a4_a_load_that_comes_later_than_tombstones_stay_stops_and_writes_nothin
     assert notes(bench) == {"b": 1, "c": 1}
 
 
-def test_a4_a_load_within_the_day_passes_and_so_do_topics_without_compaction_and_deletes_without_effect(
+def test_a_load_within_the_day_passes_and_so_do_topics_without_compaction_and_deletes_without_effect(
     database: Mapping[str, Any],
 ) -> None:
     bench = compacted(database)
@@ -65,7 +65,7 @@ def test_a4_a_load_within_the_day_passes_and_so_do_topics_without_compaction_and
     assert notes(bench) == {"a": 3}
 
 
-def test_a4_deletes_that_are_ignored_cannot_be_lost(database: Mapping[str, Any]) -> None:
+def test_deletes_that_are_ignored_cannot_be_lost(database: Mapping[str, Any]) -> None:
     bench = compacted(database, deletes=Deletes.IGNORE)
     bench.append(put("a", 1))
     bench.live()
@@ -75,7 +75,7 @@ def test_a4_deletes_that_are_ignored_cannot_be_lost(database: Mapping[str, Any])
     assert notes(bench) == {"a": 2}
 
 
-def test_a4_the_own_plan_of_a_batch_does_not_count_for_it(database: Mapping[str, Any]) -> None:
+def test_the_own_plan_of_a_batch_does_not_count_for_it(database: Mapping[str, Any]) -> None:
     """The plan comes after the pause: what it reads may lack deletes already."""
     bench = compacted(database)
     bench.append(put("a", 1))
@@ -88,7 +88,7 @@ def test_a4_the_own_plan_of_a_batch_does_not_count_for_it(database: Mapping[str,
             bench.load(batch)
 
 
-def test_a4_only_a_plan_that_reaches_the_end_counts(database: Mapping[str, Any]) -> None:
+def test_only_a_plan_that_reaches_the_end_counts(database: Mapping[str, Any]) -> None:
     bench = compacted(database)
     bench.append(put("a", 1))
     bench.live()
@@ -107,7 +107,7 @@ def test_a4_only_a_plan_that_reaches_the_end_counts(database: Mapping[str, Any])
     assert notes(bench) == {"a": 5}
 
 
-def test_a4_a_plan_that_finds_nothing_new_counts(database: Mapping[str, Any]) -> None:
+def test_a_plan_that_finds_nothing_new_counts(database: Mapping[str, Any]) -> None:
     bench = compacted(database)
     bench.append(put("a", 1))
     bench.live()
@@ -119,7 +119,7 @@ def test_a4_a_plan_that_finds_nothing_new_counts(database: Mapping[str, Any]) ->
     assert notes(bench) == {"a": 2}
 
 
-def test_a4_a_first_load_counts_from_its_first_plan(database: Mapping[str, Any]) -> None:
+def test_a_first_load_counts_from_its_first_plan(database: Mapping[str, Any]) -> None:
     """In several limited runs, none of which reaches the end of the log."""
     bench = compacted(database)
     for note in (1, 2, 3, 4):
@@ -133,7 +133,7 @@ def test_a4_a_first_load_counts_from_its_first_plan(database: Mapping[str, Any])
         bench.live(1)
 
 
-def test_a4_a_topic_whose_settings_nobody_tells_stops_the_load(
+def test_a_topic_whose_settings_nobody_tells_stops_the_load(
     database: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = compacted(database)
@@ -143,7 +143,7 @@ def test_a4_a_topic_whose_settings_nobody_tells_stops_the_load(
         bench.live()
 
 
-def test_a4_a_rebuild_that_takes_longer_than_tombstones_stay_stops_too(database: Mapping[str, Any]) -> None:
+def test_a_rebuild_that_takes_longer_than_tombstones_stay_stops_too(database: Mapping[str, Any]) -> None:
     bench = compacted(database)
     bench.append(put("a", 1))
     bench.live()

@@ -241,7 +241,7 @@ def test_a_foreign_key_that_refuses_a_delete_is_named_and_nothing_is_written(dat
 def test_a_refused_record_leaves_its_key_the_older_version(
     database: Mapping[str, Any], refusing: str, reason: str, loaded_before: bool
 ) -> None:
-    """A6: ``a=1@0, a=100@1``: only the target refuses @1, and then @0 must still be there."""
+    """``a=1@0, a=100@1``: only the target refuses @1, and then @0 must still be there."""
     bench = made(database, TABLE, refusing)
     put(bench, "a", 1)
     if loaded_before:

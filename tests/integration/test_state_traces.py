@@ -81,10 +81,10 @@ def resolutions(bench: StateBench) -> dict[int, str | None]:
 
 
 # ----------
-# A: silent wrong tables.
+# Silent wrong tables.
 
 
-def test_a1_a_tombstone_deletes_also_where_compaction_took_the_delete_before_it(database: Mapping[str, Any]) -> None:
+def test_a_tombstone_deletes_also_where_compaction_took_the_delete_before_it(database: Mapping[str, Any]) -> None:
     """``a@0, d a@1, tombstone a@2``: read [0,1); compaction takes the d; read the rest."""
     bench = bench_of(database)
     bench.append(put("a", 1))
@@ -97,7 +97,7 @@ def test_a1_a_tombstone_deletes_also_where_compaction_took_the_delete_before_it(
 
 
 @pytest.mark.parametrize("order", list(OrderBy))
-def test_a2_a_reload_writes_the_same_version_again(database: Mapping[str, Any], order: OrderBy) -> None:
+def test_a_reload_writes_the_same_version_again(database: Mapping[str, Any], order: OrderBy) -> None:
     """``a@0``: read; the conversion is mended; reload [0,1): the row has the mended value."""
     bench = bench_of(database, order=order)
     bench.append(put("a", 1, 2))
@@ -108,7 +108,7 @@ def test_a2_a_reload_writes_the_same_version_again(database: Mapping[str, Any], 
     assert counts(bench) == (1, 0, 0, 0)
 
 
-def test_a3_a_removed_row_stays_away_after_a_reset_and_a_reload(database: Mapping[str, Any]) -> None:
+def test_a_removed_row_stays_away_after_a_reset_and_a_reload(database: Mapping[str, Any]) -> None:
     """``a=0@0, a=1@1, del a@2``: read to 3; reset to 1; reload [0,1)."""
     bench = bench_of(database)
     for change in (put("a", 0), put("a", 1), delete("a")):
@@ -121,7 +121,7 @@ def test_a3_a_removed_row_stays_away_after_a_reset_and_a_reload(database: Mappin
     assert removed(bench) == ["a"]
 
 
-def test_a3_a_removed_row_stays_away_after_a_run_that_ends_below_what_was_loaded(database: Mapping[str, Any]) -> None:
+def test_a_removed_row_stays_away_after_a_run_that_ends_below_what_was_loaded(database: Mapping[str, Any]) -> None:
     """The same log; reset to 0; a live run that a limit, an interval or an open transaction ends at 1."""
     bench = bench_of(database)
     for change in (put("a", 0), put("a", 1), delete("a")):
@@ -136,7 +136,7 @@ def test_a3_a_removed_row_stays_away_after_a_run_that_ends_below_what_was_loaded
 
 
 @pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.MARK])
-def test_a3_an_older_delete_that_is_read_again_takes_nothing(database: Mapping[str, Any], deletes: Deletes) -> None:
+def test_an_older_delete_that_is_read_again_takes_nothing(database: Mapping[str, Any], deletes: Deletes) -> None:
     """``del a@0, a=1@1, del b@2, del b@3``: reload [0,1), then [2,3): a is there, and b's entry is of @3."""
     bench = bench_of(database, deletes=deletes)
     for change in (delete("a"), put("a", 1), delete("b"), delete("b")):
@@ -150,7 +150,7 @@ def test_a3_an_older_delete_that_is_read_again_takes_nothing(database: Mapping[s
     assert bench.query(offsets) == ([(3,)] if deletes is Deletes.REMOVE else [])
 
 
-def test_a3_a_removed_key_stays_where_compaction_took_its_delete(database: Mapping[str, Any]) -> None:
+def test_a_removed_key_stays_where_compaction_took_its_delete(database: Mapping[str, Any]) -> None:
     """``a=1@0, del a@1, b@2``: the tombstone is gone; reload [0,3): a stays away."""
     bench = bench_of(database)
     for change in (put("a", 1), delete("a"), put("b", 1)):
@@ -163,7 +163,7 @@ def test_a3_a_removed_key_stays_where_compaction_took_its_delete(database: Mappi
 
 
 @pytest.mark.parametrize("by_reload", [False, True], ids=["replay", "reload"])
-def test_a3_a_dead_letter_that_fits_now_does_not_bring_a_removed_row_back(
+def test_a_dead_letter_that_fits_now_does_not_bring_a_removed_row_back(
     database: Mapping[str, Any], by_reload: bool
 ) -> None:
     """``a bad@0, del a@1``: read; mended; the dead letter is replayed, or read again."""
@@ -181,7 +181,7 @@ def test_a3_a_dead_letter_that_fits_now_does_not_bring_a_removed_row_back(
     assert notes(bench) == {}
 
 
-def test_a3_a_removed_key_that_comes_from_another_partition_stops_the_batch(database: Mapping[str, Any]) -> None:
+def test_a_removed_key_that_comes_from_another_partition_stops_the_batch(database: Mapping[str, Any]) -> None:
     """``p1: a=0@0, del a@1``, ``p0: a=0@0``: p1 is read, then p0."""
     bench = bench_of(database, partitions=2)
     bench.append(put("a", 0), 1)
@@ -244,11 +244,11 @@ def test_under_times_a_key_may_be_in_two_partitions_and_equal_times_have_one_ord
     assert notes(bench) == {"a": 1, "b": 1, "c": 2}
 
 
-# A5: the older version does not come back.
+# The older version does not come back.
 
 
 @pytest.mark.parametrize("order", list(OrderBy))
-def test_a5_a_row_whose_record_is_none_any_more_goes_only_where_the_run_holds_what_was_before(
+def test_a_row_whose_record_is_none_any_more_goes_only_where_the_run_holds_what_was_before(
     database: Mapping[str, Any], order: OrderBy
 ) -> None:
     """``b@0, a=1@1, a=2@2``: under new settings @2 is bad; reload [2,3) would lose a; [1,3) finds a=1."""
@@ -313,7 +313,7 @@ def moving_settings(version: int, *, deletes: Deletes = Deletes.REMOVE) -> Batch
     return replace(settings, value=replace(settings.value, columns=columns))
 
 
-def test_a5_a_removed_key_whose_record_is_of_another_key_now_is_not_given_up_silently(
+def test_a_removed_key_whose_record_is_of_another_key_now_is_not_given_up_silently(
     database: Mapping[str, Any],
 ) -> None:
     """``a=0@0, a=1@1, del a@2``: later @2 reads as a delete of b; reload [2,3) does not know what a was."""
@@ -347,11 +347,11 @@ def test_a_row_whose_record_is_of_another_key_now_moves_there(database: Mapping[
     require_sound(bench)
 
 
-# A8: marked rows are the same however the log is cut.
+# Marked rows are the same however the log is cut.
 
 
 @pytest.mark.parametrize("order", list(OrderBy))
-def test_a8_a_marked_row_is_the_same_however_the_log_is_cut(database: Mapping[str, Any], order: OrderBy) -> None:
+def test_a_marked_row_is_the_same_however_the_log_is_cut(database: Mapping[str, Any], order: OrderBy) -> None:
     """``a=0@0, a=1@1, del a@2, del b@3``: by offset a keeps its newest value, else it has none; b is a row."""
     bench = bench_of(database, order=order, deletes=Deletes.MARK)
     kept = 1 if order is OrderBy.OFFSET else None
@@ -368,7 +368,7 @@ def test_a8_a_marked_row_is_the_same_however_the_log_is_cut(database: Mapping[st
         assert bench.table()[b] == (None, 0, 4 * number + 3, True)
 
 
-def test_a8_the_time_of_a_delete_is_the_records_and_goes_with_the_next_put(database: Mapping[str, Any]) -> None:
+def test_the_time_of_a_delete_is_the_records_and_goes_with_the_next_put(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, deletes=Deletes.MARK)
     bench.append(put("a", 1))
     bench.append(delete("a", at=7))
@@ -380,7 +380,7 @@ def test_a8_the_time_of_a_delete_is_the_records_and_goes_with_the_next_put(datab
     assert bench.query(same) == [(None, 2)]
 
 
-def test_a8_a_late_create_does_not_bring_a_marked_key_back(database: Mapping[str, Any]) -> None:
+def test_a_late_create_does_not_bring_a_marked_key_back(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, order=OrderBy.RECORD_TIME, deletes=Deletes.MARK)
     bench.append(delete("a", at=5))
     bench.live()
@@ -390,10 +390,10 @@ def test_a8_a_late_create_does_not_bring_a_marked_key_back(database: Mapping[str
     assert counts(bench) == (0, 0, 1, 0)
 
 
-# A10: generations, topics, partitions.
+# Generations, topics, partitions.
 
 
-def test_a10_a_higher_generation_wins_from_any_partition_and_other_keys_stay(database: Mapping[str, Any]) -> None:
+def test_a_higher_generation_wins_from_any_partition_and_other_keys_stay(database: Mapping[str, Any]) -> None:
     """Generation 0 has a and b in partition 0 at high offsets; the topic is created again with two partitions."""
     bench = bench_of(database)
     for key in ("x", "x", "x", "a", "b", "c"):
@@ -413,7 +413,7 @@ def test_a10_a_higher_generation_wins_from_any_partition_and_other_keys_stay(dat
         bench.live()
 
 
-def test_a10_a_dead_letter_of_an_older_generation_is_not_replayed(database: Mapping[str, Any]) -> None:
+def test_a_dead_letter_of_an_older_generation_is_not_replayed(database: Mapping[str, Any]) -> None:
     """The same offset is another record now."""
     bench = bench_of(database)
     for key in ("x", "a"):
@@ -429,7 +429,7 @@ def test_a10_a_dead_letter_of_an_older_generation_is_not_replayed(database: Mapp
     assert bench.query("SELECT id, note, kafka_generation FROM shop.orders") == [("a", 2, 1)]
 
 
-def test_a10_offsets_of_two_topics_are_never_compared(database: Mapping[str, Any]) -> None:
+def test_offsets_of_two_topics_are_never_compared(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, topics=(TOPIC, "returns"))
     bench.send({"id": "a"}, {"note0": 1})
     bench.send({"id": "b"}, {"note0": 1}, topic="returns")
@@ -440,7 +440,7 @@ def test_a10_offsets_of_two_topics_are_never_compared(database: Mapping[str, Any
     assert bench.query("SELECT id, note FROM shop.orders ORDER BY id") == [("a", 1), ("b", 1)]
 
 
-def test_a10_two_topics_of_one_batch_hold_a_key_in_vain_too(database: Mapping[str, Any]) -> None:
+def test_two_topics_of_one_batch_hold_a_key_in_vain_too(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, topics=(TOPIC, "returns"))
     for topic in (TOPIC, "returns"):
         bench.send({"id": "a"}, {"note0": 1}, topic=topic)
@@ -448,7 +448,7 @@ def test_a10_two_topics_of_one_batch_hold_a_key_in_vain_too(database: Mapping[st
         bench.live()
 
 
-def test_a10_after_partitions_were_added_only_keys_that_move_stop(database: Mapping[str, Any]) -> None:
+def test_after_partitions_were_added_only_keys_that_move_stop(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     for key in ("a", "b"):
         bench.append(put(key, 1))
@@ -463,7 +463,7 @@ def test_a10_after_partitions_were_added_only_keys_that_move_stop(database: Mapp
         bench.live()
 
 
-def test_a11_rows_without_a_version_are_refused_by_the_first_plan(database: Mapping[str, Any]) -> None:
+def test_rows_without_a_version_are_refused_by_the_first_plan(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     bench.append(put("a", 1))
     identity = "kafka_topic text, kafka_generation integer, kafka_partition integer, kafka_offset bigint"
@@ -481,10 +481,10 @@ def test_a11_rows_without_a_version_are_refused_by_the_first_plan(database: Mapp
 
 
 # ----------
-# C: interplay with dead letters, and with logs that have lost records.
+# Interplay with dead letters, and with logs that have lost records.
 
 
-def test_c1_rows_and_dead_letters_that_compaction_took_stay_under_a_reload(database: Mapping[str, Any]) -> None:
+def test_rows_and_dead_letters_that_compaction_took_stay_under_a_reload(database: Mapping[str, Any]) -> None:
     """``a=1@0, b bad@1, a=2@2, b=2@3``: compaction takes @0 and @1; reload [0,4) is no loss."""
     bench = bench_of(database)
     for change in (put("a", 1), put("b", BAD, 1), put("c", BAD, 2)):
@@ -497,7 +497,7 @@ def test_c1_rows_and_dead_letters_that_compaction_took_stay_under_a_reload(datab
     assert resolutions(bench) == {1: None}
 
 
-def test_c2_a_dead_letter_that_a_newer_record_has_outdone_is_superseded_without_a_row(
+def test_a_dead_letter_that_a_newer_record_has_outdone_is_superseded_without_a_row(
     database: Mapping[str, Any],
 ) -> None:
     bench = bench_of(database)
@@ -512,7 +512,7 @@ def test_c2_a_dead_letter_that_a_newer_record_has_outdone_is_superseded_without_
     assert notes(bench) == {"a": 2}
 
 
-def test_c2_a_replay_of_several_dead_letters_of_a_key_writes_the_newest_and_supersedes_the_others(
+def test_a_replay_of_several_dead_letters_of_a_key_writes_the_newest_and_supersedes_the_others(
     database: Mapping[str, Any],
 ) -> None:
     bench = bench_of(database)
@@ -526,7 +526,7 @@ def test_c2_a_replay_of_several_dead_letters_of_a_key_writes_the_newest_and_supe
     assert notes(bench) == {"a": 3, "b": 1}
 
 
-def test_c3_a_replayed_dead_letter_is_a_record_like_any_other_under_a_reload(database: Mapping[str, Any]) -> None:
+def test_a_replayed_dead_letter_is_a_record_like_any_other_under_a_reload(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     bench.append(put("a", BAD, 1))
     bench.append(put("b", 0))
@@ -541,7 +541,7 @@ def test_c3_a_replayed_dead_letter_is_a_record_like_any_other_under_a_reload(dat
         bench.reload(0, 0, 1)
 
 
-def test_c3_a_discarded_dead_letter_stays_out_unless_resolved_ones_are_replaced(database: Mapping[str, Any]) -> None:
+def test_a_discarded_dead_letter_stays_out_unless_resolved_ones_are_replaced(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     bench.append(put("a", BAD, 1))
     bench.append(put("b", 0))
@@ -559,7 +559,7 @@ def test_c3_a_discarded_dead_letter_stays_out_unless_resolved_ones_are_replaced(
 
 
 @pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.IGNORE])
-def test_c3_a_discarded_delete_stays_out_too(database: Mapping[str, Any], deletes: Deletes) -> None:
+def test_a_discarded_delete_stays_out_too(database: Mapping[str, Any], deletes: Deletes) -> None:
     """A delete whose key does not fit under one version is a dead letter there."""
     bench = StateBench(database, partial(moving_settings, deletes=deletes))
     bench.send({"id0": "a", "id1": "a"}, {"note0": 1})
@@ -572,7 +572,7 @@ def test_c3_a_discarded_delete_stays_out_too(database: Mapping[str, Any], delete
     assert (removed(bench), resolutions(bench), counts(bench)) == ([], {1: "discarded"}, (1, 0, 0, 1))
 
 
-def test_c8_deletes_count_where_they_hit_nothing_and_the_rest_is_superseded(database: Mapping[str, Any]) -> None:
+def test_deletes_count_where_they_hit_nothing_and_the_rest_is_superseded(database: Mapping[str, Any]) -> None:
     bench = bench_of(database)
     for change in (put("a", 1), put("a", 2), delete("b"), put("c", BAD, 1), delete("c")):
         bench.append(change)
