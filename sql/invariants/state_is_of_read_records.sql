@@ -1,7 +1,7 @@
 -- Every row of an upsert pipeline's table, and every removed key, has a version that was read: its record lies below
 -- the end of what its topic partition was ever loaded to. Reads the whole table: for audits of the whole table.
 -- Identifiers: target, its metadata columns topic, generation, partition, offset_column.
--- Parameters: pipeline. Locks: none. Returns, by partition, how many have none, or one that nobody has read.
+-- Parameters: pipeline. Locks: none. Returns the partitions with rows that have none, or one that nobody has read.
 WITH standing AS (
     SELECT
         'row' AS what, {topic} AS topic, {generation} AS generation, {partition} AS partition,

@@ -2,8 +2,8 @@
 -- counted: rows, and deletes where these mark rows. A row that was there before, and whose record the log no longer
 -- holds, may stay in the range. Not looked at after a replay, which may have written over some of them.
 -- Identifiers: target, its metadata columns topic, generation, partition, offset_column, batch_column.
--- Parameters: pipeline, batch_id (the newest committed batch), marks (whether deletes mark rows). Locks: none. Returns
--- the ranges that differ.
+-- Parameters: pipeline, batch_id (the newest committed batch), marks (whether deletes mark rows). Locks: none.
+-- Returns the ranges that differ.
 SELECT
     r.batch_id, r.topic, r.generation, r.partition, r.range_start, r.range_end, r.rows, r.deletes,
     count(t.{offset_column}) AS rows_found

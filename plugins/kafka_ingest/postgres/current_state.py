@@ -193,13 +193,21 @@ class CurrentState:
         self._winners = winners
         self._names = _Statements(batch, self._upsert).names
 
-    def fold(self, replacing: Sequence[OffsetRange], kept: tuple[KeptDeadLetters, ...], *, with_resolved: bool) -> Fold:
+    def fold(
+        self,
+        replacing: Sequence[OffsetRange],
+        kept: tuple[KeptDeadLetters, ...],
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+    ) -> Fold:
         """Fold what is staged, and take away what was read again and is no row or delete of its key any more.
 
         Args:
             replacing: Ranges that read again what was loaded before.
             kept: Resolved dead letters that stay; what was staged in their place is left out already.
             with_resolved: Whether resolved dead letters that are read again are deleted, too.
+            is_rebuild: Whether all that was not read goes, before anything is compared with it.
 
         Raises:
             TargetMismatch: Rows of these keys have no version.
@@ -209,6 +217,7 @@ class CurrentState:
         self._analyze("kafka_ingest_newest")
         self._run("fold_standing", pipeline=self._batch.pipeline)
         self._analyze("kafka_ingest_fold")
+        unread = self._sweep() if is_rebuild and replacing else Keys()
         by_offset = self._upsert.order is OrderBy.OFFSET
         faults = self._row("fold_faults", is_by_offset=by_offset, first_keys=FIRST_KEYS)
         without_version = _keys(faults, "without_version")
@@ -227,6 +236,7 @@ class CurrentState:
             kept=kept,
             in_two_partitions=_keys(faults, "in_two_partitions"),
             lost=lost,
+            unread=unread,
         )
 
     def _let_go(self, replacing: Sequence[OffsetRange], *, with_resolved: bool) -> Keys:
@@ -239,7 +249,7 @@ class CurrentState:
         self._run("delete_read_dead_letters", **again, pipeline=pipeline, with_resolved=with_resolved)
         return _keys(rows, "lost") + _keys(removed, "lost")
 
-    def sweep(self) -> Keys:
+    def _sweep(self) -> Keys:
         """Take away rows and removed keys that a rebuild did not read, and close dead letters that it did not read.
 
         Returns:

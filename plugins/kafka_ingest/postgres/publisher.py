@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -338,8 +337,7 @@ class PostgresPublication:
         self._state = CurrentState(self._cursor, self._batch, _winners(outcome))
         try:
             kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
-            found = self._state.fold(replacing, kept, with_resolved=with_resolved)
-            return replace(found, unread=self._state.sweep()) if is_rebuild else found
+            return self._state.fold(replacing, kept, with_resolved=with_resolved, is_rebuild=is_rebuild)
         except psycopg2.Error as error:
             raise refusals.target_fault(error, self._batch) from None
 
