@@ -12,17 +12,23 @@ from tests.benchmarks.contenders import (
     CONSUME_TWO,
     COPY_BINARY,
     DEBEZIUM,
+    DEBEZIUM_FULL_UPSERT,
     DEBEZIUM_UNNEST,
+    DEBEZIUM_UPSERT,
     DLT,
     EXECUTE_VALUES,
     ONE_RECORD,
     OURS,
     OURS_AVRO,
+    OURS_FULL_STATE,
     OURS_JSON_SCHEMA,
     OURS_PROTOBUF,
+    OURS_STATE,
     OURS_WITH_KEY,
     PYTHON_COPY,
     PYTHON_COPY_PLAIN,
+    PYTHON_FULL_UPSERT,
+    PYTHON_UPSERT,
     SPARK_AVRO,
     SPARK_JDBC,
     Contender,
@@ -31,6 +37,7 @@ from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_t
 from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
 from tests.benchmarks.statistics import Runs, of_contender, ratio, spread
+from tests.benchmarks.workloads import STATE_KEYS
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
 _OWN_KINDS = ("java", "python")
@@ -89,6 +96,10 @@ TARGETS = (
     Target("whole load of 1 M Avro records", "formats-1m", OURS_AVRO, OURS, least=1.2),
     Target("whole load of 1 M Protobuf records", "formats-1m", OURS_PROTOBUF, OURS, least=0.7),
     Target("whole load of 1 M records with a JSON Schema", "formats-1m", OURS_JSON_SCHEMA, OURS, least=0.9),
+    Target("2 M records of 500,000 keys", "state-2m", OURS_STATE, DEBEZIUM_UPSERT, least=3.0),
+    Target("2 M records of 500,000 keys", "state-2m", OURS_STATE, PYTHON_UPSERT, least=2.0),
+    Target("the same, into a full table", "full-state-2m", OURS_FULL_STATE, DEBEZIUM_FULL_UPSERT, least=3.0),
+    Target("the same, into a full table", "full-state-2m", OURS_FULL_STATE, PYTHON_FULL_UPSERT, least=2.0),
     Target("seconds for one record", "one-record", ONE_RECORD[0], ONE_RECORD[1], most=0.4, figure="seconds"),
 )
 
@@ -214,6 +225,44 @@ def _format_figures(runs: Runs, contender: Contender) -> tuple[str, ...]:
     staging = ratio(runs, contender.name, OURS.name, "staging_per_second").median
     decoding = spread([run["phases"]["tasks"]["decode"] / run["records"] * 1e6 for run in own]).median
     return (*row, f"{staging:.2f}", f"{cpu:.1f}", f"{decoding:.1f}")
+
+
+def _state(found: Mapping[str, Any]) -> str:
+    runs: Runs = [*found["runs"], *_full_state_runs()]
+    rows = []
+    for ours, against in (
+        (OURS_STATE, (PYTHON_UPSERT, DEBEZIUM_UPSERT)),
+        (OURS_FULL_STATE, (PYTHON_FULL_UPSERT, DEBEZIUM_FULL_UPSERT)),
+    ):
+        for contender in (ours, *against) if any(run["contender"] == ours.name for run in runs) else ():
+            rate, share = of_contender(runs, contender.name).median / 1_000, ratio(runs, ours.name, contender.name)
+            told = "1" if contender is ours else f"{share.median:.2f} ({share.least:.2f}-{share.greatest:.2f})"
+            rows.append((contender.name, f"{rate:.0f}", told))
+    superseded = 1 - STATE_KEYS / found["runs"][0]["records"]
+    return (
+        "`mode: upsert` with `order: offset`, into an empty table and into one with an older row of every key. Each "
+        f"key comes equally often: {superseded:.0%} of the records are superseded within the batch. The sink writes "
+        "in its mode `upsert`; the Python process copies 50,000 records at a time into a temporary table and writes "
+        "the newest of each key from it. Our figures hold Spark's start, those of the sink leave Connect's start out."
+        "\n\n" + markdown_table(("contender", "k records/s", "ours / this"), rows) + "\n\n" + _state_bound(runs)
+    )
+
+
+def _full_state_runs() -> Runs:
+    is_measured = (RESULTS / "full-state-2m.json").exists()
+    return read_results("full-state-2m")["runs"] if is_measured else []
+
+
+def _state_bound(runs: Runs) -> str:
+    own = [run for run in runs if run["contender"] == OURS_STATE.name]
+    stage, publish = (spread([run["phases"][phase] for run in own]).median for phase in ("stage", "publish"))
+    whole, theirs = (of_contender(runs, one.name, "seconds").median for one in (OURS_STATE, PYTHON_UPSERT))
+    return (
+        f"Of our {whole:.0f} s into the empty table two tasks stage for {stage:.0f} s, and one session of PostgreSQL "
+        f"folds and writes for {publish:.0f} s. Without that it would be {theirs / (whole - publish):.1f} times "
+        "as quick as the Python process, which keeps one core busy, and PostgreSQL the other: with two cores that is "
+        "the bound."
+    )
 
 
 def _key(found: Mapping[str, Any]) -> str:
@@ -395,6 +444,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),
     ("Formats with a schema registry", "formats-1m", _formats),
+    ("Current state", "state-2m", _state),
     ("Unique key", "unique-key", _key),
     ("Other records", "many-partitions", _shapes),
     ("Skew", "skew-2m", _skew),
