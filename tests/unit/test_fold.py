@@ -33,11 +33,20 @@ from kafka_ingest.protocol.batch import (
     RunMode,
     RunOptions,
 )
-from kafka_ingest.protocol.fold import reads_deletes, require_deletes_unexpired
+from kafka_ingest.protocol.fold import reads_deletes, require_deletes_unexpired, with_dangers
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.publish import publish_batch
 from kafka_ingest.protocol.ranges import LogTimes, choose_ranges
-from kafka_ingest.settings import BatchSettings, Deletes, OrderBy, PartitionFaultPolicy, UpsertSettings
+from kafka_ingest.settings import (
+    BatchSettings,
+    ColumnSettings,
+    Deletes,
+    OrderBy,
+    PartitionFaultPolicy,
+    UpsertSettings,
+    ValueFormat,
+    ValueSettings,
+)
 from tests.builders import (
     NOON,
     batch_settings,
@@ -303,3 +312,46 @@ def test_a_rebuild_leaves_no_partition_out() -> None:
     assert (len(live.faults), len(live.left_out)) == (0, 1)
     rebuild = choose_ranges(settings, view, expired, options=RunOptions(RunMode.REBUILD), times=LogTimes())
     assert (len(rebuild.faults), len(rebuild.left_out)) == (1, 0)
+
+
+KEYED = replace(
+    SETTINGS,
+    value=ValueSettings(
+        ValueFormat.JSON_COLUMNS,
+        (ColumnSettings("id", "bigint", ("id",), from_key=True), ColumnSettings("of_value", "text", ("of_value",))),
+    ),
+)
+
+
+def dangers(
+    batch: BatchSettings, *, retention_ms: int | None = None, needs_rebuild: str = ""
+) -> tuple[list[type[IngestError]], tuple[str, ...]]:
+    """Return faults and warnings of a plan of a topic that has gained a partition."""
+    view = replace(view_of(position(0, 5)), needs_rebuild=needs_rebuild)
+    log, settings = snapshot({"orders": [partition_state(n, 0, 10) for n in (0, 1)]}), pipeline_settings(batch=batch)
+    choice = choose_ranges(settings, view, log, options=RunOptions(), times=LogTimes())
+    choice = with_dangers(choice, settings, view, {"orders": retention_ms})
+    return [fault.error for fault in choice.faults], choice.warnings
+
+
+def with_key(*names: str, order: OrderBy = OrderBy.OFFSET) -> BatchSettings:
+    return replace(KEYED, upsert=UpsertSettings(names, order, Deletes.REMOVE))
+
+
+def test_a_compacted_topic_needs_a_key_from_the_records_key() -> None:
+    """Compaction keeps the newest record of each record's key, and of no other."""
+    assert dangers(with_key("id"), retention_ms=1)[0] == []
+    assert dangers(with_key("id", "of_value"), retention_ms=1)[0] == [ConfigError]
+    assert dangers(with_key("of_value"))[0] == []
+
+
+def test_a_partition_that_joins_is_told_where_offsets_order() -> None:
+    (warning,) = dangers(with_key("id"))[1]
+    assert warning.startswith("orders[1] joined: keys may have moved to it")
+    assert dangers(with_key("id", order=OrderBy.RECORD_TIME))[1] == ()
+
+
+def test_the_need_of_a_rebuild_is_told_with_the_command() -> None:
+    told = dangers(with_key("id", order=OrderBy.RECORD_TIME), needs_rebuild="reset, at noon")[1]
+    command = 'python -m kafka_ingest run orders --mode rebuild --reason "..."'
+    assert told == (f"the table may miss deletes or rows since a reset, at noon: {command}",)
