@@ -183,6 +183,9 @@ _OF_STATE = (
     CrashPoint(
         1, "plan.target.require_versions:after", "the new table was looked at for rows of others, nothing is planned"
     ),
+    CrashPoint(
+        1, "plan.log.delete_retentions:after", "Kafka was asked how long it keeps tombstones, nothing is planned"
+    ),
     CrashPoint(4, "load.log.delete_retentions:after", "all staged, Kafka was asked how long it keeps tombstones"),
     CrashPoint(4, "load.ledger.caught_up:after", "all staged, the ledger was asked when the log was last read whole"),
     CrashPoint(5, "load.publication.fold:after", "the newest change of each key is known, nothing of it is written"),
