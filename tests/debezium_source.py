@@ -66,6 +66,13 @@ class DebeziumSource:
                 cursor.execute(statement)
             connection.commit()
 
+    def rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        with closing(psycopg2.connect(**self.params)) as connection, connection.cursor() as cursor:
+            cursor.execute(question, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
     def capture(self, tables: Sequence[str], **config: object) -> list[str]:
         """Capture tables of schema public from now on, what they hold included; can be called again, for other topics.
 
@@ -98,7 +105,7 @@ class DebeziumSource:
         topic. But a slot is confirmed only as far as every record before was acknowledged and the worker wrote its
         offsets down, which therefore has to happen often (``offset.flush.interval.ms``).
         """
-        [(position,)] = self._rows("SELECT pg_current_wal_insert_lsn()::text")
+        [(position,)] = self.rows("SELECT pg_current_wal_insert_lsn()::text")
         until(lambda: self._is_confirmed(position), f"every connector confirmed {position}", CAPTURE_SECONDS)
 
     def records(self, topic: str) -> list[Record]:
@@ -148,7 +155,7 @@ class DebeziumSource:
         until(lambda: not self._active() & self._connectors.keys(), "nobody uses the slots", CAPTURE_SECONDS)
 
     def _active(self) -> set[str]:
-        return {name for (name,) in self._rows("SELECT slot_name::text FROM pg_replication_slots WHERE active")}
+        return {name for (name,) in self.rows("SELECT slot_name::text FROM pg_replication_slots WHERE active")}
 
     def _is_confirmed(self, position: str) -> bool:
         """Tell it of all slots, and move on: what a connector confirms is the transaction before its last one."""
@@ -158,18 +165,12 @@ class DebeziumSource:
         question = (
             "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY(%s) AND confirmed_flush_lsn >= %s::pg_lsn"
         )
-        return self._rows(question, list(self._connectors), position) == [(len(self._connectors),)]
-
-    def _rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
-        with closing(psycopg2.connect(**self.params)) as connection, connection.cursor() as cursor:
-            cursor.execute(question, values)
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
-            return rows
+        return self.rows(question, list(self._connectors), position) == [(len(self._connectors),)]
 
     def _delete_topics(self) -> None:
-        prefixes = tuple(f"{name}." for name in self._connectors)
         known = self._admin.list_topics(timeout=_KAFKA_SECONDS).topics
-        topics = [topic for topic in known if topic.startswith(prefixes)]
+        # Those of heartbeats have the connector's name behind a prefix.
+        topics = [topic for topic in known if any(name in topic for name in self._connectors)]
         for deleted in (self._admin.delete_topics(topics) if topics else {}).values():
             deleted.result(_KAFKA_SECONDS)
 

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.debezium_source import DebeziumSource
+from tests.deadlines import until
+from tests.debezium_source import CAPTURE_SECONDS, DebeziumSource
 from tests.integration.pipeline_under_test import FedPipeline, produced
 from tests.random_dml import TABLE, create_table, final_state, transactions
 
@@ -27,6 +28,35 @@ VALUE = {
         {"name": "at", "type": "timestamptz"},
     ],
 }
+
+#: A table whose values a connector writes in another form in each of its modes. Its times have whole milliseconds:
+#: ``time.precision.mode=connect`` cuts off what is below.
+OF_MODES = "readings"
+OF_MODES_COLUMNS = "amount numeric(12,2), moment timestamp, short timestamp(3), day date, at timestamptz, raw bytea"
+OF_MODES_ROWS = """
+    (1, 0.1, '2024-02-29 23:34:56.789', '2024-02-29 00:00', '2024-02-29', '2024-02-29 09:34:56.789+02', '\\x00ff'),
+    (2, -9999999999.99, '1969-12-31 23:59:59.999', '1969-12-31 23:59:59.999', '1969-12-31', '1970-01-01 00:00+00', ''),
+    (3, 1000, '9999-12-31 23:59:59.999', '1600-01-01', '1600-01-01', '0001-01-01 00:00+00', '\\x0a'),
+    (4, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+def of_modes(*, amount: str | None, moment: str, raw: str | None) -> list[dict[str, str]]:
+    """The columns of that table, each with what its values are."""
+    conversions = {"amount": amount, "moment": moment, "short": "epoch_millis", "day": "epoch_days", "raw": raw}
+    types = {
+        "amount": "numeric(12,2)",
+        "moment": "timestamp",
+        "short": "timestamp",
+        "day": "date",
+        "at": "timestamptz",
+        "raw": "bytea",
+    }
+    columns = [
+        {"name": name, "type": type_} | ({"as": as_} if (as_ := conversions.get(name)) else {})
+        for name, type_ in types.items()
+    ]
+    return [{"name": "id", "type": "bigint", "from": "key"}, *columns]
 
 
 def follow(pipeline: FedPipeline, topic: str, **value: Any) -> None:
@@ -109,4 +139,81 @@ def test_events_that_a_killed_connector_repeats_change_nothing(
             sender.produce(topic, key=record.key, value=record.value, partition=0)
     repeated = pipeline.load_here()["counts"]
     assert repeated["rows"] + repeated["deletes"] + repeated["superseded"] + repeated["tombstones"] == 60
+    assert rows_of(pipeline.database, pipeline.table) == rows_of(source.params, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("modes", "columns"),
+    [
+        (
+            {"decimal_handling_mode": "string", "time_precision_mode": "adaptive"},
+            of_modes(amount="number_text", moment="epoch_micros", raw=None),
+        ),
+        (
+            {
+                "decimal_handling_mode": "double",
+                "time_precision_mode": "connect",
+                "binary_handling_mode": "hex",
+                "tombstones_on_delete": False,
+                "provide_transaction_metadata": True,
+                "heartbeat_interval_ms": 100,
+            },
+            of_modes(amount=None, moment="epoch_millis", raw="hex"),
+        ),
+    ],
+    ids=["string, adaptive, base64", "double, connect, hex, no tombstones, transactions, heartbeats"],
+)
+def test_the_table_is_the_source_table_in_every_mode_of_the_connector(
+    debezium_source: DebeziumSource, pipeline: FedPipeline, modes: dict[str, Any], columns: list[dict[str, str]]
+) -> None:
+    """A snapshot of the rows, then each of them updated, one deleted, one with another key."""
+    source = debezium_source
+    source.execute(
+        f"CREATE TABLE {OF_MODES} (id bigint PRIMARY KEY, {OF_MODES_COLUMNS})",
+        f"INSERT INTO {OF_MODES} VALUES {OF_MODES_ROWS}",
+    )
+    [topic] = source.capture([OF_MODES], **modes)
+    follow(pipeline, topic, columns=columns)
+    question = "SELECT id, amount, moment, short, day, at, encode(raw, 'hex') FROM {} ORDER BY id"
+    source.wait_until_captured()
+    assert pipeline.load_here()["counts"]["rows"] == 4
+    assert pipeline.query(question.format(pipeline.table)) == source.rows(question.format(OF_MODES))
+    source.execute(
+        f"UPDATE {OF_MODES} SET amount = amount + 0.01, moment = moment - interval '1 day', day = day + 1",
+        f"DELETE FROM {OF_MODES} WHERE id = 1",
+        f"UPDATE {OF_MODES} SET id = 5 WHERE id = 2",
+    )
+    source.wait_until_captured()
+    counts = pipeline.load_here()["counts"]
+    assert (counts["rows"], counts["deletes"], counts["dead_letters"]) == (3, 2, 0)
+    assert [row[0] for row in pipeline.query(question.format(pipeline.table))] == [3, 4, 5]
+    assert pipeline.query(question.format(pipeline.table)) == source.rows(question.format(OF_MODES))
+
+
+def test_an_incremental_snapshot_brings_values_that_did_not_travel(
+    debezium_source: DebeziumSource, pipeline: FedPipeline
+) -> None:
+    """The second way out of the docs, for a table that keeps REPLICA IDENTITY DEFAULT, after a change of a key, too."""
+    source, signals = debezium_source, "debezium_signal"
+    source.execute(*create_table(), f"CREATE TABLE {signals} (id text PRIMARY KEY, type text, data text)")
+    [topic, _] = source.capture(
+        [TABLE, signals], decimal_handling_mode="string", signal_data_collection=f"public.{signals}"
+    )
+    follow(pipeline, topic)
+    long = "repeat('long ', 1000)"
+    source.execute(f"INSERT INTO {TABLE} (id, tenant, note) VALUES (1, 'a', {long}), (2, 'b', {long}), (3, 'c', 'c')")
+    source.execute(f"UPDATE {TABLE} SET tenant = 'after' WHERE id = 1", f"UPDATE {TABLE} SET id = 4 WHERE id = 2")
+    source.wait_until_captured()
+    assert pipeline.load_here()["counts"]["dead_letters"] == 2
+    lengths = f"SELECT id, tenant, length(note) FROM {pipeline.table} ORDER BY id"
+    assert pipeline.query(lengths) == [(1, "a", 5000), (3, "c", 1)]
+    wanted = f'{{"data-collections": ["public.{TABLE}"], "type": "incremental"}}'
+    source.execute(f"INSERT INTO {signals} VALUES ('once', 'execute-snapshot', '{wanted}')")
+    until(
+        lambda: sum(b'"op":"r"' in (record.value or b"") for record in source.records(topic)) == 3,
+        "the snapshot has read three rows",
+        CAPTURE_SECONDS,
+    )
+    assert pipeline.load_here()["counts"]["dead_letters"] == 0
+    assert pipeline.query(lengths) == [(1, "after", 5000), (3, "c", 1), (4, "b", 5000)]
     assert rows_of(pipeline.database, pipeline.table) == rows_of(source.params, TABLE)
