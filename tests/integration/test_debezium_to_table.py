@@ -66,6 +66,20 @@ def follow(pipeline: FedPipeline, topic: str, **value: Any) -> None:
     pipeline.write(topic, value={**VALUE, **value}, key=None, headers=None, metadata_columns={}, target=target)
 
 
+def follow_unwrapped(pipeline: FedPipeline, source: DebeziumSource, handling: str, **state: Any) -> None:
+    """Capture the source's table, unwrapped, and write the pipeline that follows it."""
+    unwrap = {
+        "transforms": "unwrap",
+        "transforms_unwrap_type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms_unwrap_delete_tombstone_handling_mode": handling,
+    }
+    [topic] = source.capture([TABLE], decimal_handling_mode="string", **unwrap)
+    value = {"format": "json", "columns": VALUE["columns"]}
+    state = {"mode": "upsert", "key": ["id"], "order": "offset", "deletes": "remove", **state}
+    target = {"table": pipeline.table, "create_table": True, **state}
+    pipeline.write(topic, value=value, key=None, headers=None, metadata_columns={}, target=target)
+
+
 def run_on(source: DebeziumSource, changes: Iterator[Sequence[Any]], transactions_: int) -> None:
     """Run some transactions at the source, and wait until Kafka has their events."""
     for statements in islice(changes, transactions_):
@@ -99,6 +113,47 @@ def test_the_table_is_the_source_table_after_every_batch_of_random_changes(
     assert counted["deletes"] > 0
     assert counted["dead_letters"] == 0
     pipeline.command("audit", pipeline.name, "--all")
+
+
+@pytest.mark.parametrize(
+    ("handling", "state"),
+    [
+        ("delete-to-tombstone", {}),
+        ("rewrite-with-tombstone", {"delete_when": {"path": "$.__deleted", "equals": "true"}}),
+        ("rewrite", {"delete_when": {"path": "$.__deleted", "equals": "true"}}),
+    ],
+)
+def test_the_table_is_the_source_table_from_unwrapped_events(
+    debezium_source: DebeziumSource, pipeline: FedPipeline, handling: str, state: dict[str, Any]
+) -> None:
+    """``ExtractNewRecordState`` leaves the row, and tells a delete by a tombstone, by a member, or by both."""
+    source, changes = debezium_source, transactions(13)
+    source.execute(*create_table(replica_identity="FULL"))
+    follow_unwrapped(pipeline, source, handling, **state)
+    deletes = 0
+    for _ in range(2):
+        run_on(source, changes, 40)
+        counts = pipeline.load_here()["counts"]
+        deletes += counts["deletes"]
+        assert pipeline.dead_letters("reason, detail, value") == []
+        assert rows_of(pipeline.database, pipeline.table) == rows_of(source.params, TABLE)
+    assert deletes > 0
+
+
+def test_the_text_null_of_an_unwrapped_delete_is_a_dead_letter(
+    debezium_source: DebeziumSource, pipeline: FedPipeline
+) -> None:
+    """With ``handling.mode=tombstone`` the JSON converter writes the text null, which Kafka takes for a value."""
+    source = debezium_source
+    source.execute(*create_table())
+    follow_unwrapped(pipeline, source, "tombstone")
+    source.execute(f"INSERT INTO {TABLE} (id) VALUES (1)", f"DELETE FROM {TABLE}")
+    source.wait_until_captured()
+    pipeline.load_here()
+    [(reason, detail, value)] = pipeline.dead_letters("reason, detail, value")
+    assert (reason, bytes(value)) == ("wrong_type", b"null")
+    assert detail == "the value: expected an object, found null"
+    assert pipeline.query(f"SELECT id FROM {pipeline.table}") == [(1,)]
 
 
 def test_a_value_that_did_not_travel_is_a_dead_letter_and_the_row_stays_as_it_was(
