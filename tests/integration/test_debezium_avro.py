@@ -16,7 +16,7 @@ from sandbox.paths import SandboxPaths
 from sandbox.postgres import PostgresServer
 from tests.debezium_source import DebeziumSource, fresh_source
 from tests.integration.pipeline_under_test import FedPipeline
-from tests.integration.test_debezium_to_table import rows_of, run_on
+from tests.integration.test_debezium_to_table import follow, rows_of, run_on
 from tests.random_dml import TABLE, create_table, transactions
 from tests.services import TestServices
 
@@ -85,16 +85,8 @@ def test_the_table_is_the_source_table_from_events_in_avro(
     for statements in islice(changes, 10):
         source.execute(*(one.text for one in statements))
     [topic] = source.capture([TABLE], **converters(registry_url))
-    state = {"mode": "upsert", "key": ["id"], "order": "offset", "deletes": "remove", "truncate": "ignore"}
-    pipeline.write(
-        topic,
-        kafka={"registry": "schema_registry_default"},
-        value={"format": "avro", "envelope": "debezium", "columns": COLUMNS},
-        key={"format": "avro"},
-        headers=None,
-        metadata_columns={},
-        target={"table": pipeline.table, "create_table": True, **state},
-    )
+    registry_sections = {"kafka": {"registry": "schema_registry_default"}, "key": {"format": "avro"}}
+    follow(pipeline, topic, registry_sections, format="avro", columns=COLUMNS)
     deletes = 0
     for number in range(3):
         run_on(source, changes, 20)

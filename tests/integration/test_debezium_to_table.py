@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any
@@ -59,11 +59,12 @@ def of_modes(*, amount: str | None, moment: str, raw: str | None) -> list[dict[s
     return [{"name": "id", "type": "bigint", "from": "key"}, *columns]
 
 
-def follow(pipeline: FedPipeline, topic: str, **value: Any) -> None:
-    """Write the pipeline that follows the source's table."""
-    state = {"mode": "upsert", "key": ["id"], "order": "offset", "deletes": "remove", "truncate": "ignore"}
-    target = {"table": pipeline.table, "create_table": True, **state}
-    pipeline.write(topic, value={**VALUE, **value}, key=None, headers=None, metadata_columns={}, target=target)
+def follow(pipeline: FedPipeline, topic: str, sections: Mapping[str, Any] | None = None, /, **value: Any) -> None:
+    """Write the pipeline that follows the source's table, by its change events unless ``sections`` say otherwise."""
+    state = {"mode": "upsert", "key": ["id"], "order": "offset", "deletes": "remove"}
+    given = {"value": {**VALUE, **value}, "key": None, "target": {"truncate": "ignore"}, **(sections or {})}
+    given["target"] = {"table": pipeline.table, "create_table": True, **state, **given["target"]}
+    pipeline.write(topic, headers=None, metadata_columns={}, **given)
 
 
 def follow_unwrapped(pipeline: FedPipeline, source: DebeziumSource, handling: str, **state: Any) -> None:
@@ -74,10 +75,7 @@ def follow_unwrapped(pipeline: FedPipeline, source: DebeziumSource, handling: st
         "transforms_unwrap_delete_tombstone_handling_mode": handling,
     }
     [topic] = source.capture([TABLE], decimal_handling_mode="string", **unwrap)
-    value = {"format": "json", "columns": VALUE["columns"]}
-    state = {"mode": "upsert", "key": ["id"], "order": "offset", "deletes": "remove", **state}
-    target = {"table": pipeline.table, "create_table": True, **state}
-    pipeline.write(topic, value=value, key=None, headers=None, metadata_columns={}, target=target)
+    follow(pipeline, topic, {"value": {"format": "json", "columns": VALUE["columns"]}, "target": state})
 
 
 def run_on(source: DebeziumSource, changes: Iterator[Sequence[Any]], transactions_: int) -> None:
