@@ -57,7 +57,7 @@ class ChunkOutcome:
     """What became of a chunk's records.
 
     Attributes:
-        rows: Number of staged rows.
+        rows: Number of staged rows, with those that have values that did not travel.
         dead: Dead letters of every kind, by rising index in the chunk.
         tombstones: Number of counted tombstones.
         deletes: Number of staged deletes.
@@ -462,10 +462,13 @@ class _SplitStager:
             decoded = without_refused(decoded, self._refused_in(records)) if self._refused else decoded
         with self._stopwatch.measuring("copy"):
             refused, refused_deletes = self._writer.write(decoded), self._writer.write_deletes(decoded)
-            dead = list(heapq.merge(decoded.dead, refused, refused_deletes, key=lambda row: row.row_index))
+            refused_partial = self._writer.write_partial(records, decoded, split)
+            refusals = (decoded.dead, refused, refused_deletes, refused_partial)
+            dead = list(heapq.merge(*refusals, key=lambda row: row.row_index))
             self._writer.write_dead_letters(records, dead, split)
             self._writer.write_counted(records, decoded.tombstones, split)
         rows, deletes = decoded.columns.num_rows - len(refused), len(decoded.delete_index) - len(refused_deletes)
+        rows += len(decoded.partial_index) - len(refused_partial)
         return ChunkOutcome(rows, dead, len(decoded.tombstones), deletes)
 
     def _refused_in(self, records: pa.RecordBatch) -> list[Rejected]:

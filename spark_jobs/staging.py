@@ -18,7 +18,7 @@ from kafka_ingest.postgres.refusals import check_detail, is_bad_data, not_null_d
 from kafka_ingest.postgres.staging_tables import staging_table
 from kafka_ingest.protocol.staging import Split, StageContext
 from kafka_ingest.protocol.target import TargetShape
-from spark_jobs.copy_format import CSV, CopyFormat, binary_format
+from spark_jobs.copy_format import CSV, CopyFormat, array_literal, binary_format
 from spark_jobs.decode.fields import NotBinaryError
 from spark_jobs.decode.values import DecodedBatch, Rejected
 from spark_jobs.records import TIME_TYPE_NAMES
@@ -197,9 +197,14 @@ _COPY_BUFFER_BYTES = 1 << 16
 _DEAD_LETTER_FORMAT = binary_format(DEAD_LETTER_TYPES, arrays_are_lists=True) or CSV
 
 #: Parts of the staging tables that decoded records go to.
-_ROWS, _DELETES = "rows", "deletes"
+_ROWS, _PARTIAL, _DELETES = "rows", "partial", "deletes"
 
-_TAG_TYPES = {"stage_task": "integer", "stage_attempt": "bigint"}
+_TAG_TYPES = {
+    "stage_missing": "text[]",
+    "stage_may_be_null": "boolean",
+    "stage_task": "integer",
+    "stage_attempt": "bigint",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +239,8 @@ class StagingWriter:
     def __init__(self, connection: Any, stem: str, context: StageContext, stage_task: int, stage_attempt: int) -> None:
         self._cursor = connection.cursor()
         self._reads_utf8 = connection.info.parameter_status("client_encoding") == "UTF8"
-        self._tables = {part: staging_table(stem, part) for part in (_ROWS, _DELETES)}
-        self._dead_letters = staging_table(stem, "dead_letters")
+        self._tables = {part: staging_table(stem, part) for part in (_ROWS, _PARTIAL, _DELETES)}
+        self._dead_letters, self._letters = staging_table(stem, "dead_letters"), staging_table(stem, "letters")
         self._counted = staging_table(stem, "counted")
         self._tag = (stage_task, stage_attempt)
         self._shape = context.target
@@ -256,6 +261,33 @@ class StagingWriter:
             return ()
         return tuple(self._stage(_Chunk(self._tagged(decoded.columns), decoded.row_index), _ROWS))
 
+    def write_partial(self, records: pa.RecordBatch, decoded: DecodedBatch, split: Split) -> Sequence[Rejected]:
+        """Stage the rows of one chunk with values that did not travel, as :meth:`write` stages rows.
+
+        With each its bytes are staged: where nobody knows the values, it becomes a dead letter.
+
+        Args:
+            records: The chunk as the reader gave it.
+            decoded: The same, decoded.
+            split: Where the chunk comes from.
+        """
+        if decoded.partial is None or not decoded.partial_index:
+            return ()
+        apart = [decoded.unavailable[row] for row in decoded.partial_index]
+        names = [array_literal(name.encode() for name in of.columns).decode() for of in apart]
+        missing = pa.array(names, pa.string())
+        may_be_null = pa.array([of.may_be_null for of in apart], pa.bool_())
+        rows = decoded.partial.append_column("stage_missing", missing).append_column("stage_may_be_null", may_be_null)
+        refused = tuple(self._stage(_Chunk(self._tagged(rows), decoded.partial_index), _PARTIAL))
+        known = {row.row_index for row in refused}
+        letters = [
+            Rejected(row, DeadLetterReason.VALUE_DID_NOT_TRAVEL, decoded.unavailable[row].detail)
+            for row in decoded.partial_index
+            if row not in known
+        ]
+        self._write_dead_letters(self._letters, records, letters, split)
+        return refused
+
     def write_deletes(self, decoded: DecodedBatch) -> Sequence[Rejected]:
         """Stage the deletes of one chunk, as :meth:`write` stages rows; return those that PostgreSQL refuses."""
         if decoded.deletes is None or not decoded.delete_index:
@@ -270,12 +302,17 @@ class StagingWriter:
             dead: Which of its records, and why.
             split: Where the chunk comes from.
         """
+        self._write_dead_letters(self._dead_letters, records, dead, split)
+
+    def _write_dead_letters(
+        self, table: sql.Identifier, records: pa.RecordBatch, dead: Sequence[Rejected], split: Split
+    ) -> None:
         if not dead:
             return
 
         def copy(*, is_ascii: bool) -> None:
             rows = self._tagged(dead_letter_rows(records, dead, split, is_ascii=is_ascii))
-            self._copy(self._dead_letters, rows, _DEAD_LETTER_FORMAT if self._reads_utf8 else CSV)
+            self._copy(table, rows, _DEAD_LETTER_FORMAT if self._reads_utf8 else CSV)
 
         if self._refusal(lambda: copy(is_ascii=False)):
             # The database's encoding cannot hold a detail or the name of a header (22P05).

@@ -47,7 +47,7 @@ def decode_events(
     records = [record(event.value, key=event.key, headers=list(event.headers)) for event in events]
     decoded = decoder.decode(batch_of(*records), generation=0)
     dead = [row.row_index for row in decoded.dead]
-    rows = [*decoded.row_index, *decoded.delete_index, *dead, *decoded.tombstones]
+    rows = [*decoded.row_index, *decoded.partial_index, *decoded.delete_index, *dead, *decoded.tombstones]
     assert sorted(rows) == list(range(len(events)))
     return decoded
 
@@ -55,6 +55,7 @@ def decode_events(
 def became(decoded: DecodedBatch) -> list[str]:
     """Return what became of each record: ``row``, ``delete``, ``counted``, or the reason of its dead letter."""
     told = dict.fromkeys(decoded.row_index, "row") | dict.fromkeys(decoded.delete_index, "delete")
+    told |= dict.fromkeys(decoded.partial_index, "partial")
     told |= dict.fromkeys(decoded.tombstones, "counted") | {row.row_index: row.reason.value for row in decoded.dead}
     return [told[row] for row in sorted(told)]
 

@@ -219,9 +219,13 @@ class StateBench:
         newest: dict[str, int] = {}
         entries = self.log.topics[TOPIC].partitions[partition].entries
         for offset in sorted(offset for offset in entries if offset < below):
-            newest[self.changes[partition, offset].key] = offset
+            newest[self.key_of((partition, offset))] = offset
         gone = [offset for offset in entries if offset < below and offset not in newest.values()]
         self.log.compact(TOPIC, partition, *gone)
+
+    def key_of(self, identity: tuple[int, int]) -> str:
+        """Return the key of a record."""
+        return self.changes[identity].key
 
     def reset(self, partition: int, to: int) -> None:
         """Set the position back."""

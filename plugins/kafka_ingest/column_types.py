@@ -127,8 +127,10 @@ def types_of(conversion: str) -> str:
     return ", ".join(str(_BY_SPELLING[name]) for name in CONVERSIONS[conversion][0])
 
 
+#: Columns that only staging tables have.
+STAGING_COLUMNS = frozenset({"stage_missing", "stage_may_be_null", "stage_task", "stage_attempt"})
 #: Columns that every table has (https://www.postgresql.org/docs/18/ddl-system-columns.html), and those of staging.
-RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "stage_task", "stage_attempt"})
+RESERVED_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", *STAGING_COLUMNS})
 #: NAMEDATALEN - 1; PostgreSQL would cut a longer name, and two names could become one.
 MAX_IDENTIFIER_BYTES = 63
 

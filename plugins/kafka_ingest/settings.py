@@ -392,6 +392,13 @@ class Truncate(StrEnum):
     IGNORE = "ignore"
 
 
+class Unavailable(StrEnum):
+    """What becomes of a record with a value that did not travel and that nothing older tells."""
+
+    DEAD_LETTER = "dead_letter"
+    WRITE_NULL = "write_null"
+
+
 #: What Debezium's connectors write for a value that was not changed and did not travel, unless they are told otherwise.
 UNAVAILABLE_PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -405,12 +412,14 @@ class EnvelopeSettings:
         truncate: What a truncation of the source table does.
         placeholder: What stands for a value that did not travel.
         path: Keys from the root of a value to the event.
+        unavailable: What becomes of a record with such a value, where no older change and no row of its key has it.
     """
 
     kind: Envelope
     truncate: Truncate
     placeholder: str = UNAVAILABLE_PLACEHOLDER
     path: tuple[str, ...] = ()
+    unavailable: Unavailable = Unavailable.DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)

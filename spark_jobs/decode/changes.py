@@ -20,9 +20,10 @@ from kafka_ingest.settings import (
     Deletes,
     DeleteWhen,
     OrderBy,
+    Unavailable,
     UpsertSettings,
 )
-from spark_jobs.decode.events import EventReader, Told, op_column
+from spark_jobs.decode.events import INSERT_OPS, EventReader, Told, op_column
 from spark_jobs.decode.framed import Schemas
 from spark_jobs.decode.record import NO_REGISTRY, RecordDecoder, schemas_of
 from spark_jobs.decode.values import DecodedBatch, Rejected, positions, without_refused
@@ -59,6 +60,9 @@ class ChangeDecoder:
         flag = _flag_column(settings.upsert.delete_when)
         puts = _with_columns(settings, (op_column(envelope, _FLAG),) if envelope else flag)
         deletes = _with_columns(delete_settings(settings), flag)
+        self._is_null_written = envelope is not None and envelope.unavailable is Unavailable.WRITE_NULL
+        self._refuse_null = {column.name for column in shape.columns if column.is_not_null}
+        self._refuse_null |= {column.name for column in settings.value.columns if column.required}
         self._puts = RecordDecoder(puts, shape, batch_id=batch_id, registry=registry)
         self._deletes = RecordDecoder(deletes, shape, batch_id=batch_id, registry=registry)
 
@@ -73,6 +77,7 @@ class ChangeDecoder:
         with_value = range(len(batch)) if not values.null_count else positions(values.is_valid())
         puts = self._finite(_at(with_value, self._puts.decode(_taken(batch, with_value), generation=generation)))
         told = self._told(batch, puts, generation)
+        puts = self._put_apart(puts, told)
         keyed = batch.column("key").is_valid()
         tombstones = positions(pc.and_(values.is_null(), keyed)) if values.null_count else []
         unkeyed = positions(pc.and_(values.is_null(), pc.invert(keyed))) if values.null_count else []
@@ -85,6 +90,29 @@ class ChangeDecoder:
         if self._upsert.deletes is Deletes.DEAD_LETTER:
             return _with_dead(puts, [self._refused_delete(row, is_named=row in told.deletes) for row in rows])
         return self._with_deletes(puts, batch, rows, generation)
+
+    def _put_apart(self, puts: DecodedBatch, told: Told) -> DecodedBatch:
+        """Put records apart with values that did not travel: only the publish knows what their keys had before.
+
+        The insert of a row, whose key nobody had before, is a row or a dead letter at once.
+        """
+        apart = {row: of for row, of in puts.unavailable.items() if row not in told.rows}
+        if not apart:
+            return replace(puts, unavailable={})
+        ops = puts.columns.column(_FLAG)
+        inserts = {row for row, op in zip(puts.row_index, ops.to_pylist(), strict=True) if op in INSERT_OPS}
+        as_null = {row for row, of in apart.items() if self._is_null_written and not self._refuse_null & {*of.columns}}
+        refused = sorted((apart.keys() & inserts) - as_null)
+        partial = {row: replace(of, may_be_null=row in as_null) for row, of in apart.items() if row not in inserts}
+        dead = [Rejected(row, DeadLetterReason.VALUE_DID_NOT_TRAVEL, apart[row].detail) for row in refused]
+        is_partial = pa.array([row in partial for row in puts.row_index], pa.bool_())
+        puts = replace(
+            puts,
+            partial=puts.columns.filter(is_partial).drop_columns([_FLAG]),
+            partial_index=[row for row in puts.row_index if row in partial],
+            unavailable=partial,
+        )
+        return _with_dead(_left_out(puts, {*partial, *refused}), dead)
 
     def _told(self, batch: pa.RecordBatch, puts: DecodedBatch, generation: int) -> Told:
         if self._events:
@@ -174,23 +202,25 @@ def _at(rows: Sequence[int], decoded: DecodedBatch) -> DecodedBatch:
         decoded,
         row_index=[rows[index] for index in decoded.row_index],
         dead=[replace(row, row_index=rows[row.row_index]) for row in decoded.dead],
+        unavailable={rows[index]: of for index, of in decoded.unavailable.items()},
     )
 
 
 def _without(decoded: DecodedBatch, rows: set[int] | tuple[()]) -> DecodedBatch:
     """Leave out rows that are deletes, and the column that told so."""
-    columns = decoded.columns
-    if _FLAG in columns.schema.names:
-        columns = columns.drop_columns([_FLAG])
-    if rows:
-        stays = [index not in rows for index in decoded.row_index]
-        columns = columns.filter(pa.array(stays, pa.bool_()))
-    return replace(
-        decoded,
-        columns=columns,
-        row_index=[index for index in decoded.row_index if index not in rows] if rows else decoded.row_index,
-        dead=[_plainly_told(row) for row in decoded.dead if row.row_index not in rows],
-    )
+    if _FLAG in decoded.columns.schema.names:
+        decoded = replace(decoded, columns=decoded.columns.drop_columns([_FLAG]))
+    dead = [_plainly_told(row) for row in decoded.dead if row.row_index not in rows]
+    return _left_out(replace(decoded, dead=dead), {*rows})
+
+
+def _left_out(decoded: DecodedBatch, rows: set[int]) -> DecodedBatch:
+    """Leave these records out of the rows."""
+    if not rows:
+        return decoded
+    stays = [index not in rows for index in decoded.row_index]
+    row_index = [index for index in decoded.row_index if index not in rows]
+    return replace(decoded, columns=decoded.columns.filter(pa.array(stays, pa.bool_())), row_index=row_index)
 
 
 def _plainly_told(row: Rejected) -> Rejected:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import binascii
+import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +22,7 @@ from spark_jobs.decode.values import (
     Cell,
     ColumnPlan,
     DecodeError,
+    DidNotTravelError,
     QuickColumn,
     ValueRule,
     described,
@@ -48,7 +51,8 @@ class Placeholder:
     """What stands for a value that did not travel: the connector writes the same text in the form of each type.
 
     Text and documents: the text. bytea: its bytes, so base64 or hexadecimal digits. Arrays of text: a list of it; maps:
-    an object of it; arrays of integers: its bytes as numbers (Debezium 3.6, ``tests/data/debezium``).
+    an object of it; arrays of integers: its bytes as numbers (Debezium 3.6, ``tests/data/debezium``). Arrays of uuid:
+    the name-based UUID of its bytes (``UnchangedToastedPlaceholder`` of Debezium's PostgreSQL connector).
 
     Args:
         text: The text, in characters that no JSON writer escapes.
@@ -61,12 +65,14 @@ class Placeholder:
         self.texts = (text, encoded, url_safe, data.hex())
         #: What the texts are as base64: hexadecimal digits may be some, too.
         self.as_base64 = [found for found in map(_from_base64, self.texts) if found]
-        self._lists = ([text], list(data))
+        named = str(UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))
+        self._lists = ([text], [named], [encoded], list(data))
+        self._map = {text: text}
         numbers = r",\s*".join(map(str, data))
-        self._signs = [sign.encode() for sign in self.texts]
+        self._signs = [sign.encode() for sign in (*self.texts, named)]
         self._numbers = re.compile(numbers.encode())
         #: Finds what may be the placeholder in the text of a JSON value.
-        self.pattern = "|".join((*map(_quoted_pattern, self.texts), numbers))
+        self.pattern = "|".join((*map(_quoted_pattern, (*self.texts, named)), numbers))
 
     def is_in(self, raw: bytes) -> bool:
         """Tell whether a JSON value is the placeholder, or an object that has it in it."""
@@ -76,6 +82,11 @@ class Placeholder:
             return self._is(msgspec.json.decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
+
+    def is_all_of(self, raw: bytes) -> bool:
+        """Tell whether a JSON value with the placeholder in it is nothing else."""
+        value = msgspec.json.decode(raw)
+        return value == self._map if isinstance(value, dict) else True
 
     def _is(self, value: Any) -> bool:
         if isinstance(value, dict):
@@ -140,7 +151,8 @@ class EventRule:
         if self._placeholder.is_in(raw):
             found = f"{excerpt(raw)}, which stands for a value that was not changed and did not travel"
             detail = f"expected the value, found {found}; {_WAY_OUT}"
-            raise DecodeError(DeadLetterReason.VALUE_DID_NOT_TRAVEL, detail)
+            kind = DidNotTravelError if self._placeholder.is_all_of(raw) else DecodeError
+            raise kind(DeadLetterReason.VALUE_DID_NOT_TRAVEL, detail)
         if self._is_refused_string(raw):
             raise wrong_type("a JSON number", f"{described(raw)}; {_SCALELESS if _is_scaleless(raw) else _OF_STRINGS}")
         try:

@@ -38,6 +38,8 @@ from spark_jobs.decode.values import (
 _ROW, _DELETE, _TRUNCATE, _MESSAGE = "row", "delete", "truncate", "message"
 #: https://debezium.io/documentation/reference/3.6/connectors/postgresql.html#postgresql-events
 _KINDS = {b'"c"': _ROW, b'"r"': _ROW, b'"u"': _ROW, b'"d"': _DELETE, b'"t"': _TRUNCATE, b'"m"': _MESSAGE}
+#: ``op``, as JSON text, of events that are the first of their row: an insert, and a row that a snapshot has read.
+INSERT_OPS = ('"c"', '"r"')
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

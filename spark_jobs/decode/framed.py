@@ -280,7 +280,7 @@ class FramedColumns:
         part = self._watched.decode(placed, types) if self._watched else self._of_documents(placed)
         decode_errors |= {row: _readable(error) for row, error in part.decode_errors.items()}
         arrays = (_placed([of[place] for of in columns], array) for place, array in enumerate(part.arrays))
-        return DecodedPart(tuple(arrays), decode_errors)
+        return DecodedPart(tuple(arrays), decode_errors, part.unavailable)
 
     def _read_quickly(self, schema: Schema, named: Named, columns: list[Sequence[_Piece]]) -> Named:
         """Add the rows that whole columns give, and return the records that must be read as documents."""

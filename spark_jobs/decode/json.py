@@ -21,6 +21,8 @@ from spark_jobs.decode.values import (
     ColumnPlan,
     DecodedPart,
     DecodeError,
+    DidNotTravelError,
+    Unavailable,
     ValueRule,
     described,
     invalid_utf8_rows,
@@ -55,8 +57,8 @@ class ExactReader:
         self._places = Places(plans)
         self._tree = self._places.tree()
 
-    def read(self, data: bytes) -> list[Cell | None]:
-        """Return the record's values in column order.
+    def read(self, data: bytes) -> tuple[list[Cell | None], Unavailable | None]:
+        """Return the record's values in column order, and what of them did not travel.
 
         Raises:
             DecodeError: The first fault: of the document, of an object on the way to a value, then by column order.
@@ -66,10 +68,19 @@ class ExactReader:
         if self._tree.children and document == b"null":
             raise wrong_type("an object", "null").at(self._place or "the value")
         _collect(self._tree, document, raws)
-        return [
-            _cell(plan, rule, default, _first_present(raws[place] for place in self._places.of(column)))
-            for column, (plan, rule, default) in enumerate(self._columns)
-        ]
+        cells: list[Cell | None] = []
+        apart: dict[str, str] = {}
+        for column, (plan, rule, default) in enumerate(self._columns):
+            try:
+                cells.append(
+                    _cell(plan, rule, default, _first_present(raws[place] for place in self._places.of(column)))
+                )
+            except DidNotTravelError as error:
+                if not plan.is_filled:
+                    raise
+                cells.append(None)
+                apart[plan.name] = error.detail
+        return cells, Unavailable(tuple(apart), next(iter(apart.values()))) if apart else None
 
     def _document(self, data: bytes) -> bytes:
         try:
@@ -289,6 +300,7 @@ class JsonColumns:
         return DecodedPart(
             tuple(array.take(spread) for array in part.arrays),
             {rows[place]: decode_error for place, decode_error in part.decode_errors.items()},
+            {rows[place]: unavailable for place, unavailable in part.unavailable.items()},
         )
 
     def _decode_present(self, values: pa.Array) -> DecodedPart:
@@ -296,18 +308,22 @@ class JsonColumns:
         unreadable = [*invalid_utf8_rows(values), *too_deep_rows(values)]
         arrays, doubtful = self._read_quickly(documents, unreadable)
         decode_errors: dict[int, DecodeError] = {}
+        apart: dict[int, Unavailable] = {}
         rows: list[int] = []
         records: list[list[Cell | None]] = []
         for row in doubtful:
             try:
-                records.append(self._exact.read(documents[row]))
+                cells, unavailable = self._exact.read(documents[row])
+                records.append(cells)
                 rows.append(row)
+                if unavailable:
+                    apart[row] = unavailable
             except DecodeError as decode_error:
                 decode_errors[row] = decode_error
         columns = zip(*records, strict=True) if records else ((),) * len(arrays)
         exact = [pa.array(column, of) for column, of in zip(columns, self._types, strict=True)]
         merged = (with_rows_replaced(array, rows, cells) for array, cells in zip(arrays, exact, strict=True))
-        return DecodedPart(tuple(merged), decode_errors)
+        return DecodedPart(tuple(merged), decode_errors, apart)
 
     def _read_quickly(self, documents: list[bytes], unreadable: list[int]) -> tuple[list[pa.Array], list[int]]:
         if self._quick is None:

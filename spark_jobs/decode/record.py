@@ -53,6 +53,7 @@ def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSou
     """Plan the columns of one source, in their order."""
     not_null = _not_null_names(shape)
     envelope = settings.upsert.envelope if settings.upsert and source is ColumnSource.VALUE else None
+    own = (*envelope.path, "after") if envelope else ()
     return tuple(
         ColumnPlan(
             c.name,
@@ -66,6 +67,9 @@ def _column_plans(settings: BatchSettings, shape: TargetShape, source: ColumnSou
             default=c.default,
             is_rounded=c.rounding is not None,
             unavailable=envelope.placeholder if envelope else None,
+            is_filled=envelope is not None
+            and c.name not in settings.never_null
+            and all(path[: len(own)] == own for path in (c.path, *c.other_paths)),
         )
         for c in settings.value.columns
         if c.source is source
@@ -254,7 +258,9 @@ class RecordDecoder:
         arrays = [*self._in_order(by_source), *chain.from_iterable(part.arrays for part in others)]
         columns = pa.RecordBatch.from_arrays(arrays, self._names)
         dead = [Rejected(row, decode_errors[row].reason, decode_errors[row].detail) for row in sorted(decode_errors)]
-        return DecodedBatch(columns.take(pa.array(kept, pa.int64())) if left_out else columns, kept, dead, counted)
+        fitting = columns.take(pa.array(kept, pa.int64())) if left_out else columns
+        value = by_source.get(ColumnSource.VALUE)
+        return DecodedBatch(fitting, kept, dead, counted, unavailable=value.unavailable if value else {})
 
     def _column_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[ColumnSource, DecodedPart]]:
         keys, headers = batch.column("key"), batch.column("headers")

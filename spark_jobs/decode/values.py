@@ -39,7 +39,11 @@ class DecodeError(Exception):
 
     def at(self, place: str) -> DecodeError:
         """Return the same decode error with its place: ``column "amount" at $.amount``."""
-        return DecodeError(self.reason, f"{place}: {self.detail}")
+        return type(self)(self.reason, f"{place}: {self.detail}")
+
+
+class DidNotTravelError(DecodeError):
+    """A placeholder where a value should be: the value is the one that its key had before."""
 
 
 def wrong_type(expected: str, found: str) -> DecodeError:
@@ -71,6 +75,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """What did not travel with a record that fits in all else: names of columns, and what a dead letter says of it.
+
+    ``may_be_null``: the columns may be NULL where nothing tells what the key had before.
+    """
+
+    columns: tuple[str, ...]
+    detail: str
+    may_be_null: bool = False
+
+
 # A part of a batch: the columns that come from one place (value, key, headers, metadata), at full length.
 
 
@@ -81,10 +97,12 @@ class DecodedPart:
     Attributes:
         arrays: One array a column, each as long as the input batch; the value at a decode error's row means nothing.
         decode_errors: Why a row does not fit, by input row.
+        unavailable: By input row, what did not travel; the columns are NULL there.
     """
 
     arrays: tuple[pa.Array, ...]
     decode_errors: Mapping[int, DecodeError] = field(default_factory=dict)
+    unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
 
 
 class PartDecoder(Protocol):
@@ -166,6 +184,11 @@ class DecodedBatch:
         deletes: The deletes of keys, in input order: the columns of ``written_columns(delete_settings(settings))``;
             ``None`` where there is none.
         delete_index: Input index of each row of ``deletes``; rising.
+        partial: Records that fit but for values that did not travel, as ``columns``, with NULL for these values;
+            ``None`` where there is none.
+        partial_index: Input index of each row of ``partial``; rising.
+        unavailable: What did not travel, by input index: of the rows of ``partial``, or of ``columns`` as long as they
+            are not put apart.
     """
 
     columns: pa.RecordBatch
@@ -174,6 +197,9 @@ class DecodedBatch:
     tombstones: Sequence[int]
     deletes: pa.RecordBatch | None = None
     delete_index: Sequence[int] = ()
+    partial: pa.RecordBatch | None = None
+    partial_index: Sequence[int] = ()
+    unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
 
 
 def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> DecodedBatch:
@@ -184,14 +210,19 @@ def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> Decod
         refused: Its refused records, by rising input index.
     """
     known = {row.row_index: row for row in refused}
-    indices = (*decoded.row_index, *decoded.delete_index)
+    indices = (*decoded.row_index, *decoded.partial_index, *decoded.delete_index)
     gone = [known[index] for index in indices if index in known]
     columns, row_index = _left(decoded.columns, decoded.row_index, known)
     deletes, delete_index = decoded.deletes, decoded.delete_index
     if deletes is not None:
         deletes, delete_index = _left(deletes, delete_index, known)
+    partial, partial_index = decoded.partial, decoded.partial_index
+    if partial is not None:
+        partial, partial_index = _left(partial, partial_index, known)
     dead = sorted((*decoded.dead, *gone), key=lambda row: row.row_index)
-    return DecodedBatch(columns, row_index, dead, decoded.tombstones, deletes, delete_index)
+    return DecodedBatch(
+        columns, row_index, dead, decoded.tombstones, deletes, delete_index, partial, partial_index, decoded.unavailable
+    )
 
 
 def _left(
@@ -390,6 +421,7 @@ class ColumnPlan:
         default: What a missing value becomes, as JSON text in the usual spelling of the type; ``None``: NULL.
         is_rounded: Whether times that are finer than microseconds are rounded to these.
         unavailable: What stands for a value that did not travel; ``None`` for columns of no change event.
+        is_filled: Whether such a value may be the one that its key had before: the column is one of the row's own.
     """
 
     name: str
@@ -403,6 +435,7 @@ class ColumnPlan:
     default: str | None = None
     is_rounded: bool = False
     unavailable: str | None = None
+    is_filled: bool = False
     place: str = field(init=False)
 
     def __post_init__(self) -> None:

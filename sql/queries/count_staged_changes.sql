@@ -1,5 +1,5 @@
 -- Purpose: count the rows and deletes that the winners have staged.
--- Identifiers: staged_rows, staged_deletes.
+-- Identifiers: staged_rows, staged_partial, staged_deletes.
 -- Parameters: task and attempt of the winners as arrays.
 -- Locks: none. Safe to run twice: it only reads.
 WITH winner AS MATERIALIZED (
@@ -10,6 +10,10 @@ SELECT
     (
         SELECT count(*)
         FROM {staged_rows}
+        WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+    ) + (
+        SELECT count(*)
+        FROM {staged_partial}
         WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
     ) AS rows,
     (

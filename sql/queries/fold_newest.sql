@@ -1,5 +1,5 @@
 -- Purpose: make the table of the newest staged change of each key: the fold of what the winners have staged.
--- Identifiers: staged_rows, staged_deletes; their metadata columns topic, generation, partition, offset_column;
+-- Identifiers: staged_rows, staged_partial, staged_deletes; their metadata columns topic, generation, partition, offset_column;
 --   keys_as (the key columns as k1, k2, ...), aliases (k1, k2, ...), order_value (what orders records beside offsets),
 --   apart (the aliases; where offsets order the records also topic and partition, between which they tell nothing),
 --   newest_first (the order of versions, the newest first).
@@ -13,12 +13,15 @@ WITH winner AS MATERIALIZED (
 
 change AS (
     SELECT {keys_as}, {topic} AS topic, {generation} AS generation, {partition} AS partition,
-        {offset_column} AS "offset", {order_value} AS order_value, false AS is_delete, ctid AS place
+        {offset_column} AS "offset", {order_value} AS order_value, false AS is_delete, false AS is_partial, ctid AS place
     FROM {staged_rows}
     WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
     UNION ALL
-    SELECT {keys_as}, {topic} AS topic, {generation} AS generation, {partition} AS partition,
-        {offset_column} AS "offset", {order_value} AS order_value, true AS is_delete, ctid AS place
+    SELECT {keys}, {topic}, {generation}, {partition}, {offset_column}, {order_value}, false, true, ctid
+    FROM {staged_partial}
+    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
+    UNION ALL
+    SELECT {keys}, {topic}, {generation}, {partition}, {offset_column}, {order_value}, true, false, ctid
     FROM {staged_deletes}
     WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
 ),

@@ -32,7 +32,8 @@ SELECT
     CASE WHEN s.number IS NULL THEN r.partition ELSE s.partition END AS have_partition,
     CASE WHEN s.number IS NULL THEN r."offset" ELSE s."offset" END AS have_offset,
     CASE WHEN s.number IS NULL THEN r.order_value ELSE s.order_value END AS have_order_value,
-    NULL::tid AS put_place
+    NULL::tid AS put_place,
+    false AS put_is_partial
 FROM pg_temp.kafka_ingest_newest AS n
 LEFT JOIN standing AS s USING (number)
 LEFT JOIN removed AS r USING (number)

@@ -1,35 +1,9 @@
 -- Purpose: delete removed keys whose record was read again and is no delete of that key any more, as let_go_rows does
 --   with rows.
--- Identifiers: metadata columns of the staging tables topic, generation, partition, offset_column; keys, c_key_hash,
---   staged_rows, staged_deletes, staged_dead_letters, staged_counted; f_key_hash; stands_in, order_type.
--- Parameters: pipeline, first_keys, task and attempt of the winners as arrays, and topic, generation, partition,
---   replaced_from, replaced_to (half-open) as arrays.
+-- Identifiers: w_key_hash, f_key_hash; stands_in, order_type.
+-- Parameters: pipeline, first_keys; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: the deleted entries. Safe to run twice: finds nothing the second time.
-WITH winner AS MATERIALIZED (
-    SELECT task, attempt FROM unnest(%(task)s::integer[], %(attempt)s::bigint[]) AS winner (task, attempt)
-),
-
-change AS MATERIALIZED (
-    SELECT {keys}, {topic} AS topic, {generation} AS generation, {partition} AS partition, {offset_column} AS "offset"
-    FROM {staged_rows}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT {keys}, {topic}, {generation}, {partition}, {offset_column}
-    FROM {staged_deletes}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-),
-
-was_read AS (
-    SELECT topic, generation, partition, "offset" FROM change
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_dead_letters}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_counted}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-),
-
-old AS MATERIALIZED (
+WITH old AS MATERIALIZED (
     SELECT
         r.key, r.key_hash, r.topic AS have_topic, r.generation AS have_generation, r.partition AS have_partition,
         r."offset" AS have_offset, r.order_value::{order_type} AS have_order_value
@@ -44,12 +18,9 @@ old AS MATERIALIZED (
         AND r.partition = s.partition
         AND r."offset" >= s.replaced_from
         AND r."offset" < s.replaced_to
-    JOIN was_read AS w
+    JOIN pg_temp.kafka_ingest_read AS w
         ON (w.topic, w.generation, w.partition, w."offset") = (r.topic, r.generation, r.partition, r."offset")
-    LEFT JOIN change AS c
-        ON (c.topic, c.generation, c.partition, c."offset") = (r.topic, r.generation, r.partition, r."offset")
-        AND {c_key_hash} = r.key_hash
-    WHERE c.topic IS NULL
+    WHERE NOT (w.is_change AND {w_key_hash} = r.key_hash)
 ),
 
 judged AS MATERIALIZED (

@@ -1,10 +1,9 @@
 -- Purpose: delete rows whose record was read again and is no row of that key any more. Of each it tells whether the
 --   batch holds what takes its place: where it does not, the older version that should come back is not known.
--- Identifiers: target, its metadata columns topic, generation, partition, offset_column; keys (of the target), t_keys_as,
---   t_is_c, staged_rows, staged_deletes, staged_dead_letters, staged_counted; f_is_o (the key columns of fold and old
---   row are equal); stands_in (whether a key of the fold takes the place of a row), t_order_value, o_key.
--- Parameters: first_keys, task and attempt of the winners as arrays, and topic, generation, partition, replaced_from,
---   replaced_to (half-open) as arrays.
+-- Identifiers: target, its metadata columns topic, generation, partition, offset_column; t_keys_as, t_is_w (the key
+--   columns of target and read record are equal); f_is_o (the key columns of fold and old row are equal); stands_in
+--   (whether a key of the fold takes the place of a row), t_order_value, o_key.
+-- Parameters: first_keys; topic, generation, partition, replaced_from, replaced_to (half-open) as arrays.
 -- Locks: the deleted rows. Safe to run twice: finds nothing the second time.
 WITH span AS MATERIALIZED (
     SELECT topic, generation, partition, replaced_from, replaced_to
@@ -12,30 +11,6 @@ WITH span AS MATERIALIZED (
         %(topic)s::text[], %(generation)s::integer[], %(partition)s::integer[], %(replaced_from)s::bigint[],
         %(replaced_to)s::bigint[]
     ) AS span (topic, generation, partition, replaced_from, replaced_to)
-),
-
-winner AS MATERIALIZED (
-    SELECT task, attempt FROM unnest(%(task)s::integer[], %(attempt)s::bigint[]) AS winner (task, attempt)
-),
-
-change AS MATERIALIZED (
-    SELECT {keys}, {topic} AS topic, {generation} AS generation, {partition} AS partition, {offset_column} AS "offset"
-    FROM {staged_rows}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT {keys}, {topic}, {generation}, {partition}, {offset_column}
-    FROM {staged_deletes}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-),
-
-was_read AS (
-    SELECT topic, generation, partition, "offset" FROM change
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_dead_letters}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_counted}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
 ),
 
 old AS MATERIALIZED (
@@ -50,18 +25,12 @@ old AS MATERIALIZED (
         AND t.{partition} = s.partition
         AND t.{offset_column} >= s.replaced_from
         AND t.{offset_column} < s.replaced_to
-    JOIN was_read AS w
+    JOIN pg_temp.kafka_ingest_read AS w
         ON w.topic = t.{topic}
         AND w.generation = t.{generation}
         AND w.partition = t.{partition}
         AND w."offset" = t.{offset_column}
-    LEFT JOIN change AS c
-        ON c.topic = t.{topic}
-        AND c.generation = t.{generation}
-        AND c.partition = t.{partition}
-        AND c."offset" = t.{offset_column}
-        AND {t_is_c}
-    WHERE c.topic IS NULL
+    WHERE NOT (w.is_change AND {t_is_w})
 ),
 
 judged AS MATERIALIZED (

@@ -1,39 +1,14 @@
 -- Purpose: delete the rows that a rebuild did not read: the log does not hold their records, so their keys were deleted,
 --   or retention took them.
--- Identifiers: target, its metadata columns topic, generation, partition, offset_column; t_keys_as, o_key, f_is_o,
---   staged_rows, staged_deletes, staged_dead_letters, staged_counted.
--- Parameters: first_keys, task and attempt of the winners as arrays.
+-- Identifiers: target, its metadata columns topic, generation, partition, offset_column; t_keys_as, o_key, f_is_o.
+-- Parameters: first_keys.
 -- Locks: the deleted rows. Safe to run twice: finds nothing the second time. Reads the whole table.
-WITH winner AS MATERIALIZED (
-    SELECT task, attempt FROM unnest(%(task)s::integer[], %(attempt)s::bigint[]) AS winner (task, attempt)
-),
-
-change AS (
-    SELECT {topic} AS topic, {generation} AS generation, {partition} AS partition, {offset_column} AS "offset"
-    FROM {staged_rows}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT {topic}, {generation}, {partition}, {offset_column}
-    FROM {staged_deletes}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-),
-
-was_read AS (
-    SELECT topic, generation, partition, "offset" FROM change
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_dead_letters}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-    UNION ALL
-    SELECT topic, generation, partition, "offset" FROM {staged_counted}
-    WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
-),
-
-old AS MATERIALIZED (
+WITH old AS MATERIALIZED (
     SELECT t.tableoid AS row_table, t.ctid AS row_place, {t_keys_as}
     FROM {target} AS t
     WHERE NOT EXISTS (
         SELECT
-        FROM was_read AS w
+        FROM pg_temp.kafka_ingest_read AS w
         WHERE w.topic = t.{topic}
             AND w.generation = t.{generation}
             AND w.partition = t.{partition}

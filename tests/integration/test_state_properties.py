@@ -46,6 +46,8 @@ KINDS = {
 class Schedule:
     """Draws what happens to a pipeline: cuts, reloads, resets, replays, other settings, compaction, rebuilds."""
 
+    kinds = KINDS
+
     def __init__(self, bench: StateBench, seed: str, partitions: int) -> None:
         self.bench, self.random, self.partitions = bench, Random(seed), partitions
         self.where = 0
@@ -53,7 +55,7 @@ class Schedule:
     def step(self) -> str:
         """Do one thing that may happen; return its name."""
         self.where = self.random.randrange(self.partitions)
-        (kind,) = self.random.choices(list(KINDS), list(KINDS.values()))
+        (kind,) = self.random.choices(list(self.kinds), list(self.kinds.values()))
         getattr(self, f"_{kind}")()
         return kind
 

@@ -259,6 +259,20 @@ def test_a_refused_record_leaves_its_key_the_older_version(
     assert found == [(offset, reason) for offset in ((1, 2, 4) if reason == "check_violation" else (1, 4))]
 
 
+def test_every_version_of_a_key_that_the_target_refuses_is_a_dead_letter_in_one_load(
+    database: Mapping[str, Any],
+) -> None:
+    """Where the newest is refused the one before would be written, which only then is refused, too."""
+    bench = made(database, TABLE, "CREATE INDEX late ON shop.orders ((1 / ((note - 100) * (note - 101))))")
+    for note in (1, 100, 101, 100):
+        put(bench, "a", note)
+    put(bench, "b", 2)
+    bench.live()
+    assert notes(bench) == {"a": 1, "b": 2}
+    assert dead(bench) == [(offset, "refused_by_database") for offset in (1, 2, 3)]
+    assert bench.violations() == []
+
+
 def test_a_value_of_a_unique_column_that_moves_between_keys_stops_with_the_constraints_name(
     database: Mapping[str, Any],
 ) -> None:

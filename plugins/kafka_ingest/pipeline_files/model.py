@@ -271,6 +271,7 @@ def _envelope(file: PipelineFile) -> core.EnvelopeSettings | None:
         core.Truncate(file.target.truncate or ""),
         value.unavailable_placeholder or core.UNAVAILABLE_PLACEHOLDER,
         sections.below_payload("value", value.with_schema),
+        core.Unavailable(value.unavailable or core.Unavailable.DEAD_LETTER),
     )
 
 

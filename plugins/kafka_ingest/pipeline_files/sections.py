@@ -251,9 +251,15 @@ class ValueSection(Section):
     unavailable_placeholder: Placeholder | None = Field(
         default=None,
         description="With `envelope`: what the connector writes for a value that was not changed and did not travel "
-        "(its `unavailable.value.placeholder`). A record that has it in a column is a dead letter "
-        "(`value_did_not_travel`); such a value is not filled from the older row yet. `null`: "
-        f"`{UNAVAILABLE_PLACEHOLDER}`.",
+        "(its `unavailable.value.placeholder`). Such a value is the one that the key had before: see "
+        "[values that did not travel](change-events.md#values-that-did-not-travel). "
+        f"`null`: `{UNAVAILABLE_PLACEHOLDER}`.",
+    )
+    unavailable: Literal["dead_letter", "write_null"] | None = Field(
+        default=None,
+        description="With `envelope`: what becomes of a record with a value that did not travel, where nothing tells "
+        "the value that its key had before. `dead_letter`: the record is one (`value_did_not_travel`), and the row "
+        "stays as it was. `write_null`: the column is NULL. `null`: `dead_letter`.",
     )
     new_fields: Literal["ignore", "warn", "dead_letter", "add_column"] | None = Field(
         default=None,

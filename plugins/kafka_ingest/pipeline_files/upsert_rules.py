@@ -213,7 +213,8 @@ def _listed(value: _Data) -> Sequence[object]:
 
 
 def _without_envelope(value: _Data, target: _Data) -> Iterator[Fault]:
-    for section, key in (("value", "with_schema"), ("value", "unavailable_placeholder"), ("target", "truncate")):
+    of_value = [("value", key) for key in ("with_schema", "unavailable_placeholder", "unavailable")]
+    for section, key in (*of_value, ("target", "truncate")):
         if (value if section == "value" else target).get(key) is not None:
             yield Fault((section, key), "only with value.envelope, for change events", key)
     for index, column in enumerate(_listed(value)):

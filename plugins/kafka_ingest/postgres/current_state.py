@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import psycopg2
@@ -18,10 +19,18 @@ from kafka_ingest.column_types import parse_column_type
 from kafka_ingest.errors import RetryLater, TargetMismatch
 from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.catalog import read_hooks, target_identifiers
-from kafka_ingest.postgres.database import Cursor, fetch_row, fetch_rows, run_query
+from kafka_ingest.postgres.database import Cursor, Identifiers, fetch_row, fetch_rows, run_query
+from kafka_ingest.postgres.refusals import MOST_REFUSED, is_bad_data
 from kafka_ingest.postgres.rows import replaced_arrays
 from kafka_ingest.postgres.staging_tables import staging_table
-from kafka_ingest.protocol.accounting import FIRST_KEYS, AppliedChanges, Fold, KeptDeadLetters, Keys
+from kafka_ingest.protocol.accounting import (
+    FIRST_KEYS,
+    AppliedChanges,
+    Fold,
+    KeptDeadLetters,
+    Keys,
+    UnknownValues,
+)
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
@@ -32,6 +41,13 @@ _FOLD = sql.Identifier("pg_temp", "kafka_ingest_fold")
 #: Beyond the end of every file: a whole table is one stretch.
 _FIRST, _LAST = "(0,0)", "(4294967295,0)"
 
+#: Where a value is not known, the row is outdone by what stands, and no last one.
+_PARTIAL_PUTS = """UNION ALL
+    SELECT {keys}, {generation}, {offset_column}, s.ctid, true
+    FROM {staged_partial} AS s
+    JOIN pg_temp.kafka_ingest_known AS k ON k.place = s.ctid
+    WHERE k.has_base OR s.stage_may_be_null"""
+
 # ----------
 # What the statements of a fold are composed of: the key, the order of versions, the columns.
 
@@ -40,7 +56,7 @@ class _Statements:
     """The identifiers of the fold's SQL files, for one batch.
 
     In these files ``n`` and ``f`` are keys of the fold, ``t`` a row of the target, ``s`` a staged row, ``d`` a staged
-    delete, ``c`` any staged change, ``o`` an old row.
+    delete, ``w`` a record that was read, ``o`` an old row, ``k`` where values are that did not travel.
     """
 
     def __init__(self, batch: Batch, upsert: UpsertSettings) -> None:
@@ -51,15 +67,15 @@ class _Statements:
         self._key = [sql.Identifier(name) for name in upsert.key]
         self._aliases = [sql.Identifier(f"k{number}") for number in range(1, len(self._key) + 1)]
         stem = staging_name(batch.batch_id, batch.claim)
-        self._staged_rows = staging_table(stem, "rows")
-        parts = ("rows", "deletes", "dead_letters", "counted")
+        parts = ("rows", "partial", "letters", "deletes", "dead_letters", "counted")
         self.names: dict[str, sql.Composable] = {
             **target_identifiers(batch.settings.target, batch.settings.metadata.identity),
             **{f"staged_{part}": staging_table(stem, part) for part in parts},
             **self._of_key(),
             **self._of_order(),
-            **self._of_columns(),
+            **self._of_columns(_Whole()),
             "batch_column": sql.Identifier(batch.settings.metadata.batch_id),
+            **dict.fromkeys(("joined_known", "partial_puts"), sql.SQL("")),
         }
 
     def _of_key(self) -> dict[str, sql.Composable]:
@@ -70,14 +86,15 @@ class _Statements:
             "t_keys_as": _listed([_pair("t.{} AS {}", *names) for names in zip(self._key, self._aliases, strict=True)]),
             "t_is_n": self._equal("t.{} = n.{}", self._key, self._aliases),
             "t_is_f": self._equal("t.{} = f.{}", self._key, self._aliases),
-            "t_is_c": self._equal("t.{} = c.{}", self._key, self._key),
+            "t_is_w": self._equal("t.{} = w.{}", self._key, self._aliases),
             "f_is_s": self._equal("f.{} = s.{}", self._aliases, self._key),
             "f_is_o": self._equal("f.{} = o.{}", self._aliases, self._aliases),
             "f_key": self._text_of_key("f", self._aliases),
             "o_key": self._text_of_key("o", self._aliases),
             "f_key_hash": _hash(self._text_of_key("f", self._aliases)),
             "n_key_hash": _hash(self._text_of_key("n", self._aliases)),
-            "c_key_hash": _hash(self._text_of_key("c", self._key)),
+            "w_key_hash": _hash(self._text_of_key("w", self._aliases)),
+            "no_keys": _listed([sql.SQL("NULL")] * len(self._key)),
         }
 
     @staticmethod
@@ -130,33 +147,121 @@ class _Statements:
             return sql.SQL(f"{of_fold} > {old}")
         if self._upsert.deletes is not Deletes.MARK:
             return sql.SQL("f.number IS NOT NULL")
-        staged = "EXISTS (SELECT FROM {} AS s WHERE {} AND (s.stage_task, s.stage_attempt) IN (SELECT * FROM winner))"
-        return _pair(staged, self._staged_rows, self._equal("f.{} = s.{}", self._aliases, self._key))
+        put = "EXISTS (SELECT FROM pg_temp.kafka_ingest_read AS w WHERE w.is_put AND {})"
+        return _pair(put, self._equal("f.{} = w.{}", self._aliases, self._aliases))
 
-    def _of_columns(self) -> dict[str, sql.Composable]:
-        of_s = [_pair("{}.{}", sql.SQL("s"), name) for name in self._columns]
-        marked = [self._marked(column.name, is_new=False) for column in self._written]
-        new = [self._marked(column.name, is_new=True) for column in self._written]
+    def _of_columns(self, values: _Whole) -> dict[str, sql.Composable]:
+        names = [column.name for column in self._written]
+        settings = {
+            "settings_of_s": [values.of(name, is_new=False) for name in names],
+            "settings_of_mark": [self._marked(name, values, is_new=False) for name in names],
+        }
         return {
             "columns": _listed(self._columns),
-            "columns_of_s": _listed(of_s),
-            "columns_of_mark": _listed(new),
-            "settings_of_s": _listed([_pair("{} = {}", *pair) for pair in zip(self._columns, of_s, strict=True)]),
-            "settings_of_mark": _listed([_pair("{} = {}", *pair) for pair in zip(self._columns, marked, strict=True)]),
+            "columns_of_s": _listed([values.of(name, is_new=True) for name in names]),
+            "columns_of_mark": _listed([self._marked(name, values, is_new=True) for name in names]),
+            **{
+                name: _listed([_pair("{} = {}", *pair) for pair in zip(self._columns, found, strict=True)])
+                for name, found in settings.items()
+            },
         }
 
-    def _marked(self, name: str, *, is_new: bool) -> sql.Composable:
+    def of_partial(self, in_doubt: Sequence[str]) -> tuple[dict[str, sql.Composable], dict[str, sql.Composable]]:
+        """Return what two statements are composed of where values of these columns did not travel with some row.
+
+        The first tells where the values are, and the others write them.
+        """
+        filled = _Filled(in_doubt, self.names["staged_rows"], self.names["staged_partial"])
+        deleted_at = self._upsert.deleted_at
+        telling = {
+            "is_marked": _pair("(t.{} IS NOT NULL)", sql.Identifier(deleted_at)) if deleted_at else sql.SQL("false"),
+            "known_counts": filled.counts(),
+            "known_places": filled.places(self.names["aliases"]),
+            "partial_puts": sql.SQL(_PARTIAL_PUTS).format(**self.names),
+        }
+        writing = {
+            "staged_rows": self.names["staged_partial"],
+            "joined_known": sql.SQL("JOIN pg_temp.kafka_ingest_known AS k ON k.place = s.ctid"),
+        }
+        return telling, {**self.names, **writing, **self._of_columns(filled)}
+
+    def _marked(self, name: str, values: _Whole, *, is_new: bool) -> sql.Composable:
         """Return what a column of a marked row gets: of the delete what it has, else the last value that is known."""
-        column = sql.Identifier(name)
         if name == self._upsert.deleted_at:
             return sql.Identifier("d", self._settings.metadata.timestamp)
         if name in self._of_delete:
             return sql.Identifier("d", name)
         if self._upsert.order is not OrderBy.OFFSET:
             return sql.SQL("NULL")
-        if is_new:
-            return sql.Identifier("s", name)
-        return sql.SQL("CASE WHEN f.put_place IS NULL THEN t.{name} ELSE s.{name} END").format(name=column)
+        value = values.of(name, is_new=is_new)
+        return (
+            value
+            if is_new
+            else _pair("CASE WHEN f.put_place IS NULL THEN t.{} ELSE {} END", sql.Identifier(name), value)
+        )
+
+
+class _Whole:
+    """The values of staged rows that have all of them."""
+
+    def of(self, name: str, *, is_new: bool) -> sql.Composable:
+        """Return the value of a column; ``is_new``: where no row stands."""
+        return sql.Identifier("s", name)
+
+
+class _Filled(_Whole):
+    """The values of staged rows of which some did not travel: these are where ``fold_known`` has found them.
+
+    Args:
+        in_doubt: The columns.
+        staged_rows: The staging table of whole rows.
+        staged_partial: That of the others.
+    """
+
+    def __init__(self, in_doubt: Sequence[str], staged_rows: sql.Composable, staged_partial: sql.Composable) -> None:
+        self._numbers = {name: number for number, name in enumerate(in_doubt, start=1)}
+        self._tables = {"rows": staged_rows, "partial": staged_partial}
+
+    def of(self, name: str, *, is_new: bool) -> sql.Composable:
+        """Return the value of a column; ``is_new``: where no row stands, and so has none."""
+        column = sql.Identifier(name)
+        if name not in self._numbers:
+            return super().of(name, is_new=is_new)
+        parts = [_pair("WHEN {} <> ALL (s.stage_missing) THEN s.{}", sql.Literal(name), column)]
+        for kind, table in self._tables.items():
+            found = "WHEN k.{} = {} THEN (SELECT v.{} FROM {} AS v WHERE v.ctid = k.{})"
+            parts.append(_pair(found, self._kind(name), sql.Literal(kind), column, table, self._place(name)))
+        if not is_new:
+            parts.append(_pair("WHEN k.{} = 'target' THEN t.{}", self._kind(name), column))
+        return _pair("CASE {} END", sql.SQL(" ").join(parts))
+
+    def counts(self) -> sql.Composable:
+        known = "count(*) FILTER (WHERE e.is_whole OR e.kind = 'partial' AND {} <> ALL (e.missing)) OVER so_far AS {}"
+        return _listed([_pair(known, sql.Literal(name), self._count(name)) for name in self._numbers])
+
+    def places(self, aliases: sql.Composable) -> sql.Composable:
+        last = (
+            "CASE WHEN e.{count} > 0 THEN first_value(e.{of}) OVER "
+            "(PARTITION BY {aliases}, e.life, e.{count} "
+            'ORDER BY e.is_first DESC, e.generation, e."offset", e.turn) END AS {name}'
+        )
+        named = [("kind", self._kind(name), name) for name in self._numbers]
+        named += [("place", self._place(name), name) for name in self._numbers]
+        return _listed(
+            [
+                sql.SQL(last).format(count=self._count(name), of=sql.Identifier(of), aliases=aliases, name=alias)
+                for of, alias, name in named
+            ]
+        )
+
+    def _count(self, name: str) -> sql.Identifier:
+        return sql.Identifier(f"count{self._numbers[name]}")
+
+    def _kind(self, name: str) -> sql.Identifier:
+        return sql.Identifier(f"kind{self._numbers[name]}")
+
+    def _place(self, name: str) -> sql.Identifier:
+        return sql.Identifier(f"place{self._numbers[name]}")
 
 
 def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
@@ -191,7 +296,10 @@ class CurrentState:
         self._batch = batch
         self._upsert = batch.settings.upsert
         self._winners = winners
-        self._names = _Statements(batch, self._upsert).names
+        self._statements = _Statements(batch, self._upsert)
+        self._names = self._statements.names
+        self._filling: dict[str, sql.Composable] | None = None
+        self._has_read = False
 
     def fold(
         self,
@@ -213,10 +321,11 @@ class CurrentState:
             TargetMismatch: Rows of these keys have no version.
         """
         self._run("give_hashes_memory")
-        self._run("fold_newest", **self._winners)
-        self._analyze("kafka_ingest_newest")
-        self._run("fold_standing", pipeline=self._batch.pipeline)
-        self._analyze("kafka_ingest_fold")
+        if replacing:
+            self._run("fold_read", **self._winners)
+            self._analyze("kafka_ingest_read")
+            self._has_read = True
+        unknown = self._fold_staged(is_rebuild=is_rebuild)
         unread = self._sweep() if is_rebuild and replacing else Keys()
         by_offset = self._upsert.order is OrderBy.OFFSET
         faults = self._row("fold_faults", is_by_offset=by_offset, first_keys=FIRST_KEYS)
@@ -227,20 +336,60 @@ class CurrentState:
         if replacing:
             with self._hash_joins():
                 lost = self._let_go(replacing, with_resolved=with_resolved)
-        if by_offset and self._upsert.deletes is Deletes.MARK:
-            self._run("fold_last_puts", **self._winners)
+        self._find_last_puts()
         staged = self._row("count_staged_changes", **self._winners)
         return Fold(
             staged_rows=staged["rows"],
             staged_deletes=staged["deletes"],
             kept=kept,
+            unknown=unknown,
             in_two_partitions=_keys(faults, "in_two_partitions"),
             lost=lost,
             unread=unread,
         )
 
+    def _fold_staged(self, *, is_rebuild: bool) -> tuple[UnknownValues, ...]:
+        """Fold what is staged, beside what stands; return the records that became dead letters."""
+        unknown = self._tell_known(is_rebuild=is_rebuild)
+        self._run("fold_newest", **self._winners)
+        self._analyze("kafka_ingest_newest")
+        self._run("fold_standing", pipeline=self._batch.pipeline)
+        self._analyze("kafka_ingest_fold")
+        return unknown
+
+    def _tell_known(self, *, is_rebuild: bool) -> tuple[UnknownValues, ...]:
+        """Find what the keys of rows had before of which values did not travel."""
+        self._names, self._filling = self._statements.names, None
+        if self._upsert.envelope is None:
+            return ()
+        in_doubt = [row["name"] for row in fetch_rows(self._cursor, "partial_columns", self._names, **self._winners)]
+        if not in_doubt:
+            return ()
+        if not self._has_read:
+            self._run("fold_nothing_read")
+            self._has_read = True
+        telling, self._filling = self._statements.of_partial(in_doubt)
+        self._names = {**self._statements.names, **telling}
+        pipeline = {"pipeline": self._batch.pipeline, "is_rebuild": is_rebuild}
+        self._run("fold_known", **self._winners, **pipeline)
+        self._analyze("kafka_ingest_known")
+        unknown = fetch_rows(self._cursor, "fold_unknown", self._names, first_offsets=FIRST_KEYS)
+        return tuple(
+            UnknownValues(
+                TopicPartition(row["topic"], row["partition"]),
+                row["records"],
+                tuple(row["first_offsets"]),
+                row["first_detail"],
+            )
+            for row in unknown
+        )
+
+    def _find_last_puts(self) -> None:
+        if self._upsert.order is OrderBy.OFFSET and self._upsert.deletes is Deletes.MARK:
+            self._run("fold_last_puts", **self._winners)
+
     def _let_go(self, replacing: Sequence[OffsetRange], *, with_resolved: bool) -> Keys:
-        again = {**self._winners, **replaced_arrays(replacing)}
+        again = replaced_arrays(replacing)
         pipeline = self._batch.pipeline
         rows = self._row("let_go_rows", **again, first_keys=FIRST_KEYS)
         if rows["found"] != rows["gone"]:
@@ -257,11 +406,11 @@ class CurrentState:
         """
         pipeline = {"pipeline": self._batch.pipeline}
         with self._hash_joins():
-            rows = self._row("sweep_rows", **self._winners, first_keys=FIRST_KEYS)
+            rows = self._row("sweep_rows", first_keys=FIRST_KEYS)
             if rows["found"] != rows["gone"]:
                 raise self._hooks_fault("rows that the log does not hold to be deleted", f"{rows['gone']} of them")
-            self._run("sweep_removed", **self._winners, **pipeline)
-            self._run("close_unread_dead_letters", **self._winners, **pipeline)
+            self._run("sweep_removed", **pipeline)
+            self._run("close_unread_dead_letters", **pipeline)
         return _keys(rows, "unread")
 
     def write(self) -> Mapping[TopicPartition, AppliedChanges]:
@@ -305,11 +454,17 @@ class CurrentState:
         found: list[int] = []
 
         def write() -> int:
-            stretch = {"first": first, "last": last}
-            updates, inserts = self._run("fold_update_rows", **stretch), self._run("fold_insert_rows", **stretch)
-            if self._upsert.deletes is Deletes.MARK:
-                updates += self._run("fold_mark_rows", **stretch)
-                inserts += self._run("fold_insert_marked", **stretch)
+            updates = inserts = 0
+            for is_partial, names in ((False, self._names), (True, self._filling)):
+                if names is None:
+                    continue
+
+                def run(query: str, names: Identifiers = names, *, is_partial: bool = is_partial) -> int:
+                    return run_query(self._cursor, query, names, is_partial=is_partial, first=first, last=last)
+
+                updates, inserts = updates + run("fold_update_rows"), inserts + run("fold_insert_rows")
+                if self._upsert.deletes is Deletes.MARK:
+                    updates, inserts = updates + run("fold_mark_rows"), inserts + run("fold_insert_marked")
             found.extend((updates, inserts))
             return 0
 
@@ -317,7 +472,11 @@ class CurrentState:
         return answer if isinstance(answer, psycopg2.Error) else (found[0], found[1])
 
     def _refused(self, error: psycopg2.Error) -> Exception:
-        """Find every refused record; nothing that this writes is committed."""
+        """Find every refused record; nothing that this writes is committed.
+
+        Where the newest change of a key is refused, the one before it would be written, and may be refused, too. All
+        are named at once: a load reads its refused records a second time, and no third time.
+        """
         if error.pgcode == errorcodes.UNIQUE_VIOLATION and (taken := self._taken()).count:
             return RetryLater(
                 "somebody else inserted rows of the same keys while the batch was published; nothing was published",
@@ -325,13 +484,44 @@ class CurrentState:
                 found=str(taken),
                 next_command="none: a retry finds these rows",
             )
+        found: list[tuple[tuple[str, int, int] | None, psycopg2.Error]] = []
+        answer: tuple[int, int] | psycopg2.Error = error
+        while isinstance(answer, psycopg2.Error):
+            more = self._refused_now()
+            found += more
+            if (
+                not more
+                or not all(record and is_bad_data(fault) for record, fault in more)
+                or len(found) > MOST_REFUSED
+            ):
+                break
+            self._leave_out([record for record, _ in more if record])
+            answer = self._written(_FIRST, _LAST)
+        return refusals.refused_records(iter(found), error, self._batch)
+
+    def _refused_now(self) -> list[tuple[tuple[str, int, int] | None, psycopg2.Error]]:
+        """Return the newest changes that the target refuses; all others are written, and taken back."""
 
         def attempt(first: str, last: str) -> int | psycopg2.Error:
             answer = self._written(first, last)
             return answer if isinstance(answer, psycopg2.Error) else 0
 
-        places = refusals.refused_places(self._cursor, _FOLD, attempt)
-        return refusals.refused_records(((self._record_at(place), at) for place, at in places), error, self._batch)
+        found: list[tuple[tuple[str, int, int] | None, psycopg2.Error]] = []
+        self._cursor.execute("SAVEPOINT refusals")
+        for place, fault in islice(refusals.refused_places(self._cursor, _FOLD, attempt), MOST_REFUSED + 1):
+            found.append((self._record_at(place), fault))
+            if found[-1][0] is None or not is_bad_data(fault):
+                break
+        self._cursor.execute("ROLLBACK TO SAVEPOINT refusals")
+        return found
+
+    def _leave_out(self, records: Sequence[tuple[str, int, int]]) -> None:
+        """Fold once more without these records."""
+        topic, partition, offset = (list(part) for part in zip(*records, strict=True))
+        self._run("leave_out_staged", record_topic=topic, record_partition=partition, record_offset=offset)
+        self._run("drop_fold")
+        self._fold_staged(is_rebuild=False)
+        self._find_last_puts()
 
     def _taken(self) -> Keys:
         return _keys(self._row("count_taken_keys", first_keys=FIRST_KEYS), "taken")

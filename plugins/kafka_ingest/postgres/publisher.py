@@ -342,15 +342,21 @@ class PostgresPublication:
             raise refusals.target_fault(error, self._batch) from None
 
     def _kept_changes(self, outcome: BatchOutcome, replacing: Sequence[OffsetRange]) -> tuple[KeptDeadLetters, ...]:
-        """Leave out what is staged of resolved dead letters that stay: first rows, then deletes."""
+        """Leave out what is staged of resolved dead letters that stay: rows, rows that are not whole, and deletes."""
         parameters = {"pipeline": self._batch.pipeline, **_winners(outcome), **replaced_arrays(replacing)}
         names = _names(self._batch)
         kept = _kept(self._cursor, names, parameters)
         if not kept:
             return ()
         stem = staging_name(self._batch.batch_id, self._batch.claim)
-        deletes = _kept(self._cursor, {**names, "staged_rows": staging_table(stem, "deletes")}, parameters)
-        return tuple(one.with_deletes(other.rows) for one, other in zip(kept, deletes, strict=True))
+        partial, deletes = (
+            _kept(self._cursor, {**names, "staged_rows": staging_table(stem, part)}, parameters)
+            for part in ("partial", "deletes")
+        )
+        return tuple(
+            one.with_others(rows=rows.rows, deletes=other.rows)
+            for one, rows, other in zip(kept, partial, deletes, strict=True)
+        )
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
         """Write the newest change of each key, unless what stands is newer; return what applied, by partition.

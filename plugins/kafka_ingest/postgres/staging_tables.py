@@ -49,7 +49,8 @@ def staging_table(stem: str, part: str) -> sql.Identifier:
 
     Args:
         stem: From :func:`kafka_ingest.protocol.staging.staging_name`.
-        part: ``rows``, ``deletes``, ``dead_letters``, ``counted`` or ``progress``.
+        part: ``rows``, ``partial`` (rows with values that did not travel), ``letters`` (what becomes of these where
+            nobody knows the values), ``deletes``, ``dead_letters``, ``counted`` or ``progress``.
     """
     return sql.Identifier(STAGING_SCHEMA, f"{stem}_{part}")
 
@@ -121,14 +122,14 @@ def create_staging_tables(cursor: Cursor, batch: Batch) -> None:
         run_query(cursor, f"create_staging_{part}", {part: staging_table(stem, part)})
     _create_rows(cursor, stem, batch, table)
     if batch.settings.upsert:
-        _create_deletes(cursor, stem, batch)
+        _create_changes(cursor, stem, batch, table)
 
 
 def drop_staging_tables(cursor: Cursor, batch: Batch) -> None:
     """Drop the tables that :func:`create_staging_tables` has made in the same transaction."""
     stem = staging_name(batch.batch_id, batch.claim)
-    deletes = ("deletes",) if batch.settings.upsert else ()
-    for part in ("rows", *deletes, "dead_letters", "progress", *_counted(batch)):
+    changes = ("partial", "letters", "deletes") if batch.settings.upsert else ()
+    for part in ("rows", *changes, "dead_letters", "progress", *_counted(batch)):
         run_query(cursor, "drop_staging_table", {"staging_table": staging_table(stem, part)})
 
 
@@ -171,15 +172,33 @@ def _create_rows(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> N
             run_query(cursor, "free_staging_column", {"rows": rows, "column": sql.Identifier(column.name)})
 
 
-def _create_deletes(cursor: Any, stem: str, batch: Batch) -> None:
-    """Create the table of deletes: the columns of key and version, with the target's types and without constraints."""
-    target, columns = batch.settings.target, written_columns(delete_settings(batch.settings))
-    names: Identifiers = {
-        "deletes": staging_table(stem, "deletes"),
-        "target": sql.Identifier(target.schema, target.table),
-        "columns": sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
-    }
-    run_query(cursor, "create_staging_deletes", names)
+def _create_changes(cursor: Any, stem: str, batch: Batch, table: CatalogTable) -> None:
+    """Create the tables of deletes, which have the columns of key and version, and of rows that are not whole.
+
+    Both have the target's types, and no NOT NULL.
+    """
+    target, settings = batch.settings.target, batch.settings
+    for part, of in (("deletes", delete_settings(settings)), ("partial", settings)):
+        columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in written_columns(of))
+        names: Identifiers = {
+            part: staging_table(stem, part),
+            "target": sql.Identifier(target.schema, target.table),
+            "columns": columns,
+        }
+        run_query(cursor, f"create_staging_{part}", names)
+    run_query(cursor, "create_staging_dead_letters", {"dead_letters": staging_table(stem, "letters")})
+    written = {column.name for column in written_columns(settings)}
+    for check in table.checks if not table.changes_rows else ():
+        if written.issuperset(check.columns):
+            names = {
+                "partial": staging_table(stem, "partial"),
+                "constraint": sql.Identifier(check.name),
+                "columns_read": sql.SQL("ARRAY[{}]::text[]").format(
+                    sql.SQL(", ").join(map(sql.Literal, check.columns))
+                ),
+                "expression": sql.SQL(check.expression),
+            }
+            run_query(cursor, "check_staged_partial", names)
 
 
 def _is_freed(column: CatalogColumn, written: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from kafka_ingest.column_types import can_hold, parse_column_type
+from kafka_ingest.column_types import STAGING_COLUMNS, can_hold, parse_column_type
 from kafka_ingest.errors import TargetMismatch, change_command
 from kafka_ingest.postgres.catalog import (
     KIND_NAMES,
@@ -30,9 +30,6 @@ from kafka_ingest.settings import BatchSettings, NewFields, TargetSettings
 
 # ----------
 # An existing target table against what the pipeline writes. Pure: every difference is a value.
-
-#: Columns that staging adds to the target's own.
-STAGING_COLUMNS = frozenset({"stage_task", "stage_attempt"})
 
 
 def mismatches(settings: BatchSettings, table: CatalogTable, loaded: Sequence[LoadedRows] = ()) -> tuple[Mismatch, ...]:

@@ -121,9 +121,9 @@ class KeptDeadLetters:
     invisible: int = 0
     deletes: int = 0
 
-    def with_deletes(self, deletes: int) -> KeptDeadLetters:
-        """Return them with those that are staged as deletes, which had been taken for invisible."""
-        return replace(self, deletes=deletes, invisible=self.invisible - deletes)
+    def with_others(self, *, rows: int, deletes: int) -> KeptDeadLetters:
+        """Return them with more that are staged as rows, or as deletes, and had been taken for invisible."""
+        return replace(self, rows=self.rows + rows, deletes=deletes, invisible=self.invisible - rows - deletes)
 
     def applied_to(self, counts: RecordCounts) -> RecordCounts:
         """Return the counts of the partition where every kept record counts as the dead letter that it stays."""
@@ -205,6 +205,27 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownValues:
+    """Records of one partition with values that did not travel and that nobody knows: they became dead letters.
+
+    Attributes:
+        where: The partition.
+        records: How many were staged as rows.
+        first_offsets: The first of them.
+        first_detail: What the dead letter of the first says.
+    """
+
+    where: TopicPartition
+    records: int
+    first_offsets: tuple[int, ...] = ()
+    first_detail: str = ""
+
+    def applied_to(self, counts: RecordCounts) -> RecordCounts:
+        """Return the counts of the partition where these records count as dead letters."""
+        return replace(counts, rows=counts.rows - self.records, dead_letters=counts.dead_letters + self.records)
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """What a fold has found, before anything of it is written.
 
@@ -212,6 +233,7 @@ class Fold:
         staged_rows: Staged rows that went into it.
         staged_deletes: Staged deletes that went into it.
         kept: Resolved dead letters that stay.
+        unknown: What was staged as rows and became dead letters.
         in_two_partitions: Keys that offsets cannot order.
         lost: Keys whose row, or removed key, was read again and is no such row or delete any more, while nothing in the
             batch takes its place: the older version that should come back is not known.
@@ -221,6 +243,7 @@ class Fold:
     staged_rows: int = 0
     staged_deletes: int = 0
     kept: tuple[KeptDeadLetters, ...] = ()
+    unknown: tuple[UnknownValues, ...] = ()
     in_two_partitions: Keys = Keys()
     lost: Keys = Keys()
     unread: Keys = Keys()

@@ -289,6 +289,7 @@ def resolve_dead_letters(
             chosen = tuple(transaction.choose())
             if request.action is DeadLetterAction.REPLAY:
                 _stop_at(request, _of_other_logs(request.pipeline, view.ledger, chosen))
+                _stop_at(request, _of_filled_rows(settings, view.ledger, chosen))
             return _done(request, transaction, chosen, apply=apply)
 
 
@@ -385,6 +386,36 @@ def _faults(request: DeadLetterRequest, view: PlanView) -> Iterator[PartitionFau
             next_command="wait until that run has ended (python -m kafka_ingest status "
             f"{request.pipeline}) and ask again",
         )
+
+
+def _of_filled_rows(
+    settings: PipelineSettings, view: PlanView, chosen: Sequence[ChosenGroup]
+) -> Iterator[PartitionFault]:
+    """Yield what must be read again, with all after it, where later rows may have values from before a dead letter.
+
+    What did not travel with these rows was taken from an older one, and the dead letter may have had a newer value.
+    """
+    upsert = settings.batch.upsert
+    if upsert is None or upsert.envelope is None:
+        return
+    ends = {position.topic_partition: max(position.committed_offset, position.loaded_to) for position in view.positions}
+    first: dict[TopicPartition, int] = {}
+    for group in chosen:
+        first[group.topic_partition] = min(group.first_offset, first.get(group.topic_partition, group.first_offset))
+    if not first:
+        return
+    spans = " ".join(
+        f'--offsets "{where.topic} {where.partition} {start} {ends[where]}"' for where, start in sorted(first.items())
+    )
+    yield PartitionFault(
+        ConfigError,
+        f"pipeline {settings.pipeline}",
+        expected="a reload from the first of these dead letters on: values that did not travel with later records were "
+        "filled without them",
+        found="a replay, which leaves later records as they are",
+        next_command=f'python -m kafka_ingest run {settings.pipeline} --mode reload {spans} --reason "...", which '
+        "resolves them; those that the log no longer holds: dead-letters discard",
+    )
 
 
 def _of_other_logs(pipeline: str, view: PlanView, chosen: Sequence[ChosenGroup]) -> Iterator[PartitionFault]:

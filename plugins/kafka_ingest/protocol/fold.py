@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from kafka_ingest.errors import (
     ConfigError,
+    DeadLetterReason,
     DeletesMayBeLost,
     KeyInTwoPartitions,
     PartitionFault,
@@ -19,11 +20,12 @@ from kafka_ingest.errors import (
     ReloadWouldLose,
     rebuild_command,
 )
-from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Keys, Replacement
+from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Keys, Replacement, require_few_dead_letters
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RunMode, run_options_of
 from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.staging import DeadLetterSample
 from kafka_ingest.settings import BatchSettings, ColumnSource, Deletes, OrderBy, PipelineSettings
 
 
@@ -72,6 +74,30 @@ def divided(outcome: BatchOutcome, fold: Fold, applied: Mapping[TopicPartition, 
         return replace(part, counts=counts)
 
     return replace(outcome, partitions=tuple(counted(part) for part in outcome.partitions))
+
+
+def without_unknown(batch: Batch, outcome: BatchOutcome, fold: Fold) -> BatchOutcome:
+    """Return the outcome where rows with values that nobody knows count as the dead letters that they became.
+
+    Raises:
+        TooManyDeadLetters: With them the batch passes one of its limits.
+    """
+    if not fold.unknown:
+        return outcome
+    found = {unknown.where: unknown for unknown in fold.unknown}
+
+    def counted(part: PartitionOutcome) -> PartitionOutcome:
+        unknown = found.get(part.range.topic_partition)
+        return replace(part, counts=unknown.applied_to(part.counts)) if unknown else part
+
+    outcome = replace(outcome, partitions=tuple(counted(part) for part in outcome.partitions))
+    reason = DeadLetterReason.VALUE_DID_NOT_TRAVEL.value
+    samples = [
+        DeadLetterSample(u.where.topic, u.where.partition, u.first_offsets[0], reason, u.first_detail)
+        for u in found.values()
+    ]
+    require_few_dead_letters(batch.settings.dead_letters, outcome.counts, (), samples=samples[:5])
+    return outcome
 
 
 # ----------

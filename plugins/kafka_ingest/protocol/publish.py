@@ -8,7 +8,13 @@ from __future__ import annotations
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
 from kafka_ingest.protocol.accounting import require_nothing_lost
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunMode, run_options_of
-from kafka_ingest.protocol.fold import divided, require_no_key_lost, require_nothing_unread, require_one_partition
+from kafka_ingest.protocol.fold import (
+    divided,
+    require_no_key_lost,
+    require_nothing_unread,
+    require_one_partition,
+    without_unknown,
+)
 from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
 
 
@@ -69,6 +75,7 @@ def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Batc
     options = run_options_of(batch.request)
     is_rebuild = options.mode is RunMode.REBUILD
     fold = publication.fold(outcome, with_resolved=options.replace_resolved, is_rebuild=is_rebuild)
+    outcome = without_unknown(batch, outcome, fold)
     counts = outcome.counts
     _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
     _require_staged("deletes", counts.deletes - sum(k.deletes for k in fold.kept), fold.staged_deletes)
