@@ -5,7 +5,7 @@
 --   that of the read record); is_marked (whether a row stands for a delete); known_counts (of each column in doubt, how
 --   many values of it are known so far, as c1, c2, ...), known_places (the kind and the place of the last, as kind1,
 --   place1, kind2, ...).
--- Parameters: pipeline, is_rebuild, task and attempt of the winners as arrays.
+-- Parameters: pipeline, is_rebuild, compacted (an array of topics of which nothing is known), task and attempt of the winners as arrays.
 -- Locks: a new temporary table. Safe to run twice: no; a transaction folds once, and the table goes with it.
 -- What stands counts at its own version: not for older records, which it has outdone. It does not count where its record
 -- was read again and is no change of the key any more, or where a rebuild did not read it: then it goes. A row whose own
@@ -25,7 +25,7 @@ event AS (
     SELECT
         {t_keys_as}, t.{generation} AS generation, t.{offset_column} AS "offset",
         w.topic IS NOT NULL AND NOT {is_marked} AS is_first, 0 AS turn, 'target' AS kind, NULL::tid AS place,
-        NULL::text[] AS missing, {is_marked} AS is_end, NOT {is_marked} AS is_whole
+        NULL::text[] AS missing, {is_marked} AS is_end, t.{topic} = ANY (%(compacted)s::text[]) AS is_torn
     FROM partial_key AS n
     JOIN {target} AS t ON {t_is_n}
     LEFT JOIN pg_temp.kafka_ingest_read AS w
@@ -42,12 +42,14 @@ event AS (
         ON (w.topic, w.generation, w.partition, w."offset") = (r.topic, r.generation, r.partition, r."offset")
     WHERE CASE WHEN w.topic IS NULL THEN NOT %(is_rebuild)s ELSE w.is_change AND {w_key_hash} = r.key_hash END
     UNION ALL
-    SELECT {keys}, {generation}, {offset_column}, false, 1, 'rows', ctid, NULL, false, true
+    SELECT {keys}, {generation}, {offset_column}, false, 1, 'rows', ctid, NULL, false,
+        {topic} = ANY (%(compacted)s::text[])
     FROM {staged_rows}
     WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
         AND ({keys}) IN (SELECT {aliases} FROM partial_key)
     UNION ALL
-    SELECT {keys}, {generation}, {offset_column}, false, 1, 'partial', ctid, stage_missing, false, false
+    SELECT {keys}, {generation}, {offset_column}, false, 1, 'partial', ctid, stage_missing, false,
+        {topic} = ANY (%(compacted)s::text[])
     FROM {staged_partial}
     WHERE (stage_task, stage_attempt) IN (SELECT task, attempt FROM winner)
     UNION ALL
@@ -60,6 +62,7 @@ event AS (
 in_lives AS (
     SELECT
         e.*,
+        e.kind IN ('target', 'rows') AND NOT e.is_end AND NOT e.is_torn AS is_whole,
         count(*) FILTER (WHERE e.is_end) OVER so_far AS life,
         count(*) FILTER (WHERE e.turn = 0) OVER later > 0 AS is_outdone
     FROM event AS e

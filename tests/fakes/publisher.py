@@ -107,7 +107,14 @@ class FakePublication(FakeSession):
         self._changes.append(lambda: self.database.rows.extend(rows))
         return len(rows)
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+    def fold(
+        self,
+        outcome: BatchOutcome,
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
+    ) -> Fold:
         raise AssertionError("records have no keys here: tests of current state use PostgreSQL (tests/state_bench.py)")
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_ingest.errors import ConfigError, KeyInTwoPartitions, ReloadWouldLose, TooManyDeadLetters
 from kafka_ingest.protocol.dead_letters import DeadLetterAction
-from kafka_ingest.settings import Deletes
+from kafka_ingest.settings import Deletes, Unavailable
 from tests.change_events import events_settings
 from tests.event_bench import BAD, PLACEHOLDER, Event, EventBench
-from tests.state_bench import StateBench
+from tests.state_bench import TOPIC, StateBench
 
 COLUMNS = ("{name: note, type: bigint}", "{name: big, type: text}", "{name: doc, type: jsonb}")
 TABLE = """
@@ -91,9 +91,11 @@ def test_a_marked_row_tells_nothing(database: Mapping[str, Any]) -> None:
 
 
 def test_a_value_never_comes_from_a_later_version(database: Mapping[str, Any]) -> None:
+    """The row stands at @2, whose record compaction took in a log that was not compacted before."""
     bench = bench_of(database, full(), partial(), full(note=2, big="later"))
     bench.live()
-    bench.reload(0, 1, 2)
+    bench.log.compact(TOPIC, 0, 2)
+    bench.reload(0, 1, 3)
     assert big_values(bench) == [(1, 2, "later")]
     # Outdone by the row, so nobody misses its value.
     assert dead(bench) == []
@@ -101,10 +103,55 @@ def test_a_value_never_comes_from_a_later_version(database: Mapping[str, Any]) -
     assert counts == [(0, 1, 0)]
 
 
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_what_is_read_again_is_read_up_to_what_was_loaded(database: Mapping[str, Any], is_reset: bool) -> None:
+    """The row at @2 has the value of @1: a run that mends @1 and ends there would leave it with the old one."""
+    bench = bench_of(database, full(), full(note=1, big="to be mended"), partial(note=2))
+    bench.live()
+    if is_reset:
+        bench.reset(0, 1)
+    with pytest.raises(ConfigError, match="a run that reads up to offset 3, to which was loaded") as refused:
+        bench.live(1) if is_reset else bench.reload(0, 1, 2)
+    assert "a run that ends at offset 2" in str(refused.value)
+    bench.live() if is_reset else bench.reload(0, 1, 3)
+    assert big_values(bench) == [(1, 2, "to be mended")]
+    assert bench.violations() == []
+
+
+@pytest.mark.parametrize("unavailable", Unavailable)
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_of_a_compacted_topic_no_value_is_filled(
+    database: Mapping[str, Any], unavailable: Unavailable, policy: str
+) -> None:
+    """Compaction may have taken the record with the newest value before it was read, and nothing tells."""
+    bench = EventBench(database, unavailable=unavailable)
+    bench.log.topics[TOPIC].cleanup_policy = policy
+    bench.event(full())
+    batch = bench.live()
+    assert any("values that did not travel are not filled" in warning for warning in batch.warnings)
+    bench.event(full(big="newer"))
+    bench.event(partial())
+    bench.log.compact(TOPIC, 0, 1)
+    bench.live()
+    # The value of offset 1 is nowhere: "old" would be wrong.
+    if unavailable is Unavailable.DEAD_LETTER:
+        assert big_values(bench) == [(1, 0, "old")]
+        assert dead(bench) == [(2, UNKNOWN)]
+    else:
+        assert big_values(bench) == [(1, 1, None)]
+    bench.event(full(note=3, big="in one batch"))
+    bench.event(partial(note=4))
+    bench.event(Event("u", "1", PLACEHOLDER, PLACEHOLDER, PLACEHOLDER))
+    bench.live()
+    expected = (3, "in one batch") if unavailable is Unavailable.DEAD_LETTER else (None, None)
+    assert big_values(bench) == [(1, *expected)]
+
+
 def test_a_row_that_is_read_again_alone_keeps_what_it_had(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, full(), partial(note=1))
     bench.live()
     bench.reload(0, 1, 2)
+    assert big_values(bench) == [(1, 1, "old")]
     bench.rebuild()
     assert big_values(bench) == [(1, 1, "old")]
     bench.compact(0, 2)
@@ -322,3 +369,49 @@ def test_a_large_batch_of_unknown_values_keeps_every_record_with_its_bytes(datab
     )
     assert value == [(PLACEHOLDER,)]
     assert bench.violations() == []
+
+
+# Read again.
+
+
+def test_a_rebuild_takes_nothing_from_a_row_that_it_did_not_read(database: Mapping[str, Any]) -> None:
+    bench = bench_of(database, full())
+    bench.live()
+    bench.event(partial())
+    bench.log.compact(TOPIC, 0, 0)
+    bench.rebuild()
+    assert big_values(bench) == []
+    assert dead(bench) == [(1, UNKNOWN)]
+    assert bench.violations() == bench.state_violations() == []
+
+
+def test_a_row_that_nobody_could_fill_gives_a_marked_row_no_values(database: Mapping[str, Any]) -> None:
+    """Read again it is outdone by the marked row, so it is no dead letter any more, and still tells nothing."""
+    bench = bench_of(database, partial(note=7), delete(), deletes=Deletes.MARK)
+    bench.live()
+    bench.reload(0, 0, 2)
+    assert bench.rows() == {"1": (None, None, None, 0, 1, True)}
+
+
+def test_a_marked_row_keeps_values_that_travelled_before(database: Mapping[str, Any]) -> None:
+    bench = bench_of(database, full(), partial(note=7), delete(), deletes=Deletes.MARK)
+    bench.live()
+    assert bench.rows() == {"1": (7, "old", "new", 0, 2, True)}
+    bench.event(full(note=8, big="again"))
+    bench.live()
+    bench.event(partial(note=9))
+    bench.event(delete())
+    bench.live()
+    assert bench.rows() == {"1": (9, "again", "new", 0, 5, True)}
+
+
+def test_a_record_that_was_discarded_stays_out_when_it_is_read_again(database: Mapping[str, Any]) -> None:
+    bench = bench_of(database, partial())
+    bench.live()
+    bench.resolve(DeadLetterAction.DISCARD)
+    bench.event(full(note=2))
+    bench.reset(0, 0)
+    bench.live()
+    assert big_values(bench) == [(1, 2, "old")]
+    assert bench.query("SELECT resolution FROM kafka_ingest.dead_letter") == [("discarded",)]
+    assert bench.violations() == bench.state_violations() == []

@@ -149,9 +149,16 @@ class GatedPublication:
     def insert_rows(self, outcome: BatchOutcome) -> int:
         return self._write("insert_rows", lambda: self._session.publication.insert_rows(outcome))
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
-        action = partial(self._session.publication.fold, outcome, with_resolved=with_resolved, is_rebuild=is_rebuild)
-        return self._write("fold", action)
+    def fold(
+        self,
+        outcome: BatchOutcome,
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
+    ) -> Fold:
+        how = {"with_resolved": with_resolved, "is_rebuild": is_rebuild, "compacted": compacted}
+        return self._write("fold", partial(self._session.publication.fold, outcome, **how))
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
         return self._write("write_newest", self._session.publication.write_newest)

@@ -102,7 +102,14 @@ class ScriptedFold:
     def advance_positions(self, outcome: BatchOutcome) -> int:
         return len(outcome.partitions)
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+    def fold(
+        self,
+        outcome: BatchOutcome,
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
+    ) -> Fold:
         self.was_asked = [with_resolved, is_rebuild]
         return self.found
 

@@ -236,7 +236,10 @@ class _Filled(_Whole):
         return _pair("CASE {} END", sql.SQL(" ").join(parts))
 
     def counts(self) -> sql.Composable:
-        known = "count(*) FILTER (WHERE e.is_whole OR e.kind = 'partial' AND {} <> ALL (e.missing)) OVER so_far AS {}"
+        known = (
+            "count(*) FILTER (WHERE e.is_whole OR e.kind = 'partial' AND NOT e.is_torn AND {} <> ALL (e.missing)) "
+            "OVER so_far AS {}"
+        )
         return _listed([_pair(known, sql.Literal(name), self._count(name)) for name in self._numbers])
 
     def places(self, aliases: sql.Composable) -> sql.Composable:
@@ -300,6 +303,7 @@ class CurrentState:
         self._names = self._statements.names
         self._filling: dict[str, sql.Composable] | None = None
         self._has_read = False
+        self._known_by: dict[str, Any] = {}
 
     def fold(
         self,
@@ -308,6 +312,7 @@ class CurrentState:
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         """Fold what is staged, and take away what was read again and is no row or delete of its key any more.
 
@@ -316,6 +321,7 @@ class CurrentState:
             kept: Resolved dead letters that stay; what was staged in their place is left out already.
             with_resolved: Whether resolved dead letters that are read again are deleted, too.
             is_rebuild: Whether all that was not read goes, before anything is compared with it.
+            compacted: Topics of which a record may be gone that had a value which later ones leave out: none is filled.
 
         Raises:
             TargetMismatch: Rows of these keys have no version.
@@ -325,7 +331,8 @@ class CurrentState:
             self._run("fold_read", **self._winners)
             self._analyze("kafka_ingest_read")
             self._has_read = True
-        unknown = self._fold_staged(is_rebuild=is_rebuild)
+        self._known_by = {"is_rebuild": is_rebuild, "compacted": sorted(compacted)}
+        unknown = self._fold_staged()
         unread = self._sweep() if is_rebuild and replacing else Keys()
         by_offset = self._upsert.order is OrderBy.OFFSET
         faults = self._row("fold_faults", is_by_offset=by_offset, first_keys=FIRST_KEYS)
@@ -348,16 +355,16 @@ class CurrentState:
             unread=unread,
         )
 
-    def _fold_staged(self, *, is_rebuild: bool) -> tuple[UnknownValues, ...]:
+    def _fold_staged(self) -> tuple[UnknownValues, ...]:
         """Fold what is staged, beside what stands; return the records that became dead letters."""
-        unknown = self._tell_known(is_rebuild=is_rebuild)
+        unknown = self._tell_known()
         self._run("fold_newest", **self._winners)
         self._analyze("kafka_ingest_newest")
         self._run("fold_standing", pipeline=self._batch.pipeline)
         self._analyze("kafka_ingest_fold")
         return unknown
 
-    def _tell_known(self, *, is_rebuild: bool) -> tuple[UnknownValues, ...]:
+    def _tell_known(self) -> tuple[UnknownValues, ...]:
         """Find what the keys of rows had before of which values did not travel."""
         self._names, self._filling = self._statements.names, None
         if self._upsert.envelope is None:
@@ -370,8 +377,7 @@ class CurrentState:
             self._has_read = True
         telling, self._filling = self._statements.of_partial(in_doubt)
         self._names = {**self._statements.names, **telling}
-        pipeline = {"pipeline": self._batch.pipeline, "is_rebuild": is_rebuild}
-        self._run("fold_known", **self._winners, **pipeline)
+        self._run("fold_known", **self._winners, **self._known_by, pipeline=self._batch.pipeline)
         self._analyze("kafka_ingest_known")
         unknown = fetch_rows(self._cursor, "fold_unknown", self._names, first_offsets=FIRST_KEYS)
         return tuple(
@@ -520,7 +526,7 @@ class CurrentState:
         topic, partition, offset = (list(part) for part in zip(*records, strict=True))
         self._run("leave_out_staged", record_topic=topic, record_partition=partition, record_offset=offset)
         self._run("drop_fold")
-        self._fold_staged(is_rebuild=False)
+        self._fold_staged()
         self._find_last_puts()
 
     def _taken(self) -> Keys:

@@ -324,10 +324,17 @@ class PostgresPublication:
         """
         return StagedRows(self._cursor, self._batch, outcome).insert()
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+    def fold(
+        self,
+        outcome: BatchOutcome,
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
+    ) -> Fold:
         """Fold the winners' staged changes to the newest of each key, and take away what was read again and is gone.
 
-        In a rebuild what was not read goes, too.
+        In a rebuild what was not read goes, too. Of compacted topics no value is filled that did not travel.
 
         Raises:
             TargetMismatch: The target refused it, or no longer fits.
@@ -337,7 +344,9 @@ class PostgresPublication:
         self._state = CurrentState(self._cursor, self._batch, _winners(outcome))
         try:
             kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
-            return self._state.fold(replacing, kept, with_resolved=with_resolved, is_rebuild=is_rebuild)
+            return self._state.fold(
+                replacing, kept, with_resolved=with_resolved, is_rebuild=is_rebuild, compacted=compacted
+            )
         except psycopg2.Error as error:
             raise refusals.target_fault(error, self._batch) from None
 

@@ -116,13 +116,42 @@ def with_dangers(
         retentions_ms: As for :func:`require_deletes_unexpired`; topics that nobody may ask about are missing.
     """
     compacted = sorted(topic for topic, retention_ms in retentions_ms.items() if retention_ms is not None)
-    faults = _faults_of_compaction(settings.batch, compacted)
-    warnings = [*_partitions_that_joined(choice, settings.batch, view)]
+    faults = [*_faults_of_compaction(settings.batch, compacted), *_reads_that_end_too_soon(choice, settings.batch)]
+    warnings = [*_partitions_that_joined(choice, settings.batch, view), *_not_filled(settings.batch, compacted)]
     if view.needs_rebuild:
         warnings.append(
             f"the table may miss deletes or rows since a {view.needs_rebuild}: {rebuild_command(settings.pipeline)}"
         )
     return replace(choice, faults=(*choice.faults, *faults), state_warnings=tuple(warnings))
+
+
+def fills_values(settings: BatchSettings) -> bool:
+    """Tell whether rows may have values that did not travel with the record that wrote them."""
+    return settings.upsert is not None and settings.upsert.envelope is not None
+
+
+def _reads_that_end_too_soon(choice: PlanChoice, batch: BatchSettings) -> Iterator[PartitionFault]:
+    """Yield ranges that read again what was loaded, and not all that was loaded after it."""
+    for r in choice.ranges if fills_values(batch) else ():
+        if r.start < r.loaded_to and r.end < r.loaded_to:
+            yield PartitionFault(
+                ConfigError,
+                str(r.topic_partition),
+                expected=f"a run that reads up to offset {r.loaded_to}, to which was loaded: rows may have values from "
+                "what is read again, which did not travel with their own records",
+                found=f"a run that ends at offset {r.end}",
+                next_command="leave the end out (--offsets with a START alone, --from-time without --to-time), or let "
+                "the run read more (--limit)",
+            )
+
+
+def _not_filled(batch: BatchSettings, compacted: Sequence[str]) -> Iterator[str]:
+    if fills_values(batch) and compacted:
+        yield (
+            f"{', '.join(compacted)}: compaction may take the record that has a value before it is read, so values "
+            "that did not travel are not filled (value.unavailable says what becomes of them); REPLICA IDENTITY FULL "
+            "lets all travel"
+        )
 
 
 def _faults_of_compaction(batch: BatchSettings, compacted: Sequence[str]) -> Iterator[PartitionFault]:
@@ -188,14 +217,7 @@ def require_deletes_unexpired(
         ConfigError: The settings of a topic cannot be read.
         DeletesMayBeLost: Lists the partitions.
     """
-    unknown = sorted({r.topic for r in batch.ranges} - retentions_ms.keys())
-    if unknown:
-        raise ConfigError(
-            "it is not known whether the topics are compacted, and how long their tombstones stay",
-            expected="the right DescribeConfigs on the topics of a pipeline with deletes",
-            found=f"none on {', '.join(unknown)}",
-            next_command="let the Kafka user of the connection describe the topics' settings, then clear load_batch",
-        )
+    _require_known(batch, retentions_ms)
     is_rebuild = run_options_of(batch.request).mode is RunMode.REBUILD
     late = []
     for r in batch.ranges:
@@ -211,6 +233,31 @@ def require_deletes_unexpired(
             next_command="raise delete.retention.ms of the topic above the time that a rebuild takes, and rebuild again"
             if is_rebuild
             else rebuild_command(batch.pipeline),
+        )
+
+
+def compacted_topics(batch: Batch, retentions_ms: Mapping[str, int | None]) -> frozenset[str]:
+    """Return the topics of which a record may be gone that had a value which later ones leave out.
+
+    Args:
+        batch: The claimed batch of a pipeline that fills such values.
+        retentions_ms: As for :func:`require_deletes_unexpired`.
+
+    Raises:
+        ConfigError: The settings of a topic cannot be read.
+    """
+    _require_known(batch, retentions_ms)
+    return frozenset(topic for topic, retention_ms in retentions_ms.items() if retention_ms is not None)
+
+
+def _require_known(batch: Batch, retentions_ms: Mapping[str, int | None]) -> None:
+    unknown = sorted({r.topic for r in batch.ranges} - retentions_ms.keys())
+    if unknown:
+        raise ConfigError(
+            "it is not known whether the topics are compacted, and how long their tombstones stay",
+            expected="the right DescribeConfigs on the topics of a pipeline with deletes, or of change events",
+            found=f"none on {', '.join(unknown)}",
+            next_command="let the Kafka user of the connection describe the topics' settings, then clear load_batch",
         )
 
 

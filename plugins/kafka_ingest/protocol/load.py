@@ -15,7 +15,7 @@ from typing import Self
 from kafka_ingest.errors import Busy, Fenced, IngestError, LockTimeout, RecordsRefused, RetryLater, VersionSkew, naming
 from kafka_ingest.protocol.accounting import account_for
 from kafka_ingest.protocol.batch import Batch, BatchState, Hold, LoadPhases, TaskSeconds
-from kafka_ingest.protocol.fold import reads_deletes, require_deletes_unexpired
+from kafka_ingest.protocol.fold import compacted_topics, fills_values, reads_deletes, require_deletes_unexpired
 from kafka_ingest.protocol.log_faults import require_same_log
 from kafka_ingest.protocol.new_columns import most_passes, new_fields_of
 from kafka_ingest.protocol.ports import Clock, Ledger, Log, Publisher, SchemaEvolution, Staging, TaskRunner
@@ -355,21 +355,26 @@ class _Attempt:
         if not fields:
             self.heartbeat.enter_step("publish", StageProgress(outcome.counts.readable, self.batch.span_offsets))
         require_same_log(self.batch, self.ports.log.identity(sorted({r.topic for r in self.batch.ranges})))
-        if reads_deletes(self.batch.settings):
-            self._require_deletes_unexpired()
+        compacted = self._compacted_topics()
         if fields:
             added = self._add_columns(fields)
             _log.warning("the batch is staged once more, for new columns: %s", ", ".join(c.name for c in added))
             return False
-        publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger)
+        publish_batch(self.batch, outcome, self.ports.publisher, self.ports.ledger, compacted=compacted)
         for warning in outcome.warnings:
             _log.warning("%s", warning)
         return True
 
-    def _require_deletes_unexpired(self) -> None:
+    def _compacted_topics(self) -> frozenset[str]:
+        """Return them where values are filled, and stop where deletes may have been missed."""
         batch, ports = self.batch, self.ports
+        has_deletes, fills = reads_deletes(batch.settings), fills_values(batch.settings)
+        if not has_deletes and not fills:
+            return frozenset()
         retentions_ms = ports.log.delete_retentions(sorted({r.topic for r in batch.ranges}))
-        require_deletes_unexpired(batch, retentions_ms, ports.ledger.caught_up(batch.pipeline), ports.clock.now())
+        if has_deletes:
+            require_deletes_unexpired(batch, retentions_ms, ports.ledger.caught_up(batch.pipeline), ports.clock.now())
+        return compacted_topics(batch, retentions_ms) if fills else frozenset()
 
     def _add_columns(self, fields: Sequence[NewField]) -> Sequence[AddedColumn]:
         """Ask again where others use the table: all that was read would have to be read again."""

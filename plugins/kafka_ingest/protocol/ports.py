@@ -287,8 +287,18 @@ class Publication(Protocol):
             TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
         """
 
-    def fold(self, outcome: BatchOutcome, *, with_resolved: bool, is_rebuild: bool = False) -> Fold:
+    def fold(
+        self,
+        outcome: BatchOutcome,
+        *,
+        with_resolved: bool,
+        is_rebuild: bool = False,
+        compacted: frozenset[str] = frozenset(),
+    ) -> Fold:
         """Fold the winners' staged changes to the newest of each key, for an upsert pipeline; once a transaction.
+
+        A value that did not travel is the one that its key had, unless its topic is compacted; where nobody knows it,
+        its record is a dead letter.
 
         Rows, removed keys and dead letters whose record is read again, and is no such thing any more, go. Resolved dead
         letters stay unless ``with_resolved``; what is staged in their place is left out. In a rebuild every row and

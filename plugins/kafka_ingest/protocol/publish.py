@@ -18,7 +18,14 @@ from kafka_ingest.protocol.fold import (
 from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
 
 
-def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, ledger: Ledger) -> None:
+def publish_batch(
+    batch: Batch,
+    outcome: BatchOutcome,
+    publisher: Publisher,
+    ledger: Ledger,
+    *,
+    compacted: frozenset[str] = frozenset(),
+) -> None:
     """Publish a claimed batch. Running it again after it was committed changes nothing.
 
     Durable on return: everything, or (where another attempt had committed before) everything of that attempt.
@@ -28,6 +35,7 @@ def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, led
         outcome: What was staged, accounted for.
         publisher: Opens the transaction.
         ledger: Decides a COMMIT whose answer was lost.
+        compacted: Topics whose compaction may have taken values that later records leave out.
 
     Raises:
         Fenced: A newer claim or plan owns the batch.
@@ -42,17 +50,20 @@ def publish_batch(batch: Batch, outcome: BatchOutcome, publisher: Publisher, led
         with publisher.begin(batch) as publication:
             if not owns(publication.lock_batch(), batch):
                 return
-            _write(batch, outcome, publication)
+            _write(batch, outcome, publication, compacted)
             publication.commit()
     except CommitStateUnknown:
         _settle(batch, ledger)
 
 
-def _write(batch: Batch, outcome: BatchOutcome, publication: Publication) -> None:
+def _write(batch: Batch, outcome: BatchOutcome, publication: Publication, compacted: frozenset[str]) -> None:
     moved = publication.advance_positions(outcome)
     if moved != len(outcome.partitions):
         raise _mismatch("positions that still stand as planned", len(outcome.partitions), moved)
-    outcome = _fold(batch, outcome, publication) if batch.settings.upsert else _append(batch, outcome, publication)
+    if batch.settings.upsert:
+        outcome = _fold(batch, outcome, publication, compacted)
+    else:
+        outcome = _append(batch, outcome, publication)
     publication.record_outcome(outcome)
 
 
@@ -70,11 +81,11 @@ def _append(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Ba
     return replacement.outcome_of(outcome)
 
 
-def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication) -> BatchOutcome:
+def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication, compacted: frozenset[str]) -> BatchOutcome:
     """Write the newest staged change of each key, unless what stands is newer; return what became of the records."""
     options = run_options_of(batch.request)
     is_rebuild = options.mode is RunMode.REBUILD
-    fold = publication.fold(outcome, with_resolved=options.replace_resolved, is_rebuild=is_rebuild)
+    fold = publication.fold(outcome, with_resolved=options.replace_resolved, is_rebuild=is_rebuild, compacted=compacted)
     outcome = without_unknown(batch, outcome, fold)
     counts = outcome.counts
     _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
