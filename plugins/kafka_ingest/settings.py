@@ -354,6 +354,10 @@ class TargetSettings:
         return f"{self.schema}.{self.table}"
 
 
+#: What a history has beside the columns of its target: ``put`` or ``delete``, and what did not travel.
+HISTORY_COLUMNS = ("kafka_change", "unavailable_columns")
+
+
 class OrderBy(StrEnum):
     """What decides which of two records of a key is the newer one."""
 
@@ -491,6 +495,8 @@ class BatchSettings:
     dead_letters: DeadLetterLimits
     registry_connection: str | None = None
     upsert: UpsertSettings | None = None
+    #: Keeps a row of every change beside an upsert target.
+    history: TargetSettings | None = None
 
     @property
     def never_null(self) -> frozenset[str]:

@@ -393,6 +393,16 @@ def test_a_row_that_nobody_could_fill_gives_a_marked_row_no_values(database: Map
     assert bench.rows() == {"1": (None, None, None, 0, 1, True)}
 
 
+def test_a_marked_row_keeps_what_it_had_when_its_last_records_are_read_again(database: Mapping[str, Any]) -> None:
+    """What it was filled with lies before the span; with ``write_null`` the update alone would be NULL."""
+    bench = EventBench(database, Deletes.MARK, Unavailable.WRITE_NULL)
+    for event in (full(), partial(note=7), delete()):
+        bench.event(event)
+    bench.live()
+    bench.reload(0, 1, 3)
+    assert bench.rows() == {"1": (7, "old", "new", 0, 2, True)}
+
+
 def test_a_marked_row_keeps_values_that_travelled_before(database: Mapping[str, Any]) -> None:
     bench = bench_of(database, full(), partial(note=7), delete(), deletes=Deletes.MARK)
     bench.live()

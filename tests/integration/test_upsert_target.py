@@ -236,7 +236,7 @@ def test_what_marks_cannot_fill_must_allow_null_and_other_deletes_do_not_ask(dat
     assert [f.found.partition(":")[0] for f in PostgresPreflight(database).target(ignoring).faults] == [
         "column deleted_at"  # the pipeline does not know it
     ]
-    text = "expected NULL allowed: deletes: mark writes a row for a key that has none; found NOT NULL"
+    text = "expected NULL allowed: the row of a delete has no value there; found NOT NULL"
     require_refused_until_mended(bench, f"column name: {text}", f"column size: {text}", f"column deleted_at: {text}")
 
 

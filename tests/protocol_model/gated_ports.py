@@ -157,8 +157,9 @@ class GatedPublication:
         is_rebuild: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
-        how = {"with_resolved": with_resolved, "is_rebuild": is_rebuild, "compacted": compacted}
-        return self._write("fold", partial(self._session.publication.fold, outcome, **how))
+        fold = self._session.publication.fold
+        action = partial(fold, outcome, with_resolved=with_resolved, is_rebuild=is_rebuild, compacted=compacted)
+        return self._write("fold", action)
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
         return self._write("write_newest", self._session.publication.write_newest)

@@ -86,6 +86,8 @@ def test_the_settings_of_events_come_back_from_the_ledger() -> None:
          ["5: value.columns: expected a column from the value", "5: value.with_schema: expected only with value.env"]),
         ("{format: json, columns: [{name: id, type: bigint}, {name: b, type: text, from: before}]}", "{table: a.b}",
          ["5: value.columns[1].from: expected value, key or header, or value.envelope beside it; found before"]),
+        ("{format: json, unavailable: write_null, columns: [{name: id, type: bigint}]}", "{table: a.b}",
+         ["5: value.unavailable: expected only with value.envelope"]),
         ("{format: json, columns: [{name: id, type: bigint}]}", "{table: a.b, truncate: stop}",
          ["6: target.truncate: expected only with value.envelope"]),
         (EVENTS.replace("]}", ", {name: s, type: text, from: envelope, path: $.source}, "

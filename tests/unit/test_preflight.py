@@ -373,7 +373,7 @@ def test_each_missing_right_is_a_line_with_its_grant() -> None:
         pytest.param(
             CREATING,
             MISSING,
-            [CheckResult("target table", PASS, "shop.orders is not there yet: the first plan creates it")],
+            [CheckResult("target table", PASS, "shop.orders is not there yet: the next plan creates it")],
             id="unless the pipeline creates it",
         ),
         pytest.param(CREATING, replace(MISSING, is_lost=True), [NO_TABLE], id="one that is lost is not created"),

@@ -26,6 +26,7 @@ from kafka_ingest.settings import (
     Deletes,
     DeleteWhen,
     OrderBy,
+    TargetSettings,
     Tombstones,
     UpsertSettings,
 )
@@ -175,6 +176,14 @@ def test_delete_when_takes_texts_numbers_and_booleans(path: Path, equals: object
     assert upsert.delete_when == DeleteWhen(("op",), expected)
 
 
+def test_a_history_is_a_table_with_its_schema_and_is_in_the_hash(path: Path) -> None:
+    batch = loaded(path, text_of(target={"history": "shop.history", "create_table": True}))
+    assert batch.history == TargetSettings("shop", "history", create_table=True)
+    assert settings_from_json(settings_to_json(batch)) == batch
+    assert settings_hash(batch) != settings_hash(replace(batch, history=None))
+    assert '"history"' not in settings_to_json(replace(batch, history=None))
+
+
 # ----------
 # Every fault.
 
@@ -185,7 +194,14 @@ KINDS_OF_ORDER = "a column that can be an order: numbers, dates and times"
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("key", ["id"]), ("order", "offset"), ("deletes", "remove"), ("delete_when", WHEN), ("deleted_at", "gone_at")],
+    [
+        ("key", ["id"]),
+        ("order", "offset"),
+        ("deletes", "remove"),
+        ("delete_when", WHEN),
+        ("deleted_at", "gone_at"),
+        ("history", "shop.history"),
+    ],
 )
 @pytest.mark.parametrize("mode", [None, "append"])
 def test_no_key_of_upsert_stands_in_a_file_that_appends(path: Path, key: str, value: object, mode: str | None) -> None:
@@ -347,6 +363,29 @@ def test_the_time_of_a_delete_has_a_column_of_its_own(
     text = text_of(target={"deletes": "mark", "deleted_at": deleted_at}, **sections)
     expected = f"expected a column name of its own; found {deleted_at or 'deleted_at'}, which another column has"
     require_faults(path, text, f"target.deleted_at: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "expected"),
+    [
+        ({"history": "shop.state"}, None, "another table than target.table; found shop.state"),
+        (
+            {"history": "shop.history"},
+            columns_of("id", "at", at={"name": "kafka_change", "path": "$.at"}),
+            "no column of the name kafka_change, which the history has itself; found kafka_change",
+        ),
+        (
+            {"history": "shop.history"},
+            columns_of("id", "at").replace('"columns"', '"new_fields": "add_column", "columns"'),
+            "no history beside new_fields: add_column, which alters the target alone; found both",
+        ),
+    ],
+)
+def test_a_history_is_a_table_of_its_own(path: Path, target: dict[str, Any], value: str | None, expected: str) -> None:
+    sections = {"value": value} if value else {}
+    require_faults(
+        path, text_of(target={"table": "shop.state", **target}, **sections), f"target.history: expected {expected}"
+    )
 
 
 def test_faults_of_an_upsert_file_are_told_all_at_once(path: Path) -> None:

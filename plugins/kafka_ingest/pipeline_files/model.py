@@ -232,10 +232,18 @@ def _batch(file: PipelineFile) -> core.BatchSettings:
         registry_connection=file.kafka.registry,
         tombstones=core.Tombstones(file.tombstones or "row"),
         upsert=_upsert(file) if file.target.mode == "upsert" else None,
+        history=_history(file.target),
         metadata=_settings_of(core.MetadataColumns, file.metadata_columns),
         target=_settings_of(core.TargetSettings, file.target, schema=schema, table=table),
     )
     return _with_required(batch) if batch.upsert else batch
+
+
+def _history(target: sections.TargetSection) -> core.TargetSettings | None:
+    if target.history is None:
+        return None
+    schema, _, table = target.history.partition(".")
+    return core.TargetSettings(schema, table, create_table=target.create_table)
 
 
 def _with_required(batch: core.BatchSettings) -> core.BatchSettings:

@@ -407,6 +407,13 @@ class TargetSection(Section):
         description="With `deletes: mark`: the column of type timestamptz that tells when a row was deleted, NULL in "
         "one that was not. `null`: `deleted_at`.",
     )
+    history: TableName | None = Field(
+        default=None,
+        description="With `upsert`: a table that keeps every change beside the current state, written in the same "
+        "transaction: a row for each record that is a row or a delete, also for those that a newer one outdoes; see "
+        "[history](current-state.md#history). `create_table` is for it, too. `null`: none.",
+        examples=["shop.orders_history"],
+    )
     truncate: Literal["stop", "ignore"] | None = Field(
         default=None,
         description="With `value.envelope`, and required there: what a change event does that empties the source "

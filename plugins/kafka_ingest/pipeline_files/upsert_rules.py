@@ -8,12 +8,12 @@ from typing import Any
 
 from kafka_ingest.column_types import NEVER_EQUAL_TEXTS, ORDERED_TYPES, parse_column_type
 from kafka_ingest.pipeline_files.document import Fault, Location, describe
-from kafka_ingest.settings import REGISTRY_FORMATS, MetadataColumns
+from kafka_ingest.settings import HISTORY_COLUMNS, REGISTRY_FORMATS, MetadataColumns
 
 _Data = Mapping[Any, Any]
 
 #: Keys of the target that only an upsert target has.
-_OF_UPSERT = ("key", "order", "deletes", "delete_when", "deleted_at")
+_OF_UPSERT = ("key", "order", "deletes", "delete_when", "deleted_at", "history")
 _NEEDED = {
     "key": "the columns that are the key, with mode: upsert",
     "order": "offset, record_time or {column: ...}, with mode: upsert: it has no default",
@@ -40,6 +40,7 @@ def upsert_faults(data: _Data) -> Iterator[Fault]:
     yield from _order_faults(target, columns)
     yield from _delete_when_faults(data, target)
     yield from _delete_faults(data, target, columns)
+    yield from _history_faults(data, target, columns)
 
 
 class _Columns:
@@ -162,6 +163,19 @@ def _delete_faults(data: _Data, target: _Data, columns: _Columns) -> Iterator[Fa
     deleted_at = target.get("deleted_at") or "deleted_at"
     if deleted_at in [*columns.by_name, *_other_names(data)]:
         yield Fault(("target", "deleted_at"), "a column name of its own", f"{deleted_at}, which another column has")
+
+
+def _history_faults(data: _Data, target: _Data, columns: _Columns) -> Iterator[Fault]:
+    if target.get("history") is None:
+        return
+    place = ("target", "history")
+    if target["history"] == target.get("table"):
+        yield Fault(place, "another table than target.table", str(target["history"]))
+    if _section(data, "value").get("new_fields") == "add_column":
+        yield Fault(place, "no history beside new_fields: add_column, which alters the target alone", "both")
+    for name in HISTORY_COLUMNS:
+        if name in [*columns.by_name, *_other_names(data)]:
+            yield Fault(place, f"no column of the name {name}, which the history has itself", name)
 
 
 def _other_names(data: _Data) -> Iterator[object]:

@@ -99,7 +99,7 @@ _ADDED = frozenset(
     {
         *("conversion", "other_paths", "from_key", "header", "occurrence", "default", "rounding"),
         *("subject", "registry_connection"),
-        *("upsert", "order_column", "delete_when", "deleted_at", "envelope"),
+        *("upsert", "order_column", "delete_when", "deleted_at", "envelope", "history"),
     }
 )
 #: The same for fields whose usual value is a word.

@@ -25,7 +25,15 @@ from kafka_ingest.postgres.catalog import (
 )
 from kafka_ingest.postgres.database import Identifiers, NewSessions, Sessions, database_faults, run_query, transaction
 from kafka_ingest.postgres.upsert_target import upsert_mismatches, upsert_weaknesses
-from kafka_ingest.protocol.target import TargetColumn, TargetShape, quoted, quoted_table, rename_column, written_columns
+from kafka_ingest.protocol.target import (
+    TargetColumn,
+    TargetShape,
+    history_settings,
+    quoted,
+    quoted_table,
+    rename_column,
+    written_columns,
+)
 from kafka_ingest.settings import BatchSettings, NewFields, TargetSettings
 
 # ----------
@@ -224,6 +232,7 @@ def _unique_key_mismatches(settings: BatchSettings, table: CatalogTable) -> Iter
 def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
     rights, name, role = table.rights, quoted_table(settings.target), quoted(table.rights.role)
     schema, is_upsert = quoted(settings.target.schema), settings.upsert is not None
+    deletes = settings.upsert is not None and settings.upsert.key != unique_key_columns(settings)  # no history does
     names = {column.name for column in written_columns(settings)}
     written = [column for column in table.columns if column.name in names]
     insert = rights.insert or all(column.can_insert for column in written)
@@ -234,7 +243,7 @@ def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Ite
         (rights.select, "SELECT", name),
         (insert, "INSERT", name),
         (update or not is_upsert, "UPDATE", name),
-        (rights.delete or not is_upsert, "DELETE", name),
+        (rights.delete or not deletes, "DELETE", name),
     )
     if rights.row_security_applies or (is_upsert and rights.row_security_of_updates):
         commands = "SELECT, INSERT, UPDATE and DELETE" if is_upsert else "SELECT, INSERT and DELETE"
@@ -319,11 +328,15 @@ class PostgresTarget:
         target, or the record's identity with ``unique_key``. Two calls, one after the other or at once, give the same
         table. An existing table is never altered.
 
+        The same goes for the history, where the settings name one.
+
         Raises:
             TargetMismatch: Every mismatch at once, each with the statement that removes it.
             DatabaseUnavailable: The server cannot be reached.
             ConfigError: The role may not create the schema or the table.
         """
+        if settings.history:
+            self.prepare(history_settings(settings))
         target = settings.target
         with (
             self._sessions.use("kafka_ingest prepare target") as connection,

@@ -72,13 +72,14 @@ def _marked_row_mismatches(alter: str, settings: BatchSettings, table: CatalogTa
     metadata = settings.metadata
     known = {metadata.topic, metadata.generation, metadata.partition, metadata.offset, metadata.batch_id}
     known |= {metadata.timestamp, metadata.timestamp_type or "", *settings.never_null}
+    known |= {column.name for column in settings.value.columns if column.required}
     written = {column.name for column in written_columns(settings)} - known
     for column in (column for column in table.columns if column.name in written and column.is_not_null):
         name = quoted(column.name)
         fix = f"{alter} ALTER COLUMN {name} DROP NOT NULL"
         if column.domain_over:  # it may be the domain that refuses NULL
             fix += f", ALTER COLUMN {name} TYPE {column.domain_over}"
-        expected = "NULL allowed: deletes: mark writes a row for a key that has none"
+        expected = "NULL allowed: the row of a delete has no value there"
         yield Mismatch(f"column {column.name}", expected, "NOT NULL", f"{fix};")
 
 

@@ -12,6 +12,7 @@ from kafka_ingest.postgres.database import Cursor, connect, database_faults, fet
 from kafka_ingest.postgres.migrations import migrations, require_current_ledger
 from kafka_ingest.postgres.target import missing_table, table_mismatches, weaknesses
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
+from kafka_ingest.protocol.target import history_settings
 from kafka_ingest.settings import BatchSettings, TargetSettings
 
 #: Statements of this package need 14; newer ones than the last have not been tried (README.md, "Versions").
@@ -156,6 +157,9 @@ def database_results(settings: BatchSettings, probe: PostgresPreflight) -> Itera
     yield from answered("ledger", lambda: [ledger_result(probe.ledger_version())])
     yield from answered("privileges", lambda: right_results(probe.missing_rights(settings)))
     yield from answered("target table", lambda: target_results(settings.target, probe.target(settings)))
+    if history := settings.history:
+        of_history = history_settings(settings)
+        yield from answered("history", lambda: target_results(history, probe.target(of_history), check="history"))
     with suppress(IngestError):  # who cannot read the ledger is told so by the lines above
         yield housekeeping_result(probe.old_leftovers(LEFTOVER_DAYS), settings.target_connection)
 
@@ -204,15 +208,12 @@ def housekeeping_result(old_leftovers: int, connection: str) -> CheckResult:
     )
 
 
-def target_results(target: TargetSettings, facts: TargetFacts) -> list[CheckResult]:
-    """Judge the target table: a line for every mismatch and every weakness."""
+def target_results(target: TargetSettings, facts: TargetFacts, *, check: str = "target table") -> list[CheckResult]:
+    """Judge the target table, or the history: a line for every mismatch and every weakness."""
     if not facts.is_there and target.create_table and not facts.is_lost:
-        return [CheckResult("target table", Verdict.PASS, f"{target} is not there yet: the first plan creates it")]
-    concerns = [
-        *_lines("target table", Verdict.FAIL, facts.faults),
-        *_lines("target table", Verdict.WARN, facts.weaknesses),
-    ]
-    return concerns or [CheckResult("target table", Verdict.PASS, f"{target} fits the pipeline")]
+        return [CheckResult(check, Verdict.PASS, f"{target} is not there yet: the next plan creates it")]
+    concerns = [*_lines(check, Verdict.FAIL, facts.faults), *_lines(check, Verdict.WARN, facts.weaknesses)]
+    return concerns or [CheckResult(check, Verdict.PASS, f"{target} fits the pipeline")]
 
 
 def _lines(check: str, verdict: Verdict, findings: Iterable[Finding]) -> list[CheckResult]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafka_ingest.settings import BatchSettings, KeyFormat, NewFields, TargetSettings
+from kafka_ingest.settings import (
+    HISTORY_COLUMNS,
+    BatchSettings,
+    ColumnSettings,
+    Deletes,
+    KeyFormat,
+    NewFields,
+    OrderBy,
+    TargetSettings,
+    UpsertSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,30 @@ def delete_settings(settings: BatchSettings) -> BatchSettings:
         key=key if reads_key else None,
         headers_column=None,
         upsert=None,
+    )
+
+
+def history_settings(settings: BatchSettings) -> BatchSettings:
+    """Return the settings whose target is the history: a row for each record, with the columns of the current state.
+
+    Whatever is no key of the current state is NULL in the row of a delete, or where it did not travel.
+    """
+    assert settings.history is not None  # noqa: S101 - who calls it has looked
+    never_null, identity = settings.never_null, settings.metadata.identity
+    columns = (replace(c, required=c.name in never_null) for c in settings.value.columns)
+    change, unavailable = (
+        ColumnSettings(name, type_) for name, type_ in zip(HISTORY_COLUMNS, ("text", "text[]"), strict=True)
+    )
+    key = settings.key and replace(settings.key, required=settings.key.column in never_null)
+    return replace(
+        settings,
+        value=replace(settings.value, columns=(*columns, replace(change, required=True), unavailable)),
+        key=key,
+        target=settings.history,
+        upsert=UpsertSettings(
+            (identity.topic, identity.generation, identity.partition, identity.offset), OrderBy.OFFSET, Deletes.MARK
+        ),
+        history=None,
     )
 
 
