@@ -1,7 +1,7 @@
 """``python -m sandbox.demo``: the main job on real parts, with a Spark driver killed on the way, and its proof.
 
 Every demo has pipelines, topics and tables of its own, made from ``dags/pipelines/orders.yaml`` and
-``docs/examples/payments.yaml``, so that it can run again in a sandbox that is in use.
+``docs/examples``' ``payments.yaml`` and ``inventory.yaml``, so that it can run again in a sandbox that is in use.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from sandbox.demo_driver import kill_driver, wait_for_staged_rows
 from sandbox.demo_pipeline import DemoPipeline, new_demo_pipelines
 from sandbox.demo_report import DemoLoad, DemoResult, report_lines
 from sandbox.errors import SandboxError
+from sandbox.inventory import Inventory, compare_inventory
 from sandbox.orders import orders, send_records
 from sandbox.paths import default_paths
 from sandbox.payments import compare_payments, payment_records
 from sandbox.system import WAREHOUSE, Sandbox, create_topics
 from sandbox.verification import compare_orders
 
-PARTITIONS, PAYMENT_PARTITIONS = 4, 2
+PARTITIONS, PAYMENT_PARTITIONS, ITEM_PARTITIONS = 4, 2, 2
 FIRST_ORDERS, MALFORMED, SECOND_ORDERS = 300_000, 25, 20_000
 PAYMENTS = 20_000
+ITEMS, ITEM_CHANGES = 20_000, 80_000
 _LOAD, _TRIES_AFTER_KILL = "load_batch", 2
 
 
@@ -35,22 +37,24 @@ class Demo:
     sandbox: Sandbox
     orders: DemoPipeline
     payments: DemoPipeline
+    items: DemoPipeline
 
     def run(self) -> DemoResult:
-        """Send, load, kill, load again, clear, load records with two schemas, compare.
+        """Send, load, kill, load again, clear, load records with two schemas and changes of a table, compare.
 
         Raises:
             SandboxError: A run did not end as it should.
         """
         topic, bootstrap = self.orders.topic, self.sandbox.kafka.bootstrap
-        create_topics(bootstrap, {topic: PARTITIONS, self.payments.topic: PAYMENT_PARTITIONS})
+        others = {self.payments.topic: PAYMENT_PARTITIONS, self.items.topic: ITEM_PARTITIONS}
+        create_topics(bootstrap, {topic: PARTITIONS, **others})
         _say(f"sending {FIRST_ORDERS:,} orders to topic {topic} ({PARTITIONS} partitions), {MALFORMED} malformed")
         send_records(bootstrap, topic, orders(FIRST_ORDERS, malformed=MALFORMED))
         client = self.sandbox.airflow().client()
-        for pipeline in (self.orders, self.payments):
+        for pipeline in (self.orders, self.payments, self.items):
             client.wait_for_dag(pipeline.dag_id)
             client.unpause(pipeline.dag_id)
-        first_run, first = self._first_run()
+        first_run, first = self._killed_run(self.orders, "run 1")
         _say(f"sending {SECOND_ORDERS:,} more")
         send_records(bootstrap, topic, orders(SECOND_ORDERS, first=FIRST_ORDERS))
         second_run = client.trigger(self.orders.dag_id)
@@ -60,15 +64,31 @@ class Demo:
         client.clear(self.orders.dag_id, first_run)
         of_payments = self._load_payments()
         self._finished(self.orders, first_run, "run 1 again", tries=None)
-        return self._compared((first, second, of_payments))
+        inventory = Inventory(seed=1)
+        events, of_items = self._load_inventory(inventory)
+        return self._compared((first, second, of_payments, of_items), inventory, events)
 
-    def _first_run(self) -> tuple[str, DemoLoad]:
-        run_id = self.sandbox.airflow().client().trigger(self.orders.dag_id)
-        _say(f"run 1: {run_id}")
-        staged = wait_for_staged_rows(self.sandbox.postgres.params(WAREHOUSE), self.orders.name)
+    def _killed_run(self, pipeline: DemoPipeline, name: str) -> tuple[str, DemoLoad]:
+        """Trigger a run and kill its Spark driver while it copies rows; Airflow tries again."""
+        run_id = self.sandbox.airflow().client().trigger(pipeline.dag_id)
+        _say(f"{name}: {run_id}")
+        staged = wait_for_staged_rows(self.sandbox.postgres.params(WAREHOUSE), pipeline.name)
         killed = kill_driver(staged.batch_id)
-        _say(f"run 1: rows were being copied ({staged.staged_bytes:,} bytes staged): sent SIGKILL to {killed}")
-        return run_id, self._finished(self.orders, run_id, "run 1", tries=_TRIES_AFTER_KILL)
+        _say(f"{name}: rows were being copied ({staged.staged_bytes:,} bytes staged): sent SIGKILL to {killed}")
+        return run_id, self._finished(pipeline, run_id, name, tries=_TRIES_AFTER_KILL)
+
+    def _load_inventory(self, inventory: Inventory) -> tuple[int, DemoLoad]:
+        """Load the changes of a table in two runs, of which the first is killed; return how many events there are."""
+        topic, bootstrap = self.items.topic, self.sandbox.kafka.bootstrap
+        _say(
+            f"sending change events of a table to topic {topic}: {ITEMS:,} rows of a snapshot, {ITEM_CHANGES:,} changes"
+        )
+        sent = send_records(bootstrap, topic, inventory.events(ITEMS, ITEM_CHANGES))
+        _, load = self._killed_run(self.items, "inventory")
+        _say("changing the table once more, in values that were loaded before")
+        sent += send_records(bootstrap, topic, inventory.events(0, ITEM_CHANGES // 20))
+        self._finished(self.items, self.sandbox.airflow().client().trigger(self.items.dag_id), "more changes", tries=1)
+        return sent, load
 
     def _load_payments(self) -> DemoLoad:
         topic = self.payments.topic
@@ -78,15 +98,16 @@ class Demo:
         run_id = self.sandbox.airflow().client().trigger(self.payments.dag_id)
         return self._finished(self.payments, run_id, "payments", tries=1)
 
-    def _compared(self, loads: Sequence[DemoLoad]) -> DemoResult:
+    def _compared(self, loads: Sequence[DemoLoad], inventory: Inventory, events: int) -> DemoResult:
         _say("reading the topics with a plain consumer, and comparing record by record")
         bootstrap, postgres = self.sandbox.kafka.bootstrap, self.sandbox.postgres.params(WAREHOUSE)
         registry, topic, target = str(self.sandbox.registry_url), self.payments.topic, self.payments.target
         of_orders = compare_orders(bootstrap, self.orders.topic, postgres, self.orders.target)
         of_payments = compare_payments(bootstrap, registry, topic, postgres, target)
-        for pipeline in (self.orders, self.payments):
-            self.sandbox.ingest(["audit", pipeline.name])
-        return DemoResult(self.orders, of_orders, loads, MALFORMED, self.payments, of_payments)
+        of_items = compare_inventory(inventory, events, postgres, self.items.target)
+        for pipeline in (self.orders, self.payments, self.items):
+            self.sandbox.ingest(["audit", pipeline.name, *(["--all"] if pipeline is self.items else [])])
+        return DemoResult(self.orders, of_orders, loads, MALFORMED, self.payments, of_payments, self.items, of_items)
 
     def _finished(self, pipeline: DemoPipeline, run_id: str, name: str, *, tries: int | None) -> DemoLoad:
         """Wait for a run to succeed, with exactly ``tries`` tries of the load (``None``: any number)."""

@@ -12,14 +12,15 @@ from sandbox.paths import CHECKOUT, SandboxPaths, private_folder
 _EXAMPLES = {
     "orders": CHECKOUT / "dags" / "pipelines" / "orders.yaml",
     "payments": CHECKOUT / "docs" / "examples" / "payments.yaml",
+    "inventory": CHECKOUT / "docs" / "examples" / "inventory.yaml",
 }
 _SCHEMA = "shop"
-#: Lines of an example file that the demo replaces, with its name for {0}, and their replacements.
+#: Lines of an example file that the demo replaces, and their replacements.
 _CHANGES = (
-    (r"^pipeline: {0}\b.*$", "pipeline: {name}"),
-    (r'^schedule: "@hourly".*$', "schedule: null"),
-    (r"^  topics: \[{0}\].*$", "  topics: [{name}]"),
-    (rf"^  table: {_SCHEMA}\.{{0}}\b.*$", f"  table: {_SCHEMA}.{{name}}"),
+    (r"^pipeline: .*$", "pipeline: {name}"),
+    (r"^schedule: .*$", "schedule: null"),
+    (r"^  topics: \[.*$", "  topics: [{name}]"),
+    (rf"^  table: {_SCHEMA}\..*$", f"  table: {_SCHEMA}.{{name}}"),
 )
 
 
@@ -51,25 +52,25 @@ class DemoPipeline:
         return f"kafka_to_postgres__{self.name}"
 
 
-def new_demo_pipelines(paths: SandboxPaths) -> tuple[DemoPipeline, DemoPipeline]:
-    """Write the pipeline files of the next demo, orders and payments, into the sandbox's own folder of pipelines.
+def new_demo_pipelines(paths: SandboxPaths) -> tuple[DemoPipeline, DemoPipeline, DemoPipeline]:
+    """Write the files of the next demo, orders, payments and inventory, into the sandbox's own folder of pipelines.
 
     Files of earlier demos are removed, so that Airflow shows only the newest; their tables stay.
     """
     folder = private_folder(paths.pipelines)
     earlier = list(folder.glob("*_demo_*.yaml"))
     number = max((int(file.stem.rpartition("_")[2]) for file in earlier), default=0) + 1
-    orders, payments = (_written(example, number, folder) for example in _EXAMPLES)
+    orders, payments, inventory = (_written(example, number, folder) for example in _EXAMPLES)
     for file in earlier:
         file.unlink()
-    return orders, payments
+    return orders, payments, inventory
 
 
 def _written(example: str, number: int, folder: Path) -> DemoPipeline:
     pipeline = DemoPipeline(f"{example}_demo_{number}")
     text = _EXAMPLES[example].read_text(encoding="utf-8")
     for pattern, replacement in _CHANGES:
-        text, found = re.subn(pattern.format(example), replacement.format(name=pipeline.name), text, flags=re.MULTILINE)
+        text, found = re.subn(pattern, replacement.format(name=pipeline.name), text, flags=re.MULTILINE)
         if found != 1:
             raise ValueError(f"{_EXAMPLES[example]} has {found} lines like {pattern}, and the demo needs one")
     (folder / f"{pipeline.name}.yaml").write_text(text, encoding="utf-8")

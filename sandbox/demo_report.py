@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.demo_pipeline import DemoPipeline
+from sandbox.inventory import InventoryComparison
 from sandbox.payments import PaymentsComparison
 from sandbox.verification import Comparison
 
@@ -32,13 +33,16 @@ class DemoResult:
     expected_dead_letters: int
     payments: DemoPipeline
     payments_comparison: PaymentsComparison
+    items: DemoPipeline
+    items_comparison: InventoryComparison
 
     @property
     def is_proved(self) -> bool:
-        """Whether every record is there exactly once, and only the malformed ones are dead letters."""
+        """Whether every record is there once, only the malformed ones are dead letters, and the tables are equal."""
         compared = self.comparison
         has_orders = compared.is_exact and compared.dead_letters == self.expected_dead_letters
-        return has_orders and self.payments_comparison.is_exact and len(self._payments_by_schema()) == _SCHEMAS
+        has_payments = self.payments_comparison.is_exact and len(self._payments_by_schema()) == _SCHEMAS
+        return has_orders and has_payments and self.items_comparison.is_exact
 
     def payments_lines(self) -> list[str]:
         """Return the lines about the topic whose schema changed."""
@@ -47,6 +51,14 @@ class DemoResult:
         return [
             f"  payments      {compared.rows:>9,}   in {table}, of Avro records with two schemas: {numbers}",
             f"  differing     {compared.differing:>9,}   of these rows from their records, value by value",
+        ]
+
+    def items_lines(self) -> list[str]:
+        """Return the lines about the table whose changes were loaded."""
+        compared, table = self.items_comparison, f"{self.items.schema}.{self.items.table}"
+        return [
+            f"  items         {compared.rows:>9,}   in {table}, of {compared.events:,} change events of a table",
+            f"  differing     {compared.differing:>9,}   of these rows from the source's last state, value by value",
         ]
 
     def _payments_by_schema(self) -> list[int]:
@@ -66,6 +78,7 @@ def report_lines(result: DemoResult, *, total_seconds: float) -> list[str]:
         f"  duplicates    {compared.duplicates:>9,}",
         f"  unexpected    {compared.unexpected:>9,}",
         *result.payments_lines(),
+        *result.items_lines(),
         "  invariants         held   every query of sql/invariants returned nothing",
     ]
     lines += [

@@ -20,10 +20,10 @@ _NOTES = (None, "leave at the door", "présent 🎁", "")
 
 @dataclass(frozen=True)
 class SentRecord:
-    """Key and value as they are sent."""
+    """Key and value as they are sent; ``None`` is the value of a tombstone."""
 
     key: bytes
-    value: bytes
+    value: bytes | None
 
 
 def order(number: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def malformed_record(number: int, kind: int) -> SentRecord:
     whole = order_record(number)
     document = order(number)
     values = (
-        whole.value[: len(whole.value) // 2],
+        (whole.value or b"")[: len(whole.value or b"") // 2],
         json.dumps({**document, "amount": "12345678901234.56"}).encode(),
         json.dumps({key: value for key, value in document.items() if key != "order_id"}).encode(),
     )

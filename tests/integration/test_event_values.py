@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -401,6 +401,16 @@ def test_a_marked_row_keeps_what_it_had_when_its_last_records_are_read_again(dat
     bench.live()
     bench.reload(0, 1, 3)
     assert bench.rows() == {"1": (7, "old", "new", 0, 2, True)}
+
+
+def test_a_marked_row_has_the_null_of_its_last_record_whenever_that_is_read(database: Mapping[str, Any]) -> None:
+    bench = EventBench(database, Deletes.MARK, Unavailable.WRITE_NULL)
+    for event in (full(), delete(), partial(note=7), delete()):
+        bench.event(event)
+    reads: list[Callable[[], Any]] = [bench.live, lambda: bench.reload(0, 2, 4), bench.rebuild]
+    for read in reads:
+        read()
+        assert bench.rows() == {"1": (7, None, "new", 0, 3, True)}
 
 
 def test_a_marked_row_keeps_values_that_travelled_before(database: Mapping[str, Any]) -> None:

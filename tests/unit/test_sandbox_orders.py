@@ -35,7 +35,7 @@ def test_records_of_a_customer_have_one_key() -> None:
 def _keys_by_customer(records: Iterable[SentRecord]) -> dict[str, set[bytes]]:
     found: dict[str, set[bytes]] = {}
     for record in records:
-        found.setdefault(json.loads(record.value)["customer"], set()).add(record.key)
+        found.setdefault(json.loads(record.value or b"")["customer"], set()).add(record.key)
     return found
 
 
@@ -45,7 +45,7 @@ def _is_malformed(record: SentRecord) -> bool:
 
 def _fault(record: SentRecord) -> str | None:
     try:
-        document = json.loads(record.value)
+        document = json.loads(record.value or b"")
     except ValueError:
         return "not JSON"
     if "order_id" not in document:
