@@ -205,11 +205,14 @@ class StateBench:
         spans = (OffsetSpan(TOPIC, partition, start, end),)
         return self.run(RunOptions(RunMode.RELOAD, offsets=spans, reload_what_is_left=what_is_left))
 
-    def rebuild(self, *, what_is_left: bool = True) -> Batch:
+    def rebuild(self, *, what_is_left: bool = True, into_new_table: bool = False) -> Batch:
         """Load the whole log again, and give up what it does not hold."""
         before, self.seen = self.seen, {}
         try:
-            return self.run(RunOptions(RunMode.REBUILD, reload_what_is_left=what_is_left, reason="a test"))
+            options = RunOptions(
+                RunMode.REBUILD, reload_what_is_left=what_is_left, into_new_table=into_new_table, reason="a test"
+            )
+            return self.run(options)
         except BaseException:
             self.seen = before
             raise

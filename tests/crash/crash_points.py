@@ -15,8 +15,11 @@ from tests.crash.instructions import Situation
 #: Parameters of a run that reads the whole log again.
 RELOAD_EVERYTHING = RunOptions(RunMode.RELOAD, times=TimeSpan(0), reason="a crash test").to_parameters()
 
-#: Parameters of a run that reads the whole log again into a table that holds the current state.
-REBUILD = RunOptions(RunMode.REBUILD, reload_what_is_left=True, reason="a crash test").to_parameters()
+#: Parameters of a run that reads the whole log again into a table that holds the current state, and into a new one.
+REBUILD, REBUILD_INTO_NEW_TABLE = (
+    RunOptions(RunMode.REBUILD, reload_what_is_left=True, into_new_table=anew, reason="a crash test").to_parameters()
+    for anew in (False, True)
+)
 
 #: What the run was doing, by number: tests, documents and reports name the kind by it.
 KINDS = {
@@ -212,6 +215,14 @@ _OF_SWEEP = (
     ),
 )
 
+#: What a rebuild into a new table makes beside that.
+OF_NEW_TABLE = (
+    CrashPoint(1, "plan.target.require_replaceable:after", "the old table can be replaced, nothing is planned"),
+    CrashPoint(5, "load.fold.create_rebuilt_table:after", "the new table is there and empty, uncommitted"),
+    CrashPoint(5, "load.fold.forget_removed_keys:after", "removed keys are forgotten, uncommitted"),
+    CrashPoint(5, "load.fold.replace_table:after", "the new table has the name of the old one, uncommitted"),
+)
+
 #: Of a live run, a reload and a rebuild; the first without the points that need other parameters.
 STATE_POINTS = (
     *(point for point in POINTS if point.call not in _OF_APPEND and point.situation is not Situation.NEW_FIELDS),
@@ -219,3 +230,4 @@ STATE_POINTS = (
 )
 STATE_RELOAD_POINTS = (*(point for point in STATE_POINTS if point.kind > 1), *_OF_LET_GO)
 REBUILD_POINTS = (*STATE_RELOAD_POINTS, *_OF_SWEEP)
+NEW_TABLE_POINTS = (*REBUILD_POINTS, *OF_NEW_TABLE)

@@ -10,8 +10,10 @@ import pytest
 from kafka_ingest.protocol import ports
 from tests.crash.crash_points import (
     KINDS,
+    NEW_TABLE_POINTS,
     POINTS,
     REBUILD,
+    REBUILD_INTO_NEW_TABLE,
     REBUILD_POINTS,
     RELOAD_EVERYTHING,
     STATE_POINTS,
@@ -46,7 +48,7 @@ LEFT_OUT_CALLS = {
     # Reads, outside of the steps: Airflow's tasks after the load find their batch with it.
     "ledger.batch_of",
 }
-EVERY_POINT = {*POINTS, *STATE_POINTS, *REBUILD_POINTS}
+EVERY_POINT = {*POINTS, *STATE_POINTS, *NEW_TABLE_POINTS}
 CALLS = {point.call.partition(".")[2] for point in EVERY_POINT}
 
 
@@ -81,8 +83,13 @@ def test_every_call_of_a_run_has_a_crash_point_in_its_step(
 
 @pytest.mark.parametrize(
     ("parameters", "points"),
-    [("{}", STATE_POINTS), (RELOAD_EVERYTHING, STATE_RELOAD_POINTS), (REBUILD, REBUILD_POINTS)],
-    ids=["live", "reload", "rebuild"],
+    [
+        ("{}", STATE_POINTS),
+        (RELOAD_EVERYTHING, STATE_RELOAD_POINTS),
+        (REBUILD, REBUILD_POINTS),
+        (REBUILD_INTO_NEW_TABLE, NEW_TABLE_POINTS),
+    ],
+    ids=["live", "reload", "rebuild", "rebuild into a new table"],
 )
 def test_every_call_of_a_run_that_folds_has_a_crash_point_in_its_step(
     state: StateAtRisk, tmp_path: Path, parameters: str, points: tuple[CrashPoint, ...]

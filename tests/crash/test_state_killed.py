@@ -16,7 +16,9 @@ import pytest
 from sandbox.kafka import KafkaBroker
 from sandbox.state_verification import Newest
 from tests.crash.crash_points import (
+    OF_NEW_TABLE,
     REBUILD,
+    REBUILD_INTO_NEW_TABLE,
     REBUILD_POINTS,
     RELOAD_EVERYTHING,
     STATE_POINTS,
@@ -198,6 +200,31 @@ def test_a_rebuild_that_is_killed_leaves_the_old_fold_or_the_new_one(
     state.log, state.note = log, "second"
     state.require_every_record_once()
     assert state.run("nothing new").ranges == ()
+
+
+COMMITS = ("load.publication.commit:before", "load.publication.commit:after")
+INTO_NEW_TABLE = [*OF_NEW_TABLE, *(point for point in REBUILD_POINTS if point.event in COMMITS)]
+
+
+@pytest.mark.parametrize("point", params(INTO_NEW_TABLE, lambda point: point.event != "load.publication.commit:before"))
+def test_a_rebuild_into_a_new_table_that_is_killed_leaves_the_old_table_or_the_new_one(
+    expired: tuple[StateAtRisk, StateTopic], point: CrashPoint
+) -> None:
+    """Whoever reads sees the one or the other; nothing is left of tables that never took the name."""
+    state, log = expired
+    state.write("second")
+    old, new = state.log.folded(ENDS), log.folded(ENDS, "second")
+    with read_all_the_time(state, new):
+        killed_at(state, point, "rebuild", REBUILD_INTO_NEW_TABLE)
+        assert state.seen() == (new if point.event == COMMITS[1] else old, ENDS)
+        state.require_invariants()
+        state.run("rebuild", REBUILD_INTO_NEW_TABLE)
+    state.log, state.note = log, "second"
+    state.require_every_record_once()
+    schema, table = state.files.table.split(".")
+    tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = %s::regnamespace AND relname ~ %s"
+    found = state.files.query(tables, schema, f"^({table}_before_.*|kafka_ingest_rebuilt_.*)$")
+    assert [name[: len(table) + 8] for (name,) in found] == [f"{table}_before_"]
 
 
 SLEEPING = [

@@ -78,14 +78,17 @@ def reporting(call: Callable[..., Any], name: str, reached: Reached) -> Callable
 #: temporary tables.
 FOLD_WRITES = {
     "close_unread_dead_letters",
+    "create_rebuilt_table",
     "delete_read_dead_letters",
     "fold_forget_removed",
     "fold_insert_rows",
     "fold_remember_removed",
     "fold_remove_rows",
     "fold_update_rows",
+    "forget_removed_keys",
     "let_go_removed",
     "let_go_rows",
+    "replace_table",
     "sweep_removed",
     "sweep_rows",
 }

@@ -55,6 +55,9 @@ class FakeTarget:
             found = f"{self.rows_without_version} rows without a version"
             raise TargetMismatch(f"the table {settings.target} has rows that no record has written", found=found)
 
+    def require_replaceable(self, settings: BatchSettings) -> None:
+        """Nothing holds it."""
+
 
 class FakeStaging(FakePort):
     """Port ``Staging``."""

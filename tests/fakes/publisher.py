@@ -113,6 +113,7 @@ class FakePublication(FakeSession):
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         raise AssertionError("records have no keys here: tests of current state use PostgreSQL (tests/state_bench.py)")

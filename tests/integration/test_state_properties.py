@@ -103,7 +103,7 @@ class Schedule:
 
     def _rebuild(self) -> None:
         if self._committed:
-            self.bench.rebuild()
+            self.bench.rebuild(into_new_table=self.random.random() < 0.5)
 
 
 @pytest.mark.parametrize("deletes", [Deletes.REMOVE, Deletes.MARK, Deletes.IGNORE])

@@ -155,10 +155,12 @@ class GatedPublication:
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         fold = self._session.publication.fold
-        action = partial(fold, outcome, with_resolved=with_resolved, is_rebuild=is_rebuild, compacted=compacted)
+        kinds = {"is_rebuild": is_rebuild, "into_new_table": into_new_table}
+        action = partial(fold, outcome, with_resolved=with_resolved, compacted=compacted, **kinds)
         return self._write("fold", action)
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:

@@ -108,6 +108,7 @@ class ScriptedFold:
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         self.was_asked = [with_resolved, is_rebuild]

@@ -124,6 +124,16 @@ FIELDS: Mapping[str, Field] = {
         "Where offsets are read again: replace dead letters that are marked as resolved, and their rows, too.",
         Option("--replace-resolved", "where offsets are read again: replace resolved dead letters and their rows, too"),
     ),
+    "into_new_table": Field(
+        "Into a new table",
+        Flag(),
+        "Rebuild: fill a new table, which takes the name of the old one in the same transaction. The old one is kept "
+        "under another name, until somebody drops it.",
+        Option(
+            "--into-new-table",
+            "rebuild: fill a new table, which takes the name of the old one; the old one is kept under another name",
+        ),
+    ),
     "reason": Field(
         "Reason",
         Text(),
@@ -166,6 +176,7 @@ def run_options(
         times=None if read["from"] is None else TimeSpan(read["from"], read["to"]),
         offsets=read["offsets"] or (),
         limit_offsets=read["limit"],
+        into_new_table=read["into_new_table"],
         **_of_what_is_read_again(read),
     )
     if mode.value == values.given.get("mode", mode.value):
@@ -227,6 +238,8 @@ def _misplaced_keys(values: FormValues, mode: RunMode, *, has_span: bool) -> Ite
     for key in ("from", "to", "offsets"):
         if mode is RunMode.REBUILD and values.is_given(key):
             yield key, "nothing in a rebuild, which reads the whole log", "a value"
+    if values.is_given("into_new_table") and mode is not RunMode.REBUILD:
+        yield "into_new_table", f"nothing but in a rebuild ({values.label('mode')} rebuild?)", "a value"
     if values.is_given("limit") and (mode in _READ_AGAIN or has_span):
         yield "limit", "nothing in a reload, which reads its whole span", "a value"
 

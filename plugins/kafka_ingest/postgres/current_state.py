@@ -21,6 +21,7 @@ from kafka_ingest.postgres import refusals
 from kafka_ingest.postgres.catalog import read_hooks
 from kafka_ingest.postgres.database import Cursor, Identifiers, fetch_row, fetch_rows, run_query
 from kafka_ingest.postgres.fold_statements import FoldStatements
+from kafka_ingest.postgres.rebuilt_table import RebuiltTable
 from kafka_ingest.postgres.refusals import MOST_REFUSED, is_bad_data
 from kafka_ingest.postgres.rows import replaced_arrays
 from kafka_ingest.protocol.accounting import (
@@ -62,6 +63,7 @@ class CurrentState:
         self._has_read = False
         self._staged = 0
         self._known_by: dict[str, Any] = {}
+        self._rebuilt: RebuiltTable | None = None
 
     def fold(
         self,
@@ -70,6 +72,7 @@ class CurrentState:
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         """Fold what is staged, and take away what was read again and is no row or delete of its key any more.
@@ -79,6 +82,7 @@ class CurrentState:
             kept: Resolved dead letters that stay; what was staged in their place is left out already.
             with_resolved: Whether resolved dead letters that are read again are deleted, too.
             is_rebuild: Whether all that was not read goes, before anything is compared with it.
+            into_new_table: Whether a rebuild fills a new table. What it would take away is the same.
             compacted: Topics of which a record may be gone that had a value which later ones leave out: none is filled.
 
         Raises:
@@ -90,10 +94,20 @@ class CurrentState:
             self._analyze("kafka_ingest_read")
             self._has_read = True
         self._known_by = {"is_rebuild": is_rebuild, "compacted": sorted(compacted)}
+        if into_new_table:
+            found = self._begin_anew(replacing, with_resolved=with_resolved)
+        else:
+            found = self._judged(replacing, with_resolved=with_resolved, is_rebuild=is_rebuild)
+        self._find_last_puts()
+        staged = self._row("count_staged_changes", **self._winners)
+        self._staged = staged["rows"] + staged["deletes"]
+        return replace(found, staged_rows=staged["rows"], staged_deletes=staged["deletes"], kept=kept)
+
+    def _judged(self, replacing: Sequence[OffsetRange], *, with_resolved: bool, is_rebuild: bool) -> Fold:
+        """Fold what is staged beside what stands, of which that goes that must go."""
         unknown = self._fold_staged()
         unread = self._sweep() if is_rebuild and replacing else Keys()
-        by_offset = self._upsert.order is OrderBy.OFFSET
-        faults = self._row("fold_faults", is_by_offset=by_offset, first_keys=FIRST_KEYS)
+        faults = self._faults()
         without_version = _keys(faults, "without_version")
         if without_version.count:
             raise self._without_version(without_version)
@@ -101,18 +115,40 @@ class CurrentState:
         if replacing:
             with self._hash_joins():
                 lost = self._let_go(replacing, with_resolved=with_resolved)
-        self._find_last_puts()
-        staged = self._row("count_staged_changes", **self._winners)
-        self._staged = staged["rows"] + staged["deletes"]
-        return Fold(
-            staged_rows=staged["rows"],
-            staged_deletes=staged["deletes"],
-            kept=kept,
-            unknown=unknown,
-            in_two_partitions=_keys(faults, "in_two_partitions"),
-            lost=lost,
-            unread=unread,
-        )
+        return Fold(unknown=unknown, in_two_partitions=_keys(faults, "in_two_partitions"), lost=lost, unread=unread)
+
+    def _begin_anew(self, replacing: Sequence[OffsetRange], *, with_resolved: bool) -> Fold:
+        """Make a new table, and fold what is staged beside nothing; tell what a rebuild in place would take away."""
+        self._cursor.execute("SAVEPOINT judged")
+        in_place = self._judged(replacing, with_resolved=with_resolved, is_rebuild=True)
+        self._cursor.execute("ROLLBACK TO SAVEPOINT judged")
+        self._has_read = bool(replacing)
+        rebuilt = self._rebuilt = RebuiltTable(self._cursor, self._batch)
+        self._run_of_rebuilt("create_rebuilt_table")
+        rebuilt.set_up()
+        settings = replace(self._batch.settings, target=rebuilt.target)
+        self._statements = FoldStatements(replace(self._batch, settings=settings), self._upsert)
+        by = {"pipeline": self._batch.pipeline}
+        self._run("forget_removed_keys", **by)
+        if replacing:
+            self._run("close_unread_dead_letters", **by)
+            self._run("delete_read_dead_letters", **by, **replaced_arrays(replacing), with_resolved=with_resolved)
+        unknown = self._fold_staged()
+        names = {**self._names, **rebuilt.names}
+        with self._hash_joins():
+            (row,) = fetch_rows(self._cursor, "count_missing_keys", names, first_keys=FIRST_KEYS)
+        missing, lost = _keys(row, "missing"), in_place.lost
+        if missing.count > in_place.unread.count + lost.count:  # of values that did not travel only the old table knows
+            lost = Keys(missing.count - in_place.unread.count, missing.first)
+        in_two_partitions = _keys(self._faults(), "in_two_partitions")
+        return replace(in_place, unknown=unknown, in_two_partitions=in_two_partitions, lost=lost)
+
+    def _faults(self) -> dict[str, Any]:
+        return self._row("fold_faults", is_by_offset=self._upsert.order is OrderBy.OFFSET, first_keys=FIRST_KEYS)
+
+    def _run_of_rebuilt(self, query: str) -> None:
+        assert self._rebuilt is not None  # noqa: S101 - who calls it has made one
+        run_query(self._cursor, query, self._rebuilt.names)
 
     def _fold_staged(self) -> tuple[UnknownValues, ...]:
         """Fold what is staged, beside what stands; return the records that became dead letters."""
@@ -199,6 +235,11 @@ class CurrentState:
             self._run("fold_remember_removed", **by, batch_id=self._batch.batch_id)
             self._run("fold_forget_removed", **by)
         self._require_written(counted, gone, written, marks=marks)
+        if self._rebuilt:
+            # Last: from here on nobody reads the table until this transaction ends.
+            self._rebuilt.lock_replaced()
+            self._run_of_rebuilt("replace_table")
+            self._rebuilt.name_indexes()
         return {
             TopicPartition(row["topic"], row["partition"]): AppliedChanges(
                 rows=row["updates"] + row["inserts"], deletes=row["hits"] + row["misses"]

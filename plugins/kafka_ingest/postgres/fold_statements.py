@@ -19,7 +19,7 @@ _PARTIAL_PUTS = """UNION ALL
     SELECT {keys}, {generation}, {offset_column}, s.ctid, true
     FROM {staged_partial} AS s
     JOIN pg_temp.kafka_ingest_known AS k ON k.place = s.ctid
-    WHERE k.has_base OR (s.stage_may_be_null AND NOT k.is_outdone)"""
+    WHERE k.has_base OR s.stage_may_be_null"""
 
 
 class FoldStatements:
@@ -60,6 +60,7 @@ class FoldStatements:
             "f_is_s": self._equal("f.{} = s.{}", self._aliases, self._key),
             "f_is_o": self._equal("f.{} = o.{}", self._aliases, self._aliases),
             "f_key": self._text_of_key("f", self._aliases),
+            "t_key": self._text_of_key("t", self._key),
             "o_key": self._text_of_key("o", self._aliases),
             "f_key_hash": _hash(self._text_of_key("f", self._aliases)),
             "n_key_hash": _hash(self._text_of_key("n", self._aliases)),
@@ -218,7 +219,8 @@ class _Filled(_Whole):
             found = "WHEN k.{} = {} THEN (SELECT v.{} FROM {} AS v WHERE v.ctid = k.{})"
             parts.append(_pair(found, self._kind(name), sql.Literal(kind), column, table, self._place(name)))
         if not is_new:
-            parts.append(_pair("WHEN k.{} = 'target' THEN t.{}", self._kind(name), column))
+            # What a marked row has came from the row before its delete, which is this one where it is read again.
+            parts.append(_pair("WHEN k.{} = 'target' OR k.is_outdone THEN t.{}", self._kind(name), column))
         return _pair("CASE {} END", sql.SQL(" ").join(parts))
 
     def counts(self) -> sql.Composable:

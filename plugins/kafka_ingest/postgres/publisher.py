@@ -330,11 +330,13 @@ class PostgresPublication:
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         """Fold the winners' staged changes to the newest of each key, and take away what was read again and is gone.
 
-        In a rebuild what was not read goes, too. Of compacted topics no value is filled that did not travel.
+        In a rebuild what was not read goes, too, or a new table is filled. Of compacted topics no value is filled that
+        did not travel.
 
         Raises:
             TargetMismatch: The target refused it, or no longer fits.
@@ -345,7 +347,12 @@ class PostgresPublication:
         try:
             kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
             return self._state.fold(
-                replacing, kept, with_resolved=with_resolved, is_rebuild=is_rebuild, compacted=compacted
+                replacing,
+                kept,
+                with_resolved=with_resolved,
+                is_rebuild=is_rebuild,
+                into_new_table=into_new_table,
+                compacted=compacted,
             )
         except psycopg2.Error as error:
             raise refusals.target_fault(error, self._batch) from None

@@ -24,6 +24,7 @@ from kafka_ingest.postgres.catalog import (
     target_identifiers,
 )
 from kafka_ingest.postgres.database import Identifiers, NewSessions, Sessions, database_faults, run_query, transaction
+from kafka_ingest.postgres.rebuilt_table import require_replaceable
 from kafka_ingest.postgres.upsert_target import upsert_mismatches, upsert_weaknesses
 from kafka_ingest.protocol.target import (
     TargetColumn,
@@ -367,6 +368,17 @@ class PostgresTarget:
             [(rows,)] = cursor.fetchall()
         if rows:
             raise _without_version(settings, rows)
+
+    def require_replaceable(self, settings: BatchSettings) -> None:
+        """Refuse a table whose place a new one cannot take.
+
+        Raises:
+            TargetMismatch: Lists what a new table would not have, or what holds the old one.
+            DatabaseUnavailable: The server cannot be reached.
+        """
+        doing = database_faults(f"read the table {settings.target}")
+        with self._sessions.use("kafka_ingest read target") as connection, doing, transaction(connection) as cursor:
+            require_replaceable(cursor, settings)
 
     def shape(self, settings: BatchSettings) -> TargetShape:
         """Describe the target as staging needs it.

@@ -273,6 +273,7 @@ class RunOptions:
             whose records retention took stay, rows whose records compaction took are deleted. In a rebuild: rows of
             keys that the log does not hold are deleted, instead of stopping.
         replace_resolved: A reload replaces dead letters that are marked as resolved, and their rows, too.
+        into_new_table: A rebuild fills a new table, which takes the name of the old one.
         reason: Why, for people.
     """
 
@@ -283,6 +284,7 @@ class RunOptions:
     limit_offsets: int | None = None
     reload_what_is_left: bool = False
     replace_resolved: bool = False
+    into_new_table: bool = False
     reason: str = ""
 
     @property

@@ -323,6 +323,8 @@ def _plan_once(
     if settings.batch.upsert and view.pipeline is None:
         ports.target.require_versions(settings.batch)
     options = run_options_of(request)
+    if options.into_new_table:
+        ports.target.require_replaceable(settings.batch)
     snapshot, choice = _choose(settings, view, options, ports)
     on_snapshot(snapshot)
     if choice.faults:

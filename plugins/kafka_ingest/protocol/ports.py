@@ -205,6 +205,13 @@ class Target(Protocol):
             TargetMismatch: The message has their number.
         """
 
+    def require_replaceable(self, settings: BatchSettings) -> None:
+        """Refuse a table whose place a new one cannot take; for a rebuild into a new table.
+
+        Raises:
+            TargetMismatch: Lists what a new table would not have, or what holds the old one.
+        """
+
 
 class Staging(Protocol):
     """Staging tables of one attempt."""
@@ -293,6 +300,7 @@ class Publication(Protocol):
         *,
         with_resolved: bool,
         is_rebuild: bool = False,
+        into_new_table: bool = False,
         compacted: frozenset[str] = frozenset(),
     ) -> Fold:
         """Fold the winners' staged changes to the newest of each key, for an upsert pipeline; once a transaction.
@@ -302,7 +310,8 @@ class Publication(Protocol):
 
         Rows, removed keys and dead letters whose record is read again, and is no such thing any more, go. Resolved dead
         letters stay unless ``with_resolved``; what is staged in their place is left out. In a rebuild every row and
-        every removed key that was not read goes, too, and dead letters that were not read are closed.
+        every removed key that was not read goes, too, and dead letters that were not read are closed. Or a new table is
+        filled (``into_new_table``), with the same answers, and :meth:`write_newest` gives it the name of the old one.
 
         Raises:
             TargetMismatch: The target refused it, or has rows without a version.

@@ -5,6 +5,8 @@ Every check comes before COMMIT, so a failure leaves the database as it was.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
 from kafka_ingest.protocol.accounting import require_nothing_lost
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunMode, run_options_of
@@ -16,6 +18,7 @@ from kafka_ingest.protocol.fold import (
     without_unknown,
 )
 from kafka_ingest.protocol.ports import Ledger, Publication, Publisher
+from kafka_ingest.protocol.target import kept_table, quoted_table
 
 
 def publish_batch(
@@ -85,7 +88,13 @@ def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication, compact
     """Write the newest staged change of each key, unless what stands is newer; return what became of the records."""
     options = run_options_of(batch.request)
     is_rebuild = options.mode is RunMode.REBUILD
-    fold = publication.fold(outcome, with_resolved=options.replace_resolved, is_rebuild=is_rebuild, compacted=compacted)
+    fold = publication.fold(
+        outcome,
+        with_resolved=options.replace_resolved,
+        is_rebuild=is_rebuild,
+        into_new_table=options.into_new_table,
+        compacted=compacted,
+    )
     outcome = without_unknown(batch, outcome, fold)
     counts = outcome.counts
     _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
@@ -96,7 +105,12 @@ def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication, compact
     if not options.reload_what_is_left:
         require_no_key_lost(fold.lost)
     require_nothing_unread(fold.unread, is_shown=options.reload_what_is_left)
-    return divided(outcome, fold, publication.write_newest())
+    outcome = divided(outcome, fold, publication.write_newest())
+    if options.into_new_table:
+        kept = quoted_table(kept_table(batch.settings.target, batch.batch_id))
+        warning = f"the table before the rebuild is kept: DROP TABLE {kept}; frees its space"
+        outcome = replace(outcome, warnings=(*outcome.warnings, warning))
+    return outcome
 
 
 def owns(standing: BatchStanding, batch: Batch) -> bool:

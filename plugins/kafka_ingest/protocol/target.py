@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kafka_ingest.column_types import MAX_IDENTIFIER_BYTES
 from kafka_ingest.settings import (
     HISTORY_COLUMNS,
     BatchSettings,
@@ -60,6 +61,12 @@ def quoted(name: str) -> str:
 def quoted_table(target: TargetSettings) -> str:
     """Quote the target's name for a message."""
     return f"{quoted(target.schema)}.{quoted(target.table)}"
+
+
+def kept_table(target: TargetSettings, batch_id: str) -> TargetSettings:
+    """Return under which name a table is kept whose place a new one has taken."""
+    beginning = target.table.encode()[: MAX_IDENTIFIER_BYTES - 16].decode(errors="ignore")
+    return TargetSettings(target.schema, f"{beginning}_before_{batch_id[:8]}")
 
 
 def rename_column(target: TargetSettings, before: str, after: str) -> str:
