@@ -120,7 +120,7 @@ def test_a_row_whose_record_is_none_any_more_stops_it_as_in_place(database: Mapp
 def test_the_new_table_forgets_removed_keys_that_the_log_does_not_hold(database: Mapping[str, Any]) -> None:
     """Their older put is in no log, either; one that is written now must not lose against the memory."""
     bench = loaded(database)
-    bench.query("UPDATE kafka_ingest.removed_key SET \"offset\" = 99")
+    bench.query('UPDATE kafka_ingest.removed_key SET "offset" = 99')
     bench.log.compact("orders", 0, 2)
     bench.rebuild(into_new_table=True)
     assert bench.query("SELECT id, note FROM shop.orders ORDER BY 1") == [("a", 4), ("b", 2), ("c", 3)]
