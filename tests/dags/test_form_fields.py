@@ -111,6 +111,7 @@ RUN = (
     number("limit", "Limit (offsets)", 1, ("run x --limit 5", 5), (f"run x --limit {GREATEST}", GREATEST)),
     flag("reload_what_is_left", "Reload what is left", ("run x --reload-what-is-left", True)),
     flag("replace_resolved", "Replace resolved dead letters", ("run x --replace-resolved", True)),
+    flag("into_new_table", "Into a new table", ("run x --mode rebuild --into-new-table --reason y", True)),
     text("reason", "Reason", "a bug", ("run x --reason why", "why")),
 )
 CHANGE = (

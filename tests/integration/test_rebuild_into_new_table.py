@@ -103,6 +103,8 @@ def test_what_a_rebuild_would_remove_or_lose_stops_it_as_in_place(database: Mapp
     assert bench.query(KEPT) == []
     bench.rebuild(into_new_table=True)
     assert notes(bench) == {"a": 4}
+    ((kept,),) = bench.query(KEPT)
+    assert bench.query(f"SELECT id, note FROM shop.{kept} ORDER BY 1") == [("a", 4), ("c", 3)]
 
 
 def test_a_row_whose_record_is_none_any_more_stops_it_as_in_place(database: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ def test_a_follow_up_decides_about_what_is_read_again_as_the_run_did() -> None:
 def test_a_follow_up_carries_every_option_that_a_live_run_can_have() -> None:
     """A new option of a live run must be carried over, too: a limit by hand is the one that ends the chain."""
     carried = {"until_ms", "reload_what_is_left", "replace_resolved", "reason"}
-    of_reloads = {"mode", "times", "offsets"}
+    of_reloads = {"mode", "times", "offsets", "into_new_table"}
     assert {field.name for field in fields(RunOptions)} == carried | of_reloads | {"limit_offsets"}
 
 
