@@ -21,6 +21,7 @@ class InterventionKind(StrEnum):
 
     RELOAD = "reload"  #: a span by offsets or times, in a run of its own
     REBUILD = "rebuild"  #: the whole log, in a run of its own; of a table that holds the current state
+    NEW_TABLE = "new_table"  #: the same, into a new table that takes the name of the old one
     RESET_BACKWARDS = "reset_backwards"  #: rows stay, and the next run replaces them
     RESET_FORWARDS = "reset_forwards"  #: the offsets that are passed over are given up
     SKIP_LAG = "skip_lag"  #: all but the last offsets are given up
@@ -29,7 +30,7 @@ class InterventionKind(StrEnum):
     @property
     def is_run(self) -> bool:
         """Whether it is a run of the pipeline, and no change of positions."""
-        return self in (InterventionKind.RELOAD, InterventionKind.REBUILD)
+        return self in (InterventionKind.RELOAD, InterventionKind.REBUILD, InterventionKind.NEW_TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ _OF_BOTH = (
 #: What a batch has overwritten is gone: such a table is not rolled back, but made anew.
 _ROUNDS = {
     SoakMode.APPEND: (*_OF_BOTH, InterventionKind.ROLL_BACK, InterventionKind.ROLL_BACK),
-    SoakMode.UPSERT: (*_OF_BOTH, InterventionKind.REBUILD, InterventionKind.REBUILD),
+    SoakMode.UPSERT: (*_OF_BOTH, InterventionKind.REBUILD, InterventionKind.NEW_TABLE),
 }
 _PER_CYCLE = {0: 2, 1: 5, 2: 2}  # weights
 _BESIDE, _KILLED, _WAITS, _ALL_PARTITIONS = 0.6, 0.5, 0.3, 0.4
@@ -141,15 +142,16 @@ def reload_form(
     return form | {"offsets": f"{TOPIC} {span.partition} {begin_offset}{end_text}"}
 
 
-def rebuild_form(*, reason: str = "soak") -> dict[str, str]:
+def rebuild_form(kind: InterventionKind, *, reason: str = "soak") -> dict[str, str]:
     """Return the form of a run that rebuilds. It gives up nothing: the log of a soak holds every record."""
-    return {"mode": "rebuild", "reason": reason}
+    anew = {"into_new_table": ""} if kind is InterventionKind.NEW_TABLE else {}
+    return {"mode": "rebuild", "reason": reason, **anew}
 
 
 def reload_arguments(form: Mapping[str, str]) -> list[str]:
-    """Return the arguments of ``run`` for a form."""
-    names = {"from": "--from-time", "to": "--to-time"}
-    return [part for key, value in form.items() for part in (names.get(key, f"--{key}"), value)]
+    """Return the arguments of ``run`` for a form; a key without a value is a flag."""
+    names = {"from": "--from-time", "to": "--to-time", "into_new_table": "--into-new-table"}
+    return [part for key, value in form.items() for part in (names.get(key, f"--{key}"), value) if part]
 
 
 def change_arguments(wanted: Intervention, request_id: str, *, supersede: bool) -> list[str]:

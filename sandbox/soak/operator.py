@@ -138,7 +138,8 @@ class Operator:
     def _begin(self, wanted: Intervention, name: str) -> None:
         run: list[str] = []
         if wanted.kind.is_run:
-            run = reload_arguments(self.form(wanted.span) if wanted.span is not None else rebuild_form())
+            form = self.form(wanted.span) if wanted.span is not None else rebuild_form(wanted.kind)
+            run = reload_arguments(form)
         self._under_way.append(_UnderWay(wanted, name, run, time.monotonic()))
 
     def _advance(self, one: _UnderWay) -> None:
