@@ -42,7 +42,7 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 #: Counts that are 0 in every pipeline that appends.
-_OF_UPSERT = ("deletes", "superseded", "last_deletes", "last_superseded", "needs_rebuild")
+_OF_UPSERT = ("deletes", "superseded", "last_deletes", "last_superseded", "keys_in_doubt", "needs_rebuild")
 
 
 def shown_columns(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:

@@ -19,6 +19,10 @@ SELECT named.pipeline,
        (SELECT count(*)
           FROM kafka_ingest.dead_letter AS dead_letter
          WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) AS unresolved_dead_letters,
+       CASE WHEN pipeline.upsert IS NOT NULL THEN (
+           SELECT count(DISTINCT dead_letter.key)
+             FROM kafka_ingest.dead_letter AS dead_letter
+            WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) END AS keys_in_doubt,
        ARRAY(SELECT change.column_name
                FROM kafka_ingest.schema_change AS change
               WHERE change.pipeline = named.pipeline

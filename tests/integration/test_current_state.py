@@ -85,6 +85,17 @@ def test_offsets_that_were_given_up_ask_for_a_rebuild_and_a_rebuild_mends_it(sta
     assert state.load_here()["warnings"] == []
 
 
+def test_status_counts_the_keys_whose_rows_may_be_old(state: FedPipeline) -> None:
+    """A dead letter of a key may have been its newest record. Those without a key are of no row."""
+    send(state, (1, "a"), (2, "b"))
+    with produced(state.make_producer()) as sender:
+        for key in (b'{"id": 1}', b'{"id": 1}', b'{"id": 7}', None):
+            sender.produce(state.topic, key=key, value=b"{", partition=0)
+    state.load_here()
+    _, rows, _ = state.command("status", state.name)
+    assert (rows[0]["unresolved_dead_letters"], rows[0]["keys_in_doubt"]) == (4, 2)
+
+
 def test_a_rebuild_names_rows_that_the_log_does_not_hold_and_takes_them_away_when_told(state: FedPipeline) -> None:
     send(state, (1, "a"), (2, "b"))
     state.load_here()

@@ -29,6 +29,7 @@ _STATUS_COLUMNS = (
     "last_dead_letters",
     "valid_through",
     "unresolved_dead_letters",
+    "keys_in_doubt",
     "needs_rebuild",
 )
 _LAG_COLUMNS = (
