@@ -19,10 +19,8 @@ SELECT named.pipeline,
        (SELECT count(*)
           FROM kafka_ingest.dead_letter AS dead_letter
          WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) AS unresolved_dead_letters,
-       CASE WHEN pipeline.upsert IS NOT NULL THEN (
-           SELECT count(DISTINCT dead_letter.key)
-             FROM kafka_ingest.dead_letter AS dead_letter
-            WHERE dead_letter.pipeline = named.pipeline AND dead_letter.resolved_at IS NULL) END AS keys_in_doubt,
+       pipeline.upsert IS NOT NULL
+           AND has_column_privilege('kafka_ingest.dead_letter', 'key', 'SELECT') AS has_keys,
        ARRAY(SELECT change.column_name
                FROM kafka_ingest.schema_change AS change
               WHERE change.pipeline = named.pipeline

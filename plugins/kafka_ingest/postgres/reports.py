@@ -52,7 +52,13 @@ class PostgresReports:
     def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
         """Return one row for each pipeline, in the order of the names."""
         rows = self._rows("report_status", pipelines=list(pipelines))
-        return [{**row, "needs_rebuild": self._need_of_rebuild(row["pipeline"])} for row in rows]
+        states = [self._state(row["pipeline"], has_keys=row.pop("has_keys")) for row in rows]
+        return [{**row, **state} for row, state in zip(rows, states, strict=True)]
+
+    def _state(self, pipeline: str, *, has_keys: bool | None) -> ReportRow:
+        """Return what only a table of current state has; nobody counts keys who may not read them."""
+        keys = self._rows("count_keys_in_doubt", pipeline=pipeline)[0]["keys"] if has_keys else None
+        return {"keys_in_doubt": keys, "needs_rebuild": self._need_of_rebuild(pipeline)}
 
     def _need_of_rebuild(self, pipeline: str) -> str | None:
         found = self._rows("select_need_of_rebuild", pipeline=pipeline)
