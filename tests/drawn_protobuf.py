@@ -56,7 +56,7 @@ class Field:
         if self.label == "map":
             return f"map<{self.key}, {self.type}> {self.name} = {self.number};"
         if self.label == "oneof":
-            other = f"int32 x{self.number} = {self.number + 1_000};"  # drawn numbers end at 900
+            other = f"int32 x{self.number} = {self.number + 30_000};"  # far from all that tests draw or add
             return f"oneof o{self.number} {{ {self.type} {self.name} = {self.number}; {other} }}"
         return f"{self.label} {self.type} {self.name} = {self.number};"
 
