@@ -21,8 +21,8 @@ from spark_jobs.decode.values import (
     ColumnPlan,
     DecodedPart,
     DecodeError,
+    DidNotTravel,
     DidNotTravelError,
-    Unavailable,
     ValueRule,
     described,
     invalid_utf8_rows,
@@ -57,7 +57,7 @@ class ExactReader:
         self._places = Places(plans)
         self._tree = self._places.tree()
 
-    def read(self, data: bytes) -> tuple[list[Cell | None], Unavailable | None]:
+    def read(self, data: bytes) -> tuple[list[Cell | None], DidNotTravel | None]:
         """Return the record's values in column order, and what of them did not travel.
 
         Raises:
@@ -80,7 +80,7 @@ class ExactReader:
                     raise
                 cells.append(None)
                 apart[plan.name] = error.detail
-        return cells, Unavailable(tuple(apart), next(iter(apart.values()))) if apart else None
+        return cells, DidNotTravel(tuple(apart), next(iter(apart.values()))) if apart else None
 
     def _document(self, data: bytes) -> bytes:
         try:
@@ -308,7 +308,7 @@ class JsonColumns:
         unreadable = [*invalid_utf8_rows(values), *too_deep_rows(values)]
         arrays, doubtful = self._read_quickly(documents, unreadable)
         decode_errors: dict[int, DecodeError] = {}
-        apart: dict[int, Unavailable] = {}
+        apart: dict[int, DidNotTravel] = {}
         rows: list[int] = []
         records: list[list[Cell | None]] = []
         for row in doubtful:

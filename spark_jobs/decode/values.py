@@ -76,7 +76,7 @@ def printable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class DidNotTravel:
     """What did not travel with a record that fits in all else: names of columns, and what a dead letter says of it.
 
     ``may_be_null``: the columns may be NULL where nothing tells what the key had before.
@@ -102,7 +102,7 @@ class DecodedPart:
 
     arrays: tuple[pa.Array, ...]
     decode_errors: Mapping[int, DecodeError] = field(default_factory=dict)
-    unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
+    unavailable: Mapping[int, DidNotTravel] = field(default_factory=dict)
 
 
 class PartDecoder(Protocol):
@@ -199,7 +199,7 @@ class DecodedBatch:
     delete_index: Sequence[int] = ()
     partial: pa.RecordBatch | None = None
     partial_index: Sequence[int] = ()
-    unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
+    unavailable: Mapping[int, DidNotTravel] = field(default_factory=dict)
 
 
 def without_refused(decoded: DecodedBatch, refused: Sequence[Rejected]) -> DecodedBatch:

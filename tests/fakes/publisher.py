@@ -21,7 +21,7 @@ from kafka_ingest.errors import (
     TargetMismatch,
 )
 from kafka_ingest.protocol.accounting import AppliedChanges, Fold, KeptDeadLetters, ReplacedPartition, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, PartitionOutcome
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, PartitionOutcome, RunOptions
 from kafka_ingest.protocol.position import OffsetRange, Position, TopicPartition
 from tests.fakes.database import FakeDatabase, FakePort, FakeSession, Identity, StoredRecord, at_once, lies_in
 
@@ -107,15 +107,7 @@ class FakePublication(FakeSession):
         self._changes.append(lambda: self.database.rows.extend(rows))
         return len(rows)
 
-    def fold(
-        self,
-        outcome: BatchOutcome,
-        *,
-        with_resolved: bool,
-        is_rebuild: bool = False,
-        into_new_table: bool = False,
-        compacted: frozenset[str] = frozenset(),
-    ) -> Fold:
+    def fold(self, outcome: BatchOutcome, options: RunOptions, compacted: frozenset[str] = frozenset()) -> Fold:
         raise AssertionError("records have no keys here: tests of current state use PostgreSQL (tests/state_bench.py)")
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:

@@ -59,7 +59,7 @@ class Attempt:
         with PostgresPublisher(self._bench.params).begin(self.batch) as publication:
             publication.lock_batch()
             publication.advance_positions(self.outcome)
-            publication.fold(self.outcome, with_resolved=False)
+            publication.fold(self.outcome, RunOptions())
             publication.insert_dead_letters(self.outcome)
             publication.write_newest()
             yield publication

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from kafka_ingest.errors import CommitStateUnknown, DatabaseUnavailable
 from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunOptions
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.ports import Log, Publication, Publisher
 from kafka_ingest.protocol.position import TopicPartition
@@ -149,19 +149,8 @@ class GatedPublication:
     def insert_rows(self, outcome: BatchOutcome) -> int:
         return self._write("insert_rows", lambda: self._session.publication.insert_rows(outcome))
 
-    def fold(
-        self,
-        outcome: BatchOutcome,
-        *,
-        with_resolved: bool,
-        is_rebuild: bool = False,
-        into_new_table: bool = False,
-        compacted: frozenset[str] = frozenset(),
-    ) -> Fold:
-        fold = self._session.publication.fold
-        kinds = {"is_rebuild": is_rebuild, "into_new_table": into_new_table}
-        action = partial(fold, outcome, with_resolved=with_resolved, compacted=compacted, **kinds)
-        return self._write("fold", action)
+    def fold(self, outcome: BatchOutcome, options: RunOptions, compacted: frozenset[str] = frozenset()) -> Fold:
+        return self._write("fold", partial(self._session.publication.fold, outcome, options, compacted))
 
     def write_newest(self) -> Mapping[TopicPartition, AppliedChanges]:
         return self._write("write_newest", self._session.publication.write_newest)

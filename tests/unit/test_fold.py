@@ -102,16 +102,8 @@ class ScriptedFold:
     def advance_positions(self, outcome: BatchOutcome) -> int:
         return len(outcome.partitions)
 
-    def fold(
-        self,
-        outcome: BatchOutcome,
-        *,
-        with_resolved: bool,
-        is_rebuild: bool = False,
-        into_new_table: bool = False,
-        compacted: frozenset[str] = frozenset(),
-    ) -> Fold:
-        self.was_asked = [with_resolved, is_rebuild]
+    def fold(self, outcome: BatchOutcome, options: RunOptions, compacted: frozenset[str] = frozenset()) -> Fold:
+        self.was_asked = [options.replace_resolved, options.mode is RunMode.REBUILD]
         return self.found
 
     def insert_dead_letters(self, outcome: BatchOutcome) -> int:

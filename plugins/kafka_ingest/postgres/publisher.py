@@ -39,7 +39,7 @@ from kafka_ingest.protocol.accounting import (
     ReplacedPartition,
     Replacement,
 )
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, RunMode, run_options_of
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, RunMode, RunOptions, run_options_of
 from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import staging_name
 from kafka_ingest.protocol.target import written_columns
@@ -324,15 +324,7 @@ class PostgresPublication:
         """
         return StagedRows(self._cursor, self._batch, outcome).insert()
 
-    def fold(
-        self,
-        outcome: BatchOutcome,
-        *,
-        with_resolved: bool,
-        is_rebuild: bool = False,
-        into_new_table: bool = False,
-        compacted: frozenset[str] = frozenset(),
-    ) -> Fold:
+    def fold(self, outcome: BatchOutcome, options: RunOptions, compacted: frozenset[str] = frozenset()) -> Fold:
         """Fold the winners' staged changes to the newest of each key, and take away what was read again and is gone.
 
         In a rebuild what was not read goes, too, or a new table is filled. Of compacted topics no value is filled that
@@ -345,13 +337,13 @@ class PostgresPublication:
         replacing = [r for r in self._batch.ranges if r.replaced_to > r.start]
         self._state = CurrentState(self._cursor, self._batch, _winners(outcome))
         try:
-            kept = () if with_resolved or not replacing else self._kept_changes(outcome, replacing)
+            kept = () if options.replace_resolved or not replacing else self._kept_changes(outcome, replacing)
             return self._state.fold(
                 replacing,
                 kept,
-                with_resolved=with_resolved,
-                is_rebuild=is_rebuild,
-                into_new_table=into_new_table,
+                with_resolved=options.replace_resolved,
+                is_rebuild=options.mode is RunMode.REBUILD,
+                into_new_table=options.into_new_table,
                 compacted=compacted,
             )
         except psycopg2.Error as error:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold, Request, RunOptions
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
@@ -294,22 +294,14 @@ class Publication(Protocol):
             TargetMismatch: A constraint, trigger or rule of the target refused, dropped or altered them.
         """
 
-    def fold(
-        self,
-        outcome: BatchOutcome,
-        *,
-        with_resolved: bool,
-        is_rebuild: bool = False,
-        into_new_table: bool = False,
-        compacted: frozenset[str] = frozenset(),
-    ) -> Fold:
+    def fold(self, outcome: BatchOutcome, options: RunOptions, compacted: frozenset[str] = frozenset()) -> Fold:
         """Fold the winners' staged changes to the newest of each key, for an upsert pipeline; once a transaction.
 
         A value that did not travel is the one that its key had, unless its topic is compacted; where nobody knows it,
         its record is a dead letter.
 
         Rows, removed keys and dead letters whose record is read again, and is no such thing any more, go. Resolved dead
-        letters stay unless ``with_resolved``; what is staged in their place is left out. In a rebuild every row and
+        letters stay unless ``replace_resolved``; what is staged in their place is left out. In a rebuild every row and
         every removed key that was not read goes, too, and dead letters that were not read are closed. Or a new table is
         filled (``into_new_table``), with the same answers, and :meth:`write_newest` gives it the name of the old one.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kafka_ingest.errors import AccountingMismatch, CommitDidNotHappen, CommitStateUnknown, Fenced, StagingLost
 from kafka_ingest.protocol.accounting import require_nothing_lost
-from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunMode, run_options_of
+from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, run_options_of
 from kafka_ingest.protocol.fold import (
     divided,
     require_no_key_lost,
@@ -87,14 +87,7 @@ def _append(batch: Batch, outcome: BatchOutcome, publication: Publication) -> Ba
 def _fold(batch: Batch, outcome: BatchOutcome, publication: Publication, compacted: frozenset[str]) -> BatchOutcome:
     """Write the newest staged change of each key, unless what stands is newer; return what became of the records."""
     options = run_options_of(batch.request)
-    is_rebuild = options.mode is RunMode.REBUILD
-    fold = publication.fold(
-        outcome,
-        with_resolved=options.replace_resolved,
-        is_rebuild=is_rebuild,
-        into_new_table=options.into_new_table,
-        compacted=compacted,
-    )
+    fold = publication.fold(outcome, options, compacted)
     outcome = without_unknown(batch, outcome, fold)
     counts = outcome.counts
     _require_staged("rows", counts.rows - sum(k.rows for k in fold.kept), fold.staged_rows)
