@@ -23,13 +23,23 @@ _NAMESPACE = "http://ant.apache.org/ivy/maven"
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One artifact: with a classifier it is that archive alone, else a jar with all the jars that it needs."""
+    """One artifact: a jar with all the jars that it needs; with a classifier that archive alone.
+
+    Attributes:
+        group: Maven's group id.
+        name: Maven's artifact id.
+        version: Version.
+        classifier: Which of its archives; empty for the jar.
+        extension: How the file's name ends.
+        alone: Without the jars that it needs.
+    """
 
     group: str
     name: str
     version: str
     classifier: str = ""
     extension: str = "jar"
+    alone: bool = False
 
     @property
     def file_name(self) -> str:
@@ -41,7 +51,7 @@ class Artifact:
         """Return the element of an Ivy file that asks for it."""
         head = f"<dependency org={quoteattr(self.group)} name={quoteattr(self.name)} rev={quoteattr(self.version)}"
         if not self.classifier:
-            return f'{head} conf="default"/>'
+            return f'{head} conf="default" transitive="{str(not self.alone).lower()}"/>'
         kind = quoteattr(self.extension)
         archive = f"<artifact name={quoteattr(self.name)} type={kind} ext={kind}"
         return f'{head} transitive="false">{archive} m:classifier={quoteattr(self.classifier)}/></dependency>'
@@ -134,6 +144,19 @@ def check_files(folder: Path, expected: Mapping[str, str], *, listed_in: Path) -
         )
 
 
+def pyspark_jars() -> Path:
+    """Return the folder of PySpark's jars.
+
+    Raises:
+        SandboxError: PySpark is missing.
+    """
+    spec = find_spec("pyspark")
+    jars = Path(spec.submodule_search_locations[0]) / "jars" if spec and spec.submodule_search_locations else None
+    if jars is None or not jars.is_dir():
+        raise SandboxError("PySpark with its jars is missing in this environment", next_step="make setup")
+    return jars
+
+
 def _ivy_file(artifacts: Sequence[Artifact]) -> str:
     return (
         f'<ivy-module version="2.0" xmlns:m="{_NAMESPACE}"><info organisation="sandbox" module="files"/>'
@@ -143,9 +166,7 @@ def _ivy_file(artifacts: Sequence[Artifact]) -> str:
 
 
 def _ivy() -> Path:
-    spec = find_spec("pyspark")
-    jars = Path(spec.submodule_search_locations[0]) / "jars" if spec and spec.submodule_search_locations else None
-    found = sorted(jars.glob("ivy-*.jar")) if jars else []
+    found = sorted(pyspark_jars().glob("ivy-*.jar"))
     if not found:
-        raise SandboxError("PySpark with its jars is missing in this environment", next_step="make setup")
+        raise SandboxError("PySpark's jars are without Ivy", next_step="make setup")
     return found[-1]

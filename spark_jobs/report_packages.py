@@ -13,6 +13,9 @@ from typing import Any
 
 from spark_jobs.process import die_with_parent
 
+#: Less than its submitter waits for it, so that nothing is left in YARN's queue.
+_QUEUE_SECONDS = 240.0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; an error of Spark passes through, its trace is the job's last output."""
@@ -21,9 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     from kafka_ingest.spark.installation import write_report
-    from spark_jobs.spark_runner import start_spark
+    from spark_jobs.spark_start import SparkStart
 
-    spark = start_spark()
+    spark = SparkStart(_QUEUE_SECONDS).run()
     try:
         write_report(options.report_file, _interpreters(spark))
     finally:

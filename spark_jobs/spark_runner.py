@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext
 
 from kafka_ingest.errors import Fenced, IngestError, RetryLater
 from kafka_ingest.postgres.faults import trace_without_payload
@@ -20,8 +19,8 @@ from kafka_ingest.postgres.staging_tables import PostgresStaging
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.staging import StageContext, StageFault, StageResult, StageTask, one_result_per_task
 from kafka_ingest.secrets import scrubbed, secret_values
-from kafka_ingest.spark.submission import take_spark_secret
 from spark_jobs.process import start_arrow_without_pandas
+from spark_jobs.spark_start import SparkStart, most_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +35,10 @@ _SIGNS_OF_DEATH = (
     "exit code 137",
     "MemoryError",
 )
+
+
+#: Spark's words where somebody else ended the application: an administrator, the master, YARN (``DAGScheduler``, 4.2).
+_APPLICATION_ENDED = "SparkContext was shut down"
 
 
 class TaskCrashed(Exception):
@@ -69,12 +72,13 @@ class SparkTaskRunner:
         self._tasks = tasks
         self._executor_timeout_seconds = executor_timeout_seconds
         self._spark: SparkContext | None = None
+        self._start = SparkStart(executor_timeout_seconds)
         self._cancelled = threading.Event()
 
     def parallelism(self) -> int:
         """Return how many tasks can run at once; starts Spark."""
         spark = self._started()
-        return self._tasks or int(spark.defaultParallelism)
+        return self._tasks or most_tasks(spark)
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
         """Stage all tasks, each in a Spark partition of its own."""
@@ -90,15 +94,20 @@ class SparkTaskRunner:
             with _ExecutorWatch(spark, batch, self._executor_timeout_seconds):
                 answers = spark.parallelize(tasks, len(tasks)).mapPartitionsWithIndex(stage).collect()
         except Py4JError as error:
-            if (sign := _sign_of_death(error)) is None or self._cancelled.is_set():
+            if self._cancelled.is_set():
                 raise
-            raise _tasks_died(batch, sign, _places(batch, context)) from error
+            if (sign := _sign_of_death(error)) is not None:
+                raise _tasks_died(batch, sign, _places(batch, context)) from error
+            if _APPLICATION_ENDED in str(error):
+                raise _application_ended(str(spark.master)) from error
+            raise
         return one_result_per_task(tasks, answers)
 
     def cancel(self) -> None:
         """Cancel running tasks; safe from any thread, and before they have begun."""
         self._cancelled.set()
         if self._spark is None:
+            self._start.end()
             return
         try:
             self._spark.cancelAllJobs()
@@ -119,7 +128,7 @@ class SparkTaskRunner:
 
     def _started(self) -> SparkContext:
         if self._spark is None:
-            self._spark = start_spark()
+            self._spark = self._start.run()
         return self._spark
 
 
@@ -177,22 +186,6 @@ class _ExecutorWatch:
         )
 
 
-def start_spark() -> SparkContext:
-    """Start Spark, with the secret that the cluster asks for.
-
-    A driver takes the secret only from the property (``SecurityManager.initializeAuth``, Spark 4.2; files are for
-    Kubernetes, ``_SPARK_AUTH_SECRET`` for executors), which must not be on a command line. Spark passes it on to
-    nobody: a worker starts executors with its own.
-
-    Raises:
-        ConfigError: The secret was handed over in a file that is gone.
-    """
-    conf = SparkConf()
-    if secret := take_spark_secret(os.environ):
-        conf.set("spark.authenticate.secret", secret)
-    return SparkContext.getOrCreate(conf)
-
-
 def _sign_of_death(error: Py4JError) -> str | None:
     text = str(error)
     return next((sign for sign in _SIGNS_OF_DEATH if sign in text), None)
@@ -215,6 +208,15 @@ def _tasks_died(batch: Batch, sign: str, places: str) -> RetryLater:
             f" section RetryLater, says: python -m kafka_ingest change {batch.pipeline} reset"
             ' --to-offset TOPIC PARTITION OFFSET --supersede --reason "..."'
         ),
+    )
+
+
+def _application_ended(master: str) -> RetryLater:
+    return RetryLater(
+        "the cluster ended the application while its tasks ran",
+        expected=f"the application alive on {master} until its tasks have ended",
+        found="it was ended: by an administrator, by the cluster's manager, or with the node of its master",
+        next_command="ask on the cluster's page who ended it and why; then run it again",
     )
 
 

@@ -1,4 +1,4 @@
-"""Airflow connections as plain values, and what Kafka, PostgreSQL and Spark make of them.
+"""Airflow connections as plain values, and what Kafka, PostgreSQL and a schema registry make of them.
 
 The operators get the values from Airflow's own lookup (``operators/context.py``). :func:`connection_from_environment`
 reads the same ``AIRFLOW_CONN_<ID>`` variables without Airflow, in both spellings that Airflow knows: JSON and URI.
@@ -33,8 +33,6 @@ _REGISTRY_EXTRA = (
     "ssl.key.pem",
     "ssl.key.password",
 )
-#: Spark's own name of the property, as master and workers have it.
-SPARK_SECRET = "spark.authenticate.secret"  # noqa: S105 (a name)
 #: Written as ``{"password": ...}`` in an extra, each of these would silently override the connection's field.
 _FIELD_OF = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
@@ -207,35 +205,6 @@ def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
         **values.extra,
     }
     return {key: str(value) for key, value in params.items() if value is not None}
-
-
-def spark_master_of(values: ConnectionValues) -> str:
-    """Return the Spark master of a connection of type ``spark``, as Airflow's SparkSubmitHook reads it.
-
-    Raises:
-        ConfigError: Another type, or a master that is neither ``local*`` nor ``spark://``: with other cluster managers
-            the job's environment, and with it the secrets, would be on spark-submit's command line.
-    """
-    _require_type(values, "spark")
-    host = values.host or ""
-    # SparkSubmitHook (provider 6.3): a host with a protocol or without a port is the whole master.
-    master = host if "://" in host or not values.port else f"spark://{host}"
-    master = f"{master}:{values.port}" if values.port else master
-    if not master.startswith(("local", "spark://")):
-        _refuse(values.conn_id, f"its master is {master or 'empty'}", "local, local[N], local[*] or spark://HOST:PORT")
-    return master
-
-
-def spark_secret_of(values: ConnectionValues) -> str:
-    """Return the secret that a Spark cluster asks for, from the connection's extra; empty where there is none.
-
-    Raises:
-        ConfigError: It is not text.
-    """
-    secret = values.extra.get(SPARK_SECRET) or ""
-    if not isinstance(secret, str):
-        _refuse(values.conn_id, f"{SPARK_SECRET} in the extra is not a text", "the cluster's secret in quotes")
-    return secret
 
 
 def _registry_extra_fault(key: str, value: object) -> str:

@@ -569,7 +569,7 @@ class JobSettings:
     """How the Spark job runs.
 
     Attributes:
-        spark_connection: Airflow connection of type ``spark``: ``local[*]`` or ``spark://``.
+        spark_connection: Airflow connection of type ``spark`` (``spark/master.py``).
         conf: Spark configuration properties; never secrets, because they are on the command line.
         driver_memory: Heap of the driver, in Spark's spelling (``1g``).
         executor_memory: Heap of each executor.

@@ -29,6 +29,7 @@ from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.protocol.roll_back import RollBackPorts
 from kafka_ingest.report import LagPorts
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.master import SparkMaster, spark_master_of
 from kafka_ingest.spark.replay import ReplayOrder, run_replay
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
 from kafka_ingest.times import SystemClock
@@ -136,7 +137,15 @@ class World:
 
     def spark_probe(self) -> SparkPreflight:
         """Return what preflight asks Spark with."""
-        return SparkPreflight(self.pipeline, self._connection(self.pipeline.job.spark_connection, "spark"))
+        return SparkPreflight(self.pipeline, self.spark_master())
+
+    def spark_master(self) -> SparkMaster:
+        """Return where Spark runs.
+
+        Raises:
+            ConfigError: The connection cannot be used.
+        """
+        return spark_master_of(self._connection(self.pipeline.job.spark_connection, "spark"))
 
     def registry(self) -> SchemaRegistry:
         """Return the pipeline's schema registry; only for a pipeline that has one."""
@@ -173,7 +182,7 @@ class World:
             self.pipeline.pipeline,
             batch_id,
             environment=self.job_environment(),
-            spark=self._connection(self.pipeline.job.spark_connection, "spark"),
+            spark=self.spark_master(),
             outcome_file=outcome_file,
         )
 

@@ -22,6 +22,7 @@ from kafka_ingest.protocol.load import LoadPorts, load_batch
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.master import MasterKind, SparkMaster
 from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
@@ -61,6 +62,7 @@ class FakeSystem:
             plan_ports=lambda: ports,
             ledger=lambda: self.ledger,
             mirror=lambda: self.groups,
+            spark_master=lambda: SparkMaster("spark_default", "local[2]", MasterKind.LOCAL),
             submission=self._submission,
         )
         execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
@@ -108,8 +110,7 @@ class FakeSystem:
 
     def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
         """As the job does: what came of it is written down, and spark-submit tells an exit code alone."""
-        assert operator.env_vars is not None
-        outcome_file = Path(operator.env_vars[OUTCOME_VARIABLE])
+        outcome_file = Path(operator.submit_environment[OUTCOME_VARIABLE])
         published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         clock, evolution = FakeClock(NOON), FakeSchemaEvolution(self.database)

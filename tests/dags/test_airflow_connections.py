@@ -12,6 +12,7 @@ from airflow.sdk import Connection
 from kafka_ingest.connections import ConnectionValues, postgres_params_of
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.operators import lookup
+from kafka_ingest.spark.master import spark_master_of
 
 PASSWORD = 'p"a\\s;s@w/o%r$d x'
 
@@ -78,7 +79,7 @@ def test_cluster_deploy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         '{"conn_type": "spark", "host": "spark://m", "port": 7077, "extra": {"deploy-mode": "cluster"}}',
     )
     with pytest.raises(ConfigError, match="deploy-mode cluster"):
-        lookup.airflow_connection("spark_cluster", "spark")
+        spark_master_of(lookup.airflow_connection("spark_cluster", "spark"))
 
 
 def test_a_password_is_masked_in_every_spelling_that_a_log_can_show() -> None:

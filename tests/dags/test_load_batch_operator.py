@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import create_autospec
 
 import pytest
 import structlog
 from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
@@ -19,6 +21,7 @@ from kafka_ingest.errors import (
     BrokerUnavailable,
     Busy,
     CommitStateUnknown,
+    ConfigError,
     DatabaseUnavailable,
     Fenced,
     IngestError,
@@ -130,8 +133,7 @@ def killed(_: LoadBatchOperator) -> None:
 
 def reports(error: IngestError) -> Spark:
     def job(operator: LoadBatchOperator) -> None:
-        assert operator.env_vars is not None
-        write_error(Path(operator.env_vars[OUTCOME_VARIABLE]), error)
+        write_error(Path(operator.submit_environment[OUTCOME_VARIABLE]), error)
         raise AirflowException("Cannot execute: spark-submit. Error code is: 78.")
 
     return job
@@ -174,8 +176,7 @@ def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:
     phases = LoadPhases(session=3.0, stage=12.0, publish=2.0, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.0))
 
     def job(operator: LoadBatchOperator) -> None:
-        assert operator.env_vars is not None
-        write_batch(Path(operator.env_vars[OUTCOME_VARIABLE]), {}, phases)
+        write_batch(Path(operator.submit_environment[OUTCOME_VARIABLE]), {}, phases)
 
     world.job, world.after = job, COMMITTED
     assert run()["phases"] == {
@@ -266,8 +267,7 @@ def test_secrets_reach_the_job_by_its_file_alone_and_do_not_stay(world: World) -
     seen: dict[str, object] = {}
 
     def job(operator: LoadBatchOperator) -> None:
-        assert operator.env_vars is not None
-        job_file = Path(operator.env_vars[JOB_FILE_VARIABLE])
+        job_file = Path(operator.submit_environment[JOB_FILE_VARIABLE])
         seen["secret"], seen["folder"] = job_file.read_text(), job_file.parent
         seen["line"] = [
             operator.application,
@@ -275,7 +275,7 @@ def test_secrets_reach_the_job_by_its_file_alone_and_do_not_stay(world: World) -
             operator.application_args,
             operator.conf,
             operator.name,
-            operator.env_vars,
+            operator.submit_environment,
         ]
 
     world.job, world.after = job, COMMITTED
@@ -283,7 +283,7 @@ def test_secrets_reach_the_job_by_its_file_alone_and_do_not_stay(world: World) -
     run(operator)
     assert seen["secret"] == SECRET
     assert SECRET not in repr(seen["line"])
-    assert operator.env_vars is None
+    assert operator.submit_environment == {}
     assert not cast("Path", seen["folder"]).exists()
 
 
@@ -326,6 +326,54 @@ def test_a_batch_that_stays_locked_fails_the_task_after_the_time_that_it_may_wai
 )
 def test_lines_of_the_job_have_the_level_that_they_name(line: str, level: str, told: str) -> None:
     assert logged_by_hook(line) == [(level, told)]
+
+
+class RecordedProcess:
+    """What the provider's hook starts in place of spark-submit; it ends at once, without a word."""
+
+    started: ClassVar[list[tuple[list[str], dict[str, str]]]] = []
+    stdout: tuple[str, ...] = ()
+
+    def __init__(self, command: list[str], *, env: dict[str, str], **_: object) -> None:
+        self.started.append((command, env))
+
+    def wait(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://m:7077", "yarn", "k8s://https://api.example:6443"])
+def test_on_every_master_the_jobs_variables_are_spark_submits_environment_and_not_on_its_command_line(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(RecordedProcess, "started", started)
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", RecordedProcess)
+    monkeypatch.setattr(
+        spark_submit, "kube_client", object(), raising=False
+    )  # the provider wants another one for k8s://
+    connection = {"conn_type": "spark", "host": master, "extra": {"queue": "loads", "namespace": "loads"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    monkeypatch.setattr(runs, "run_plan_step", create_autospec(run_plan_step, return_value=PLANNED))
+    world = World()
+    world.after = COMMITTED
+    replace_world(monkeypatch, ledger=world.ledger, submission=submission)
+    run()
+    [(command, environment)] = started
+    assert command[:3] == ["spark-submit", "--master", master]
+    assert environment[JOB_FILE_VARIABLE].endswith("settings.json")
+    assert [word for word in command if JOB_FILE_VARIABLE in word or "Env." in word or "settings.json" in word] == []
+
+
+def test_kubernetes_without_airflows_provider_for_it_is_told_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = {"conn_type": "spark", "host": "k8s://https://api.example:6443"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    monkeypatch.delattr(spark_submit, "kube_client", raising=False)
+    operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
+    with pytest.raises(ConfigError, match="Kubernetes") as caught:
+        operator._get_hook()
+    assert "apache-airflow-providers-apache-spark[cncf.kubernetes]" in caught.value.next_command
 
 
 def test_the_command_is_folded_away() -> None:

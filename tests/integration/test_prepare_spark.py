@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.__main__ import main
-from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.spark.installation import CACHE_VARIABLE
+from kafka_ingest.spark.master import MasterKind, SparkMaster
 from kafka_ingest.spark.submission import package_report_submission, spark_submit_command
 from tests.builders import pipeline_settings
 
@@ -27,7 +27,7 @@ def test_prepare_spark_makes_an_archive_that_the_next_job_takes_its_classes_from
     assert [str(path) for path in cache.iterdir()] == [made["archive"]]
     assert 0 < made["classes of these from it"] <= made["classes loaded by a start"]
 
-    spark = ConnectionValues("spark_default", "spark", host="local[1]")
+    spark = SparkMaster("spark_default", "local[1]", MasterKind.LOCAL)
     submission = package_report_submission(pipeline_settings("orders"), spark, tmp_path / "report.json")
     # Every JVM of the job logs where its classes come from; the first one only puts the command together.
     logging = {"JAVA_TOOL_OPTIONS": f"-Xlog:class+load:file={logs}/%p"}

@@ -14,7 +14,6 @@ from kafka_ingest.connections import (
     kafka_settings_of,
     postgres_params_of,
     registry_config_of,
-    spark_master_of,
 )
 from kafka_ingest.errors import ConfigError
 
@@ -109,27 +108,6 @@ def test_a_kafka_connection_without_servers_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         kafka_settings_of(ConnectionValues("kafka", "kafka", extra={"security.protocol": "SSL"}))
     assert caught.value.found == "the extra has no bootstrap.servers"
-
-
-@pytest.mark.parametrize(
-    ("host", "port", "master"),
-    [
-        ("local[2]", None, "local[2]"),
-        ("local[*]", None, "local[*]"),
-        ("spark://master", 7077, "spark://master:7077"),
-        ("master", 7077, "spark://master:7077"),
-        ("spark://a:7077,b:7077", None, "spark://a:7077,b:7077"),
-    ],
-)
-def test_a_spark_master_is_read_as_airflow_reads_it(host: str, port: int | None, master: str) -> None:
-    assert spark_master_of(ConnectionValues("s", "spark", host=host, port=port)) == master
-
-
-@pytest.mark.parametrize("host", ["yarn", "k8s://https://cluster", None])
-def test_a_master_that_would_show_the_environment_is_refused(host: str | None) -> None:
-    with pytest.raises(ConfigError) as caught:
-        spark_master_of(ConnectionValues("s", "spark", host=host))
-    assert caught.value.found == f"its master is {host or 'empty'}"
 
 
 @pytest.mark.parametrize(

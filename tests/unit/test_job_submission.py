@@ -57,7 +57,8 @@ def connections(master: str = "local[2]", **spark: str) -> LookUp:
 
 def submission(outcome_file: Path, master: str = "local[2]", **job: Any) -> JobSubmission:
     settings = replace(SETTINGS, job=replace(SETTINGS.job, **job))
-    return World(settings, connections(master)).submission(BATCH_ID, outcome_file)
+    secret = {"spark.authenticate.secret": "s3cret-of-spark"} if master.startswith("spark://") else {}
+    return World(settings, connections(master, **secret)).submission(BATCH_ID, outcome_file)
 
 
 @pytest.fixture
@@ -133,12 +134,6 @@ def test_a_clusters_secret_comes_from_its_connection_and_turns_on_encryption(out
     assert len(list(outcome.parent.iterdir())) == 1, "the job's settings alone are left"
 
 
-def test_a_cluster_without_a_secret_is_not_asked_for_one(outcome: Path) -> None:
-    submitted = submission(outcome, "spark://m:7077")
-    assert [key for key in submitted.conf if "authenticate" in key or "crypt" in key] == []
-    assert take_spark_secret(submitted.env_vars) == ""
-
-
 def test_a_secret_in_sparks_own_defaults_turns_on_encryption_and_their_choice_stays(
     outcome: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -147,7 +142,7 @@ def test_a_secret_in_sparks_own_defaults_turns_on_encryption_and_their_choice_st
     lines = "# own\nspark.authenticate true\nspark.authenticate.secret=x\nspark.network.crypto.enabled : false\n"
     (folder / "spark-defaults.conf").write_text(lines)
     monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
-    submitted = submission(outcome, "spark://m:7077")
+    submitted = World(SETTINGS, connections("spark://m:7077")).submission(BATCH_ID, outcome)
     assert {key: value for key, value in submitted.conf.items() if "authenticate" in key or "crypt" in key} == {
         "spark.authenticate": "true",
         "spark.io.encryption.enabled": "true",
@@ -245,9 +240,13 @@ def test_a_pipeline_may_name_the_python_of_its_workers_and_of_its_driver(outcome
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://cluster:443"])
-def test_a_master_that_would_show_the_environment_is_refused(outcome: Path, master: str) -> None:
-    with pytest.raises(ConfigError):
-        submission(outcome, master)
+def test_a_cluster_gets_its_secrets_in_files_too(outcome: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+    submitted = submission(outcome, master, conf=(("spark.kubernetes.container.image", "spark:1"),))
+    shown = " ".join([repr(submitted), *spark_submit_command(submitted)])
+    assert [secret for secret in SECRETS if secret in shown] == []
+    assert not [key for key in submitted.conf if "Env" in key]
+    assert take_environment(submitted.env_vars, JobEnvironment)[0].postgres["password"] == SECRETS[1]
 
 
 def test_without_spark_the_code_comes_from_the_same_zip(outcome: Path) -> None:

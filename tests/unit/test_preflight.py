@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,7 @@ from kafka_ingest.preflight.spark import (
     authentication_results,
     master_result,
     package_results,
+    upload_results,
 )
 from kafka_ingest.protocol.log import PartitionState, TopicState
 from kafka_ingest.settings import (
@@ -66,6 +68,7 @@ from kafka_ingest.settings import (
     ValueSettings,
 )
 from kafka_ingest.spark.installation import InterpreterFacts, this_interpreter
+from kafka_ingest.spark.master import spark_master_of
 from kafka_ingest.world import World as PipelineWorld
 from tests.builders import batch_settings, partition_state, pipeline_settings
 
@@ -509,7 +512,7 @@ def test_versions_are_compared_as_numbers() -> None:
 def probe(host: str, *, conf: tuple[tuple[str, str], ...] = (), secret: str = "") -> SparkPreflight:
     settings = replace(pipeline_settings("orders"), job=JobSettings(conf=conf))
     extra = {"spark.authenticate.secret": secret} if secret else {}
-    return SparkPreflight(settings, ConnectionValues("spark_default", "spark", host=host, extra=extra))
+    return SparkPreflight(settings, spark_master_of(ConnectionValues("spark_default", "spark", host=host, extra=extra)))
 
 
 @pytest.mark.parametrize(
@@ -518,7 +521,7 @@ def probe(host: str, *, conf: tuple[tuple[str, str], ...] = (), secret: str = ""
         (probe("local[2]"), 0),
         (probe("local[2]", conf=(("spark.authenticate", "false"),)), 1),
         (probe("spark://127.0.0.1:1", secret="s3cret"), 0),
-        (probe("spark://127.0.0.1:1"), 1),
+        (probe("spark://127.0.0.1:1", conf=(("spark.authenticate", "false"),)), 1),
     ],
 )
 def test_a_spark_that_gives_blocks_to_everybody_is_warned_of(spark: SparkPreflight, warnings: int) -> None:
@@ -531,10 +534,94 @@ def test_a_spark_that_gives_blocks_to_everybody_is_warned_of(spark: SparkPreflig
 def test_every_address_of_a_standalone_master_is_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        facts = probe(f"spark://127.0.0.1:{port},127.0.0.1:1,nowhere").master()
+        facts = probe(f"spark://127.0.0.1:{port},127.0.0.1:1,nowhere", secret="s3cret").master()
     assert facts.reachable == (f"127.0.0.1:{port}",)
     assert facts.unreachable == ("127.0.0.1:1: [Errno 111] Connection refused", "nowhere: expected HOST:PORT")
     assert not facts.is_this_python
+
+
+def test_a_cluster_without_its_secret_fails_until_that_is_chosen() -> None:
+    with pytest.raises(ConfigError, match="spark_default") as caught:
+        probe("spark://127.0.0.1:1").master()
+    assert '{"spark.authenticate": "false"}' in caught.value.found
+
+
+def recorded_knocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the list in which the addresses end that are tried from now on; each accepts."""
+    knocked: list[str] = []
+
+    def accept(address: str) -> str:
+        knocked.append(address)
+        return ""
+
+    monkeypatch.setattr("kafka_ingest.preflight.spark._refusal", accept)
+    return knocked
+
+
+@pytest.mark.parametrize(
+    ("site", "addresses"),
+    [
+        ({"yarn.resourcemanager.address": "rm:8050"}, ["rm:8050"]),
+        ({"yarn.resourcemanager.hostname": "rm"}, ["rm:8032"]),
+        ({}, ["0.0.0.0:8032"]),
+        (
+            {
+                "yarn.resourcemanager.ha.rm-ids": "a, b",
+                "yarn.resourcemanager.hostname.a": "one",
+                "yarn.resourcemanager.address.b": "two:8050",
+            },
+            ["one:8032", "two:8050"],
+        ),
+        (
+            {
+                "yarn.resourcemanager.hostname": "rm",
+                "yarn.resourcemanager.address": "${yarn.resourcemanager.hostname}:8032",
+            },
+            ["rm:8032"],
+        ),
+    ],
+)
+def test_yarn_is_looked_for_where_its_own_file_says(
+    site: dict[str, str], addresses: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in site.items())
+    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{entries}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    knocked = recorded_knocks(monkeypatch)
+    facts = probe("yarn").master()
+    assert knocked == addresses
+    assert facts.uploads_spark
+    assert facts.is_authenticated
+
+
+def test_a_folder_without_yarns_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YARN_CONF_DIR", str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="YARN's address cannot be read") as caught:
+        probe("yarn").master()
+    assert "yarn-site.xml" in caught.value.found
+
+
+def test_yarn_that_has_sparks_jars_gets_no_warning() -> None:
+    assert list(upload_results(MasterFacts("yarn"))) == []
+    [warning] = upload_results(MasterFacts("yarn", uploads_spark=True))
+    assert warning.result is WARN
+    assert "spark.yarn.archive" in warning.fix
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("k8s://https://api.example:6443", "api.example:6443"),
+        ("k8s://https://api.example", "api.example:443"),
+        ("k8s://api.example:6443", "api.example:6443"),
+        ("k8s://http://127.0.0.1:8001", "127.0.0.1:8001"),
+    ],
+)
+def test_the_api_server_of_kubernetes_is_knocked_at(url: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    knocked = recorded_knocks(monkeypatch)
+    probe(url, conf=(("spark.kubernetes.container.image", "x"),)).master()
+    assert knocked == [address]
 
 
 def test_tasks_of_a_local_master_run_here_unless_another_python_is_named() -> None:

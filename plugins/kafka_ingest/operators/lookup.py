@@ -70,7 +70,7 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
         conn_type: ``kafka``, ``postgres`` or ``spark``.
 
     Raises:
-        ConfigError: There is no such connection, or it is one of Spark that asks for another deploy mode than client.
+        ConfigError: There is no such connection.
     """
     # A Kafka connection is looked up as the Kafka provider does it.
     hook = KafkaBaseHook(kafka_config_id=conn_id) if conn_type == "kafka" else BaseHook()  # type: ignore[no-untyped-call]
@@ -87,20 +87,7 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
     if secrets := secrets_of(values):
         # One call is one message to the task's supervisor.
         mask_secret([*secrets])
-    if conn_type == "spark":
-        _require_client_mode(values)
     return values
-
-
-def _require_client_mode(values: ConnectionValues) -> None:
-    deploy_mode = values.extra.get("deploy-mode") or "client"
-    if deploy_mode != "client":
-        raise ConfigError(
-            f"Connection {values.conn_id} cannot be used",
-            expected="deploy-mode client: Spark refuses Python jobs in cluster mode on spark://",
-            found=f"deploy-mode {deploy_mode}",
-            next_command=f"take deploy-mode out of the extra of connection {values.conn_id}",
-        )
 
 
 def _plain(connection: Connection) -> ConnectionValues:

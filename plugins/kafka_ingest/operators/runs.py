@@ -91,7 +91,9 @@ def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *,
         IngestError: As ``plan_batch`` raises it; ``BusyTooLong`` after ``airflow.busy_timeout_seconds``.
     """
     request = planning_request_of(context, pipeline, has_form=has_form)
-    ports = World(pipeline, airflow_connection, AirflowRunStates(context["ti"])).plan_ports()
+    world = World(pipeline, airflow_connection, AirflowRunStates(context["ti"]))
+    world.spark_master()  # a fault of its connection is told before anything is planned
+    ports = world.plan_ports()
     seen: list[LogSnapshot] = []
     if run_options_of(request).mode is RunMode.PLAN_ONLY:
         _show_plan(preview_plan(pipeline, request, ports), pipeline, log)

@@ -108,7 +108,7 @@ class SparkSubmitLog:
 
 
 class LoadBatchOperator(SparkSubmitOperator):
-    """Loads the batch of this run with Spark, in client mode on ``local[...]`` or ``spark://``.
+    """Loads the batch of this run with Spark, in client mode, on a local master or on a cluster (``spark/master.py``).
 
     It begins with the plan step, so a plan that was superseded in the meantime is no special case. Without anything to
     read, or when the batch is committed already, it starts no Spark and succeeds. The ledger says whether a job has
@@ -139,6 +139,7 @@ class LoadBatchOperator(SparkSubmitOperator):
         )
         self.pipeline = pipeline
         self.has_form = has_form
+        self.submit_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Load.
@@ -169,7 +170,7 @@ class LoadBatchOperator(SparkSubmitOperator):
         except (AirflowException, RuntimeError) as fault:  # RuntimeError: where providers go for failures of their own
             return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
         finally:
-            self.env_vars = None
+            self.submit_environment = {}
         return ""
 
     def _prepare(self, submission: JobSubmission) -> None:
@@ -179,13 +180,25 @@ class LoadBatchOperator(SparkSubmitOperator):
         self.conf = dict(submission.conf)
         # The provider's hook looks for spark-submit on PATH: the one of this Python comes first.
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        self.env_vars = {"PATH": path, **submission.env_vars}
+        self.submit_environment = {"PATH": path, **submission.env_vars}
         self.name = submission.name
         # The provider keeps a hook made of all this: executed twice, an operator would submit the first job again.
         self._hook = None
 
     def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
+        try:
+            hook = super()._get_hook()
+        except (RuntimeError, NameError) as fault:  # only for k8s://, where the provider needs another one (6.3)
+            raise ConfigError(
+                "Airflow's Spark provider lacks a package that it needs for Kubernetes",
+                expected="the provider cncf.kubernetes in the environment of the Airflow worker",
+                found=str(fault),
+                next_command="pip install 'apache-airflow-providers-apache-spark[cncf.kubernetes]'",
+                pipeline=self.pipeline.pipeline,
+            ) from None
+        # The variables of the process that runs spark-submit (provider 6.3). Its own ``env_vars`` would stand on the
+        # command line of YARN and Kubernetes, and on the latter would not be set at all.
+        hook._env = self.submit_environment
         # Where ``LoggingMixin`` keeps its logger (``airflow/sdk/definitions/_internal/logging_mixin.py``, 3.3.2).
         hook._log = SparkSubmitLog(hook.log)
         return hook

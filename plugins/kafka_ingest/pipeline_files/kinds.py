@@ -33,8 +33,9 @@ _SCHEDULE_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "
 # Jenkins' H and croniter's R: H needs an id that nobody gives, R is another time whenever the file is read.
 _RANDOM_CRON = re.compile(r"(?i)(?<![a-z])[hr](?![a-z])")
 
+
 # Keys of Spark's configuration that have a key of their own here, or that the job's submission fixes.
-_OWN_SPARK_KEYS = {
+OWN_SPARK_KEYS = {
     "spark.master": "the host of the Airflow connection spark.connection",
     "spark.submit.deployMode": "client mode, which is fixed",
     "spark.submit.pyFiles": "the code that the job brings itself",
@@ -174,8 +175,8 @@ def _first_run_word(value: object) -> object:
 
 
 def _spark_key(text: str) -> str:
-    if text in _OWN_SPARK_KEYS:
-        raise ValueError(f"{_OWN_SPARK_KEYS[text]} to decide it, not spark.conf")
+    if text in OWN_SPARK_KEYS:
+        raise ValueError(f"{OWN_SPARK_KEYS[text]} to decide it, not spark.conf")
     if may_be_secret(text):
         raise ValueError("no secrets in the file: it belongs into the cluster's own configuration")
     if not re.fullmatch(r"spark\.[^\s=]+", text):

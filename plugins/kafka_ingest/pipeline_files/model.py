@@ -31,7 +31,7 @@ class SparkSection(sections.Section):
 
     connection: kinds.ConnectionId = Field(
         default=_JOB.spark_connection,
-        description="Airflow connection of type `spark`: `local[*]` or `spark://host:port`.",
+        description="Airflow connection of type `spark`: `local[*]`, `spark://host:port`, `yarn` or `k8s://https://host:port`.",
     )
     conf: dict[kinds.SparkKey, kinds.SparkValue] = Field(
         default_factory=dict,

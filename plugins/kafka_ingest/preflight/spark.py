@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
-from kafka_ingest.connections import ConnectionValues, spark_master_of
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.settings import PipelineSettings
@@ -17,13 +19,24 @@ from kafka_ingest.spark.installation import (
     OLDEST_PACKAGES,
     OLDEST_PYTHON,
     InterpreterFacts,
+    default_properties,
     read_report,
     this_interpreter,
 )
-from kafka_ingest.spark.submission import is_authenticated, package_report_submission, run_job, spark_submit_command
+from kafka_ingest.spark.master import (
+    HADOOP_FOLDERS,
+    MasterKind,
+    SparkMaster,
+    conf_of_master,
+    is_authenticated,
+)
+from kafka_ingest.spark.submission import package_report_submission, run_job, spark_submit_command
 
 _PACKAGES = "python packages"
 _CONNECT_SECONDS = 5.0
+_JARS_OF_YARN = {"spark.yarn.jars", "spark.yarn.archive"}
+#: What YARN's own default of an address begins with.
+_HOST_OF_SITE = "${yarn.resourcemanager.hostname}"
 
 # ----------
 # Facts: what the master says. What an interpreter says is ``InterpreterFacts``, which the cluster's job reports, too.
@@ -39,6 +52,7 @@ class MasterFacts:
         reachable: Addresses that accept one; both are empty for a local master.
         is_this_python: Whether tasks run on the interpreter that asks: a local master, and no other Python is named.
         is_authenticated: Whether Spark asks for a secret before it serves what tasks carry, passwords included.
+        uploads_spark: Whether each submission uploads Spark's own jars: on YARN, unless they lie there already.
     """
 
     master: str
@@ -46,6 +60,7 @@ class MasterFacts:
     reachable: tuple[str, ...] = ()
     is_this_python: bool = True
     is_authenticated: bool = True
+    uploads_spark: bool = False
 
 
 # ----------
@@ -53,36 +68,38 @@ class MasterFacts:
 
 
 class SparkPreflight:
-    """Spark, where the pipeline's job runs: a local or a standalone master.
+    """Spark, where the pipeline's job runs.
 
     Args:
         settings: The pipeline, which says how its job is run.
-        connection: The Spark connection.
+        master: Where Spark runs.
     """
 
-    def __init__(self, settings: PipelineSettings, connection: ConnectionValues) -> None:
+    def __init__(self, settings: PipelineSettings, master: SparkMaster) -> None:
         self._settings = settings
-        self._connection = connection
+        self._master = master
 
     def master(self) -> MasterFacts:
         """Look for the master.
 
         Raises:
-            ConfigError: The connection names no master that can be used.
+            ConfigError: Something is missing without which Spark would not start there.
         """
-        master = spark_master_of(self._connection)
-        authenticated = is_authenticated(self._settings.job, self._connection)
-        if master.startswith("local"):
-            is_this_python = "spark.pyspark.python" not in dict(self._settings.job.conf)
-            return MasterFacts(master, is_this_python=is_this_python, is_authenticated=authenticated)
-        # Several masters, of which one leads: spark://one:7077,two:7077.
-        answers = {address: _refusal(address) for address in master.removeprefix("spark://").split(",")}
+        master, job = self._master, self._settings.job
+        conf = default_properties() | conf_of_master(job, master) | dict(job.conf)
+        authenticated = is_authenticated(job, master)
+        if master.kind is MasterKind.LOCAL:
+            is_this_python = "spark.pyspark.python" not in conf
+            return MasterFacts(master.url, is_this_python=is_this_python, is_authenticated=authenticated)
+        answers = {address: _refusal(address) for address in _addresses(master)}
         return MasterFacts(
-            master,
+            master.url,
             unreachable=tuple(f"{address}: {refusal}" for address, refusal in answers.items() if refusal),
             reachable=tuple(address for address, refusal in answers.items() if not refusal),
             is_this_python=False,
             is_authenticated=authenticated,
+            uploads_spark=master.kind is MasterKind.YARN
+            and not conf.keys() & {"spark.yarn.jars", "spark.yarn.archive"},
         )
 
     def executors(self) -> Sequence[InterpreterFacts]:
@@ -93,7 +110,7 @@ class SparkPreflight:
         """
         with job_folder() as folder:
             report_file = folder / "report.json"
-            submission = package_report_submission(self._settings, self._connection, report_file)
+            submission = package_report_submission(self._settings, self._master, report_file)
             output_tail = run_job(spark_submit_command(submission), {**os.environ, **submission.env_vars})
             report = read_report(report_file)
         if report is None:
@@ -104,6 +121,39 @@ class SparkPreflight:
                 next_command="see the logs of Spark's master and workers; docs/deploying.md, section Which packages",
             )
         return report
+
+
+def _addresses(master: SparkMaster) -> Sequence[str]:
+    """Return the addresses of a cluster's master, or masters, of which one leads."""
+    if master.kind is MasterKind.YARN:
+        return _resource_managers()
+    addresses = master.url.removeprefix("k8s://").removeprefix("spark://")
+    if master.kind is MasterKind.STANDALONE:
+        return addresses.split(",")
+    server = urlsplit(addresses if "://" in addresses else f"https://{addresses}")
+    return [f"{server.hostname}:{server.port or (80 if server.scheme == 'http' else 443)}"]
+
+
+def _resource_managers() -> Sequence[str]:
+    """Return the addresses of YARN's resource managers, from ``yarn-site.xml`` (names of ``yarn-default.xml``, 3.5)."""
+    folder = Path(next(filter(None, map(os.environ.get, HADOOP_FOLDERS)), ""))
+    try:
+        root = ElementTree.parse(folder / "yarn-site.xml").getroot()  # noqa: S314 (the administrator's own file)
+    except (OSError, ElementTree.ParseError) as error:
+        raise ConfigError(
+            "YARN's address cannot be read",
+            expected=f"yarn-site.xml in the folder that {' or '.join(HADOOP_FOLDERS)} names",
+            found=str(error),
+            next_command="copy it from the cluster; docs/spark-clusters.md",
+        ) from None
+    site = {entry.findtext("name", ""): entry.findtext("value", "").strip() for entry in root.iter("property")}
+    ids = [part.strip() for part in site.get("yarn.resourcemanager.ha.rm-ids", "").split(",")]
+    return [_resource_manager(site, f".{name}" if name else "") for name in ids]
+
+
+def _resource_manager(site: Mapping[str, str], suffix: str) -> str:
+    host = site.get(f"yarn.resourcemanager.hostname{suffix}", "0.0.0.0")  # noqa: S104 (YARN's default)
+    return site.get(f"yarn.resourcemanager.address{suffix}", f"{host}:8032").replace(_HOST_OF_SITE, host)
 
 
 def _refusal(address: str) -> str:
@@ -128,6 +178,7 @@ def spark_results(settings: PipelineSettings, probe: SparkPreflight, *, submit_j
     reached = master_result(master)
     yield reached
     yield from authentication_results(master)
+    yield from upload_results(master)
     if submit_job and reached.result is not Verdict.FAIL:
         yield from answered(_PACKAGES, lambda: package_results(this_interpreter(), probe.executors()))
     elif master.is_this_python:
@@ -153,6 +204,14 @@ def authentication_results(master: MasterFacts) -> Iterator[CheckResult]:
         found = f"{master.master}: spark.authenticate is off: who reaches a load's ports can read its passwords"
         fix = 'the cluster\'s secret in the extra of the Spark connection: {"spark.authenticate.secret": "..."}'
         yield CheckResult("spark secret", Verdict.WARN, found, f"{fix}; docs/deploying.md, Where secrets lie")
+
+
+def upload_results(master: MasterFacts) -> Iterator[CheckResult]:
+    """Warn of submissions that take Spark's own jars with them each time: 400 MB."""
+    if master.uploads_spark:
+        found = "each load uploads the jars of Spark to YARN, since none are named there"
+        fix = "set spark.yarn.archive or spark.yarn.jars in the Spark connection's extra; docs/spark-clusters.md, YARN"
+        yield CheckResult("spark jars", Verdict.WARN, found, fix)
 
 
 def not_looked_at(pipeline: str) -> CheckResult:

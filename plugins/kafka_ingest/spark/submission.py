@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kafka_ingest.connections import ConnectionValues, spark_master_of, spark_secret_of
 from kafka_ingest.errors import Busy, CommitStateUnknown, ConfigError, IngestError, RetryLater, error_from_record
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, TaskSeconds
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.settings import HoldSettings, JobSettings, PipelineSettings
 from kafka_ingest.spark.archive import entry_script, job_archive
 from kafka_ingest.spark.installation import default_properties, jvm_conf, launcher_options, spark_submit
+from kafka_ingest.spark.master import LOOPBACK, MasterKind, SparkMaster, conf_of_master
 
 # ----------
 # What the Spark job gets from its submitter, secrets included: a file that the driver reads and deletes at once.
@@ -242,7 +242,6 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 # ----------
 # The submission of a batch's job: the same for the operator and for the command line.
 
-_LOOPBACK = "127.0.0.1"
 #: A pipeline's own ``conf`` overrides these, and the options of the JVMs (``spark/installation.py``).
 _CONF = {
     "spark.ui.enabled": "false",
@@ -255,18 +254,6 @@ _CONF = {
     # Where spark.cores.max is set, wait for most of the executors: their number decides how the ranges are split.
     "spark.scheduler.minRegisteredResourcesRatio": "0.8",
 }
-AUTHENTICATE = "spark.authenticate"
-_LOCAL_CONF = {
-    # A driver on a laptop or in a container must not depend on how the machine's own name resolves.
-    "spark.driver.host": _LOOPBACK,
-    "spark.driver.bindAddress": _LOOPBACK,
-    # Tasks carry passwords. Spark keeps tasks as blocks, and serves them to everybody on the machine who finds the
-    # port. With this it asks for a secret, which it makes itself (``SecurityManager.initializeAuth``, Spark 4.2).
-    # Nothing is encrypted: the blocks never leave the machine, and ``SPARK_LOCAL_DIRS`` is a folder of this user's own.
-    AUTHENTICATE: "true",
-}
-#: On a cluster that asks for its secret, the same blocks cross the network and may be on the workers' disks.
-_ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.io.encryption.enabled": "true"}
 _LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 #: Prefixes of Airflow's own settings, connections and variables in the environment.
 _AIRFLOWS_VARIABLES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
@@ -304,7 +291,7 @@ class JobSubmission:
 
 
 def job_submission(
-    pipeline: str, batch_id: str, *, environment: JobEnvironment, spark: ConnectionValues, outcome_file: Path
+    pipeline: str, batch_id: str, *, environment: JobEnvironment, spark: SparkMaster, outcome_file: Path
 ) -> JobSubmission:
     """Put together the submission of one batch, and write the file with the job's secrets beside the outcome file.
 
@@ -312,11 +299,11 @@ def job_submission(
         pipeline: Name of the pipeline.
         batch_id: The planned batch.
         environment: What the job is to get.
-        spark: The Spark connection.
+        spark: Where Spark runs.
         outcome_file: A path, not there yet, in a folder of ``spark/archive.py``.
 
     Raises:
-        ConfigError: A connection that cannot be used, or a master that would show the environment.
+        ConfigError: As ``conf_of_master`` raises it.
     """
     return _submission(
         environment.job,
@@ -325,23 +312,23 @@ def job_submission(
         script="load_batch",
         arguments=("--pipeline", pipeline, "--batch-id", batch_id),
         variables=hand_over(environment, outcome_file)
-        | hand_over_spark_secret(spark_secret_of(spark), outcome_file.parent)
-        | _local_dirs(environment.job, outcome_file.parent),
+        | hand_over_spark_secret(spark.secret, outcome_file.parent)
+        | _local_dirs(environment.job, spark, outcome_file.parent),
     )
 
 
-def package_report_submission(settings: PipelineSettings, spark: ConnectionValues, report_file: Path) -> JobSubmission:
+def package_report_submission(settings: PipelineSettings, spark: SparkMaster, report_file: Path) -> JobSubmission:
     """Put together the submission of the small job that reports the executors' packages.
 
     The only secret that it gets is that of the Spark cluster.
 
     Args:
         settings: The pipeline: the job uses the Python, the properties and the memory of its loads.
-        spark: The Spark connection.
+        spark: Where Spark runs.
         report_file: A path on the machine of the driver (``spark/installation.py``).
 
     Raises:
-        ConfigError: A connection that cannot be used.
+        ConfigError: As ``conf_of_master`` raises it.
     """
     return _report_submission(settings.job, spark, f"kafka_ingest.{settings.pipeline}", report_file)
 
@@ -354,35 +341,33 @@ def start_up_submission(java_options: str, report_file: Path) -> JobSubmission:
         report_file: A path, as above.
     """
     job = JobSettings(conf=(("spark.driver.extraJavaOptions", java_options),))
-    local = ConnectionValues("start_up", "spark", host="local[1]")
+    local = SparkMaster("start_up", "local[1]", MasterKind.LOCAL)
     return _report_submission(job, local, "kafka_ingest.start_up", report_file)
 
 
-def _report_submission(job: JobSettings, spark: ConnectionValues, name: str, report_file: Path) -> JobSubmission:
+def _report_submission(job: JobSettings, spark: SparkMaster, name: str, report_file: Path) -> JobSubmission:
     arguments = ("--report-file", str(report_file))
-    secret = hand_over_spark_secret(spark_secret_of(spark), report_file.parent)
+    secret = hand_over_spark_secret(spark.secret, report_file.parent)
     return _submission(job, spark, name=name, script="report_packages", arguments=arguments, variables=secret)
 
 
 def _submission(
     job: JobSettings,
-    spark: ConnectionValues,
+    spark: SparkMaster,
     *,
     name: str,
     script: str,
     arguments: tuple[str, ...],
     variables: Mapping[str, str],
 ) -> JobSubmission:
-    master = spark_master_of(spark)
-    is_local = master.startswith("local")
+    is_local = spark.kind is MasterKind.LOCAL
     # Without it the driver would take a spark.pyspark.python that names the Python of the cluster's workers.
     own_python = {"spark.pyspark.driver.python": sys.executable}
     own, archive = dict(job.conf), str(job_archive())
-    conf = _CONF | own_python | (_LOCAL_CONF if is_local else _cluster_conf(job, spark))
-    conf |= jvm_conf(own, is_local=is_local)
-    has_own_workers = is_local and "spark.pyspark.python" not in own
+    conf = _CONF | own_python | jvm_conf({**spark.properties, **own}, is_local=is_local) | conf_of_master(job, spark)
+    has_own_workers = is_local and "spark.pyspark.python" not in {*spark.properties, *own}
     return JobSubmission(
-        master=master,
+        master=spark.url,
         application=str(entry_script(script)),
         py_files=archive,
         application_args=arguments,
@@ -393,7 +378,7 @@ def _submission(
             **launcher_options(),
             **(_local_workers(archive) if has_own_workers else {}),
             # Without it Spark warns about the machine's own name, which the driver does not use.
-            **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
+            **({"SPARK_LOCAL_IP": LOOPBACK} if is_local else {}),
             **without_airflows_variables(),
             **variables,
         },
@@ -409,24 +394,10 @@ def without_airflows_variables() -> dict[str, str]:
     return dict.fromkeys([name for name in os.environ if name.startswith(_AIRFLOWS_VARIABLES)], "")
 
 
-def is_authenticated(job: JobSettings, spark: ConnectionValues) -> bool:
-    """Tell whether Spark asks for a secret before it serves tasks, as far as this machine's settings show."""
-    set_here = default_properties() | (_LOCAL_CONF if spark_master_of(spark).startswith("local") else {})
-    if spark_secret_of(spark):
-        set_here |= {AUTHENTICATE: "true"}
-    return (set_here | dict(job.conf)).get(AUTHENTICATE, "false").lower() == "true"
-
-
-def _cluster_conf(job: JobSettings, spark: ConnectionValues) -> dict[str, str]:
-    if not is_authenticated(job, spark):
-        return {}
-    set_elsewhere = default_properties()
-    return {AUTHENTICATE: "true"} | {key: value for key, value in _ENCRYPTED.items() if key not in set_elsewhere}
-
-
-def _local_dirs(job: JobSettings, folder: Path) -> dict[str, str]:
+def _local_dirs(job: JobSettings, spark: SparkMaster, folder: Path) -> dict[str, str]:
     """Put Spark's files into the job's folder, which is deleted with the job, unless another place is configured."""
-    is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in default_properties() | dict(job.conf)
+    configured = default_properties() | dict(spark.properties) | dict(job.conf)
+    is_named = _LOCAL_DIRS_VARIABLE in os.environ or "spark.local.dir" in configured
     return {} if is_named else {_LOCAL_DIRS_VARIABLE: str(folder)}
 
 
