@@ -28,7 +28,7 @@ SEED ?= 1
 MODE ?= append
 
 .PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
-	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
+	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated pin-images build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ generate: $(READY) ## write the reference pages from the model of the pipeline f
 verify-generated: $(READY)
 	@$(IMPORTS) $(BIN)/python -m tools.reference --check
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
+
+pin-images: $(READY) ## write the digests of all images into docker-compose.yaml and its Dockerfiles (needs docker buildx and the registries)
+	@$(BIN)/python tools/pin_images.py
 
 build: ## build the wheel into dist/ (needs no make setup)
 	@test -x $(BUILD)/bin/python || "$(PYTHON)" -m venv $(BUILD)
