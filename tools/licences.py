@@ -83,11 +83,11 @@ def licence_of(pin: Requirement) -> str:
 
 
 def _licence(package: PackageMetadata) -> str:
-    if expression := package.get("License-Expression"):
-        return expression
+    if expressions := package.get_all("License-Expression"):
+        return ", ".join(expressions)
     kind = "License :: "
     classifiers = [text.rpartition(" :: ")[2] for text in package.get_all("Classifier") or () if text.startswith(kind)]
     if classifiers:
         return ", ".join(sorted(_SHORT.get(name, name) for name in classifiers))
     # Older packages have a name here, a few the whole text.
-    return (package.get("License") or "").partition("\n")[0]
+    return "".join(package.get_all("License") or ()).partition("\n")[0]
