@@ -28,5 +28,5 @@ def test_every_package_with_a_copyleft_licence_is_named_above_the_table() -> Non
 
 
 def test_a_package_without_a_known_licence_stops_the_page() -> None:
-    with pytest.raises(LookupError, match="no licence of left-pad.* make setup"):
+    with pytest.raises(LookupError, match=r"no licence of left-pad.* make setup"):
         licence_of(Requirement("left-pad==1.0"))
