@@ -1,4 +1,4 @@
-"""The cluster policy of docs/managed-airflow.md sends the task that needs Java to workers that have it, and no other."""
+"""The cluster policy of docs/managed-airflow.md sends the task that needs Java to another queue, and no other task."""
 
 from __future__ import annotations
 
