@@ -175,11 +175,30 @@ class PostgresServer:
     def _try_start(self) -> bool:
         port = self._ports.port_for_start(self._port_name)
         settings = self._data / "sandbox.conf"
-        settings.write_text(_settings(port, fsync=self._fsync), encoding="utf-8")
+        settings.write_text(self._settings_of(port), encoding="utf-8")
         self._give(settings, 0o600)
         self.log.touch()
         self._give(self.log, 0o600)
         return self._pg_ctl("start", "-l", str(self.log), "-w", "-t", "60") == 0 and self.is_running()
+
+    def _settings_of(self, port: int) -> str:
+        switch = "on" if self._fsync else "off"
+        return "\n".join(
+            (
+                "# Written at every start by sandbox/postgres.py.",
+                f"listen_addresses = '{HOST}'",
+                f"port = {port}",
+                "unix_socket_directories = ''",
+                "max_connections = 200",  # Airflow's four parts take about 40; every Spark task takes two
+                "shared_buffers = 128MB",
+                "max_wal_size = 2GB",  # the demo's loads do not run into a forced database checkpoint
+                "timezone = 'UTC'",
+                "log_timezone = 'UTC'",
+                f"fsync = {switch}",
+                f"full_page_writes = {switch}",
+                "",
+            )
+        )
 
     def _pg_ctl(self, action: str, *options: str) -> int:
         command: list[str | Path] = [self.program("pg_ctl"), action, "-D", self._data, *options]
@@ -189,23 +208,3 @@ class PostgresServer:
         path.chmod(mode)
         if self._user is not None:
             os.chown(path, self._user.pw_uid, self._user.pw_gid)
-
-
-def _settings(port: int, *, fsync: bool) -> str:
-    switch = "on" if fsync else "off"
-    return "\n".join(
-        (
-            "# Written at every start by sandbox/postgres.py.",
-            f"listen_addresses = '{HOST}'",
-            f"port = {port}",
-            "unix_socket_directories = ''",
-            "max_connections = 200",  # Airflow's four parts take about 40; every Spark task takes two
-            "shared_buffers = 128MB",
-            "max_wal_size = 2GB",  # the demo's loads do not run into a forced database checkpoint
-            "timezone = 'UTC'",
-            "log_timezone = 'UTC'",
-            f"fsync = {switch}",
-            f"full_page_writes = {switch}",
-            "",
-        )
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -18,9 +19,14 @@ from typing import Any
 from kafka_ingest.secrets import scrubbed
 
 # ----------
-# The driver ends with the process that started it.
+# A process with secrets leaves none behind, and the driver ends with the process that started it.
 
 _PR_SET_PDEATHSIG = 1
+
+
+def leave_no_core_file() -> None:
+    """Have no core file written when this process crashes: its memory holds passwords."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def die_with_parent() -> None:

@@ -19,7 +19,7 @@ from kafka_ingest.postgres.staging_tables import PostgresStaging
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.staging import StageContext, StageFault, StageResult, StageTask, one_result_per_task
 from kafka_ingest.secrets import scrubbed, secret_values
-from spark_jobs.process import start_arrow_without_pandas
+from spark_jobs.process import leave_no_core_file, start_arrow_without_pandas
 from spark_jobs.spark_start import SparkStart, most_tasks
 
 _log = logging.getLogger(__name__)
@@ -236,6 +236,7 @@ def _stage_partition(
 
 
 def _stage(task: StageTask, context: StageContext, attempt_id: int, *, is_last: bool) -> StageResult | StageFault:
+    leave_no_core_file()
     # Only here: the driver does not use Arrow, and loading it takes a second.
     start_arrow_without_pandas()
     from spark_jobs.stage import stage_task

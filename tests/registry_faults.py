@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.secured_broker import Authority
+from tests.certificates import Authority
 
 FORWARD_SECONDS = 30.0
 _JSON = "application/vnd.schemaregistry.v1+json"

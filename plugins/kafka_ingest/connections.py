@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -23,6 +24,14 @@ keepalives_idle keepalives_interval krbsrvname load_balance_hosts max_protocol_v
 passfile require_auth requirepeer ssl_max_protocol_version ssl_min_protocol_version sslcert sslcertmode sslcompression
 sslcrl sslcrldir sslkey sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs tcp_user_timeout
 """
+#: Parameters that name a file in libpq. Here each takes the PEM text itself, too: what the text must hold (RFC 7468).
+PEM_PARAMETERS = {
+    "sslrootcert": "CERTIFICATE",
+    "sslcert": "CERTIFICATE",
+    "sslkey": "PRIVATE KEY",
+    "sslcrl": "X509 CRL",
+}
+_PEM_BLOCK = r"-----BEGIN [A-Z0-9 ]*{label}-----\r?\n.+\n-----END [A-Z0-9 ]*{label}-----"
 #: What a schema registry's connection may hold beside the URL and the user; named as librdkafka names its own.
 _REGISTRY_EXTRA = (
     "bearer.auth.token",
@@ -137,6 +146,11 @@ def connection_from_uri(conn_id: str, text: str) -> ConnectionValues:
     )
 
 
+def is_pem(value: object) -> bool:
+    """Tell whether the value of one of :data:`PEM_PARAMETERS` is a PEM text, and not the path of a file."""
+    return isinstance(value, str) and "-----BEGIN" in value
+
+
 def kafka_settings_of(values: ConnectionValues) -> Mapping[str, object]:
     """Return the librdkafka settings of a connection of type ``kafka``: its extra.
 
@@ -184,8 +198,11 @@ def registry_config_of(values: ConnectionValues) -> dict[str, str]:
 def postgres_params_of(values: ConnectionValues) -> dict[str, str]:
     """Return libpq's keyword parameters for a connection of type ``postgres``; the extra may hold further ones.
 
+    Certificates and keys stay what the connection says: texts, which ``postgres/database.py`` gives to libpq, or paths.
+
     Raises:
-        ConfigError: Another type, no host or database, or keys of the extra that are not libpq's; all at once.
+        ConfigError: Another type, no host or database, keys of the extra that are not libpq's, or texts that are no
+            certificates or keys; all at once.
     """
     _require_type(values, "postgres")
     faults = [f"{name} is missing" for name in ("host", "schema", "login") if not getattr(values, name)]
@@ -220,6 +237,10 @@ def _extra_fault(key: str, value: object) -> str:
         return f"{key} is not a connection parameter that can be used here"
     if isinstance(value, bool) or not isinstance(value, str | int):
         return f"{key} must be a string or an integer"
+    if is_pem(value) and key in PEM_PARAMETERS:
+        label = PEM_PARAMETERS[key]
+        if not re.search(_PEM_BLOCK.format(label=label), str(value), re.DOTALL):
+            return f"{key} is no PEM text of {label}, each of its lines on a line of its own"
     return ""
 
 

@@ -15,7 +15,8 @@ from kafka_ingest.kafka.sample import TopicSampler, Window
 from kafka_ingest.protocol.staging import Split
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from spark_jobs.reader import KafkaRangeReader
-from tests.secured_broker import KEY_PASSWORD, LOGINS, SecuredBroker
+from tests.certificates import KEY_PASSWORD
+from tests.secured_broker import LOGINS, SecuredBroker
 from tests.services import services_of_one_test
 
 COMMITTED = IsolationLevel.READ_COMMITTED

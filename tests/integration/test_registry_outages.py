@@ -20,6 +20,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.kafka import registry as module
 from kafka_ingest.kafka.registry import SCHEMA_KINDS
 from tests.avro_encoding import long
+from tests.certificates import Authority
 from tests.integration.pipeline_under_test import FedPipeline
 from tests.integration.test_registry_formats import REGISTRY, use
 from tests.protobuf_messages import varint
@@ -35,7 +36,6 @@ from tests.registry_faults import (
     registry_faults,
     told,
 )
-from tests.secured_broker import Authority
 
 #: What the registry answers, whatever it is asked for, and how the load ends.
 FAULTS: dict[str, tuple[Answer, type[IngestError]]] = {

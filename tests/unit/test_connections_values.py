@@ -98,6 +98,35 @@ def test_every_fault_of_a_database_connection_is_told_at_once() -> None:
     )
 
 
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("extra", "fault"),
+    [
+        ({"sslrootcert": "/etc/ca.crt", "sslcert": CERTIFICATE, "sslkey": KEY}, ""),
+        ({"sslkey": KEY.replace("EC ", "ENCRYPTED "), "sslcert": KEY + "\n" + CERTIFICATE}, ""),
+        ({"sslkey": KEY.replace("\n", "\r\n"), "sslrootcert": "system"}, ""),
+        ({"sslkey": CERTIFICATE}, "sslkey is no PEM text of PRIVATE KEY"),
+        ({"sslcert": KEY}, "sslcert is no PEM text of CERTIFICATE"),
+        ({"sslcrl": CERTIFICATE}, "sslcrl is no PEM text of X509 CRL"),
+        ({"sslrootcert": CERTIFICATE.replace("\n", " ")}, "sslrootcert is no PEM text of CERTIFICATE"),
+        ({"sslrootcert": CERTIFICATE.replace("\n", "\\n")}, "each of its lines on a line of its own"),
+        ({"sslkey": KEY[:40]}, "sslkey is no PEM text of PRIVATE KEY"),
+    ],
+)
+def test_a_text_that_is_no_certificate_or_key_is_told_without_showing_it(extra: dict[str, str], fault: str) -> None:
+    if not fault:
+        params = postgres_params_of(postgres(extra=extra))
+        assert {name: params[name] for name in extra} == extra
+        return
+    with pytest.raises(ConfigError) as caught:
+        postgres_params_of(postgres(extra=extra))
+    assert fault in caught.value.found
+    assert "MHcC" not in str(caught.value)
+
+
 def test_a_connection_of_another_type_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be used") as caught:
         kafka_settings_of(postgres())

@@ -9,7 +9,7 @@ import pytest
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.kafka.client import client_config, librdkafka_settings
 from kafka_ingest.settings import IsolationLevel
-from tests.secured_broker import Authority
+from tests.certificates import Authority
 
 SECRET = "hunter2-9f3"
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}

@@ -10,7 +10,7 @@ import pytest
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.spark.installation import CACHE_VARIABLE, archive_path, class_archive, jvm_conf
 
-PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
 
 
 @pytest.fixture

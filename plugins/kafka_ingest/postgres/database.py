@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from tempfile import mkstemp
 from types import NoneType
 from typing import Any, Protocol
 
@@ -22,7 +25,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812 (a class 
 from psycopg2.extensions import cursor as Cursor  # noqa: N812
 
 from kafka_ingest.column_types import quoted_element
-from kafka_ingest.errors import IngestError
+from kafka_ingest.connections import PEM_PARAMETERS, is_pem
+from kafka_ingest.errors import ConfigError, IngestError
 from kafka_ingest.postgres.faults import (
     MIGRATE,
     CommitAnswerLost,
@@ -203,26 +207,98 @@ def connect(params: Mapping[str, object], *, application_name: str, read_only: b
 
     Raises:
         DatabaseUnavailable: No server answers, or none that is read-write.
-        ConfigError: The server refuses the role, the password or the database.
+        ConfigError: The server refuses the role, the password or the database, or a certificate or key cannot be used.
     """
     wanted: dict[str, Any] = {**_NETWORK_DEFAULTS, "application_name": application_name, **params}
     if not read_only:
         wanted["target_session_attrs"] = "read-write"
-    try:
-        connection: Connection = psycopg2.connect(**wanted)
-    except psycopg2.Error as error:
-        raise _connection_error(error, params) from None
+    _require_files(params)
+    with _texts_as_files(params) as paths:
+        try:
+            connection: Connection = psycopg2.connect(**{**wanted, **paths})
+        except psycopg2.Error as error:
+            raise _connection_error(error, params, paths) from None
     return connection
 
 
-def _connection_error(error: psycopg2.Error, params: Mapping[str, object]) -> IngestError:
-    cls, next_command = connection_fault(whole_message(error))
+def _connection_error(error: psycopg2.Error, params: Mapping[str, object], paths: Mapping[str, str]) -> IngestError:
+    found = whole_message(error)
+    cls, next_command = connection_fault(found, params)
+    for name, path in paths.items():
+        found = found.replace(f'file "{path}"', f"of the text in {name}")
+    if any(name in params for name in PEM_PARAMETERS):
+        found += f" (on {socket.gethostname()})"
+    return cls(_could_not_connect(params), found=without_secrets(found, params), next_command=next_command)
+
+
+def _could_not_connect(params: Mapping[str, object]) -> str:
     conn_id = params.get("fallback_application_name")  # connections.py
-    return cls(
-        "could not connect to the target database" + (f" by the Airflow connection {conn_id}" if conn_id else ""),
-        found=without_secrets(whole_message(error), params),
-        next_command=next_command,
-    )
+    return "could not connect to the target database" + (f" by the Airflow connection {conn_id}" if conn_id else "")
+
+
+# libpq takes certificates and keys as files only (PostgreSQL 18, "Parameter Key Words"). Their texts reach every task
+# without a file, and become one for the moment in which libpq connects: it reads them then, and never again.
+
+
+@contextmanager
+def _texts_as_files(params: Mapping[str, object]) -> Iterator[Mapping[str, str]]:
+    """Yield the paths of files with the PEM texts among the parameters, by parameter; they go when the block ends."""
+    texts = {name: str(params[name]) for name in PEM_PARAMETERS if is_pem(params.get(name))}
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(_file_of(text)) for name, text in texts.items()}
+
+
+@contextmanager
+def _file_of(text: str) -> Iterator[str]:
+    """Yield the path of a file that only this user may read, as libpq wants keys to be.
+
+    It is in memory and in no folder; where a system has no such files, or forbids them, in the temporary folder.
+    """
+    with ExitStack() as stack:
+        try:
+            descriptor = os.memfd_create("kafka_ingest")
+        except (AttributeError, OSError):
+            descriptor, path = mkstemp(prefix="kafka_ingest_")
+            stack.callback(os.unlink, path)
+        else:
+            os.fchmod(descriptor, 0o600)
+            path = f"/proc/self/fd/{descriptor}"
+        stack.callback(os.close, descriptor)
+        os.write(descriptor, text.encode())
+        yield path
+
+
+def _require_files(params: Mapping[str, object]) -> None:
+    """Check the files of certificates and keys: libpq goes on without a certificate or revocation list that is missing.
+
+    For the password of a key it would ask at a terminal.
+
+    Raises:
+        ConfigError: All that cannot be used on this machine.
+    """
+    faults = [fault for name in PEM_PARAMETERS if (fault := _file_fault(name, params))]
+    if faults:
+        raise ConfigError(
+            _could_not_connect(params),
+            expected="files of certificates and keys that can be read where they are used, or PEM texts in their place",
+            found=f"{'; '.join(faults)} (on {socket.gethostname()})",
+            next_command="correct the connection's extra, or put the files wherever Airflow's and Spark's tasks run; "
+            "then: python -m kafka_ingest preflight",
+        )
+
+
+def _file_fault(name: str, params: Mapping[str, object]) -> str:
+    value = str(params.get(name) or "")
+    is_in_engine = name == "sslkey" and ":" in value and not is_pem(value)
+    if not value or is_in_engine or (name, value) == ("sslrootcert", "system"):
+        return ""
+    try:
+        text = value if is_pem(value) else Path(value).read_text(encoding="latin-1")
+    except OSError as error:
+        return f"{name}: {value}: {error.strerror}"
+    if name == "sslkey" and "ENCRYPTED" in text and not params.get("sslpassword"):
+        return "sslkey is encrypted, and there is no sslpassword"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

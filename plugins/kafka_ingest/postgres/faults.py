@@ -25,6 +25,7 @@ from kafka_ingest.errors import (
     LockTimeout,
     RetryLater,
 )
+from kafka_ingest.protocol.target import quoted
 from kafka_ingest.secrets import scrubbed, secret_values
 
 MIGRATE = "python -m kafka_ingest migrate"
@@ -70,6 +71,9 @@ _REFUSED: Mapping[str, str] = {
     r"root certificate file|locate root certificate|weak sslmode": (
         "set sslrootcert to a file that exists wherever Airflow and Spark's tasks run, or use another sslmode"
     ),
+    r"could not load private key file.*(bad decrypt|bad password|empty password)": (
+        "correct sslpassword: it is the password of the key in sslkey"
+    ),
     r"(certificate|private key) file|certificate does not match|could not load private key|but not private key": (
         "set sslcert and sslkey to a certificate and its key; the key may be read by its owner only"
     ),
@@ -88,11 +92,12 @@ _REFUSED: Mapping[str, str] = {
         "correct this parameter in the connection's extra or fields"
     ),
     r"\S+ authentication failed for user|no password supplied|role \".*\" (does not exist|is not permitted)": (
-        "correct login and password of the connection"
+        "correct login and password of the connection; where the server's pg_hba.conf says clientcert=verify-full, "
+        "sslcert must name this user, too"
     ),
     r"database \".*\" does not exist": "correct the schema of the connection: it is the name of the database",
     r"conversion between \S+ and \S+ is not supported": "load into a database in UTF8; MULE_INTERNAL cannot be used",
-    r"permission denied for database": "GRANT CONNECT ON DATABASE to the role of the connection",
+    r"permission denied for database": "GRANT CONNECT ON DATABASE {database} TO {role};",
 }
 _PLAIN = psycopg2.DatabaseError
 _LEDGER_OBJECT = re.compile(r"\bkafka_ingest(\.|\")")
@@ -220,12 +225,19 @@ def _statement_fault(code: str, found: str) -> tuple[type[IngestError], str] | N
     return None
 
 
-def connection_fault(found: str) -> tuple[type[IngestError], str]:
-    """Return class and advice for libpq's text: what can pass by itself is never a fault of the connection."""
+def connection_fault(found: str, params: Mapping[str, object] | None = None) -> tuple[type[IngestError], str]:
+    """Return class and advice for libpq's text: what can pass by itself is never a fault of the connection.
+
+    Args:
+        found: The text.
+        params: Parameters of the connection, where it is not open yet.
+    """
     if not _PASSES.search(found):
+        known = {"dbname": "…", "user": "…", **(params or {})}
         for pattern, advice in _REFUSED.items():
             if re.search(pattern, found):
-                return ConfigError, f"{advice}; then: python -m kafka_ingest preflight"
+                filled = advice.format(database=quoted(str(known["dbname"])), role=quoted(str(known["user"])))
+                return ConfigError, f"{filled.removesuffix(';')}; then: python -m kafka_ingest preflight"
     next_command = "try again; if it stays, check that a read-write server can be reached and has room"
     next_command += ": python -m kafka_ingest preflight"
     if "session is read-only" in found:

@@ -106,15 +106,17 @@ def default_properties() -> dict[str, str]:
 # What lets Spark's JVMs start sooner: their options, and an archive of the classes that the driver loads (AppCDS).
 #
 # The JVM of a load starts Python, hands out a few tasks and ends: optimising its code costs more than such a short run
-# gains from it. The archive fits one Java and one class path, and a JVM silently ignores any other. So the file's name
-# says what it was made for, and an archive that does not fit is not found. ``spark/class_archive.py`` makes it.
+# gains from it. A crash leaves no core file, since tasks carry passwords through its memory.
+#
+# The archive fits one Java and one class path, and a JVM silently ignores any other. So the file's name says what it
+# was made for, and an archive that does not fit is not found. ``spark/class_archive.py`` makes it.
 #
 # Java 17 is the oldest for Spark 4. ``-XX:+AutoCreateSharedArchive`` would need Java 19.
 
 CACHE_VARIABLE = "KAFKA_INGEST_CACHE"
 #: Seconds of CPU that a load of one record took: 8.7 with default options, 4.7 with these, 3.5 with the archive, too
 #: (single runs on two busy cores, Java 17, Spark 4.2).
-JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-CreateCoredumpOnCrash")
 _LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
 #: Folders in these are on the class path beside Spark's jars (``AbstractCommandBuilder.buildClassPath``, Spark 4.2).
 _CLASS_PATH_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
