@@ -29,7 +29,7 @@ def digest_of(image: str) -> str:
     """Return the digest of an image's index, which names the image of each platform.
 
     Raises:
-        LookupError: Docker's client has no answer; its own words are in the message.
+        LookupError: Docker's client has no answer; the first line of its own words is in the message.
     """
     command = ["docker", "buildx", "imagetools", "inspect", image, "--format", "{{.Manifest.Digest}}"]
     try:
@@ -37,7 +37,8 @@ def digest_of(image: str) -> str:
     except FileNotFoundError:
         raise LookupError(f"{image}: there is no docker on PATH") from None
     if done.returncode or not re.fullmatch(r"sha256:[0-9a-f]{64}", done.stdout.strip()):
-        raise LookupError(f"{image}: {(done.stderr or done.stdout).strip()}")
+        first_line = (done.stderr or done.stdout).strip().partition("\n")[0]
+        raise LookupError(f"{image}: {first_line}")
     return done.stdout.strip()
 
 
