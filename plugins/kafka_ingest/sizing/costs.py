@@ -73,8 +73,8 @@ _STORED = {
 _WAL_BYTES, _UNIQUE_WAL_BYTES, _UPSERT_WAL_BYTES = 30, 130, 120
 #: An entry of the index of a unique key, or of the key of a table of current state.
 _INDEX_BYTES = 70
-#: The range of one partition in one batch of the ledger, with its indexes.
-RANGE_BYTES = 450
+#: The range of one partition in one batch of the ledger, with the entries of its five indexes.
+RANGE_BYTES = 650
 
 #: A Python worker that has loaded everything (one-record), librdkafka's prefetch and one answer (``kafka/client.py``).
 _WORKER_BYTES, _PREFETCH_BYTES, _ANSWER_BYTES = 150 * MB, 16 * MB, 50 * MB
