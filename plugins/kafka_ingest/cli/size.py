@@ -15,7 +15,7 @@ from kafka_ingest.errors import OK, ConfigError, LedgerOutdated, naming
 from kafka_ingest.report import Row, table
 from kafka_ingest.settings import BatchSettings, OffsetLimit, PipelineSettings, ValueFormat
 from kafka_ingest.sizing.costs import Loading
-from kafka_ingest.sizing.figures import LEAST_BATCHES, LEAST_COMPARED, Deployment, Sizing, Traffic, own_pace
+from kafka_ingest.sizing.deployment import LEAST_BATCHES, LEAST_COMPARED, Deployment, Sizing, Traffic, own_pace
 from kafka_ingest.sizing.figures import figures as figures_of
 from kafka_ingest.sizing.figures import verdicts as verdicts_of
 

@@ -1,83 +1,34 @@
-"""From traffic to figures, each with what it follows from, and to verdicts with the knob to turn. Pure calculation."""
+"""What a person reads of a calculated deployment: every figure with what it follows from, and what fits. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
-from math import ceil, inf
-from statistics import median
-from typing import Any
+from math import inf
 
-from kafka_ingest.sizing.costs import DRIVER_BYTES, HEAP_BYTES, MB, RANGE_BYTES, LoadCost, Loading
+from kafka_ingest.sizing.costs import DRIVER_BYTES, HEAP_BYTES, MB
+from kafka_ingest.sizing.deployment import (
+    BUSY_GOAL,
+    CONNECTIONS_A_DRIVER,
+    CONNECTIONS_A_TASK,
+    HOUR,
+    MEMORY_MARGIN,
+    SPEED_GOAL,
+    Deployment,
+    Sizing,
+)
 
-_HOUR, _DAY = 3_600, 86_400
-CONNECTIONS_A_TASK, CONNECTIONS_A_DRIVER = 2, 3
 #: PostgreSQL's defaults: ``max_connections`` 100, of which ``superuser_reserved_connections`` keeps 3.
 _DEFAULT_CONNECTIONS = 97
-#: The calculation is right within this factor, and who gives a process too little memory loses the load.
-_MEMORY_MARGIN = 1.5
-#: A run should take half of its interval at most, and catching up be twice as quick as producing: what is left is for
-#: growth, retries and a machine that others use, too.
-_BUSY_GOAL, _SPEED_GOAL = 0.5, 2.0
 #: As preflight asks for: one interval until the next run, one for a run that fails, one for a person to act.
 _RETENTION_INTERVALS = 3
 #: Nothing deletes the ranges of committed batches: so much a day is 180 GB in a year.
 _LEDGER_GOAL_BYTES = 500 * MB
-#: How far a verdict turns the knobs. Limits: what was measured several times (peers-10m) is the greatest.
-_MOST_TASKS, _LIMITS, _MOST_PIPELINES = 64, (5_000_000, 10_000_000), 1_024
-#: A task more that makes a run shorter by less than this is not worth its core.
-_LEAST_GAIN = 0.02
+#: How far a verdict turns the knobs. The greatest limit is what was measured several times (peers-10m).
+_LIMITS, _MOST_PIPELINES = (5_000_000, 10_000_000), 1_024
 
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What producers write into all topics together.
-
-    Attributes:
-        records_per_day: Records of a busy day.
-        record_bytes: Key, value and headers of a record, without compression: the mean.
-        peak_factor: Records of the busiest hour, as a multiple of the day's average hour; at least 1.
-        largest_bytes: The largest record; 0 where it is not known.
-        partitions: Number of their partitions.
-        retention_hours: How long Kafka keeps a record at least; ``None``: for ever.
-    """
-
-    records_per_day: float
-    record_bytes: float
-    peak_factor: float = 2.0
-    largest_bytes: float = 0
-    partitions: int = 1
-    retention_hours: float | None = 168.0
-
-    @property
-    def per_second(self) -> float:
-        """Records a second, the average over a busy day."""
-        return self.records_per_day / _DAY
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """Pipelines that share the traffic, each with as much as the others, and how they run.
-
-    Attributes:
-        pipelines: Their number.
-        interval_seconds: Longest time between two runs of one.
-        follow_up: Whether a run that used its limit up starts the next one at once.
-        tasks: Tasks that run at once in a load; ``None``: as many as are needed.
-        executor_cores: Cores of an executor.
-        outage_hours: How long an outage is, for the time that catching up takes.
-        loading: How records are loaded; its tasks are those of the field above.
-    """
-
-    loading: Loading
-    pipelines: int = 1
-    interval_seconds: float = _HOUR
-    follow_up: bool = True
-    tasks: int | None = None
-    executor_cores: int = 2
-    outage_hours: float = 12
+# ----------
+# Figures.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,209 +41,12 @@ class Figure:
     follows_from: str
 
 
-@dataclass(frozen=True, slots=True)
-class SizeVerdict:
-    """Whether a part fits: ``fits``, ``tight`` or ``does not fit``, why, and what changes it."""
-
-    part: str
-    result: str
-    found: str
-    knob: str = ""
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """What a deployment takes for some traffic."""
-
-    traffic: Traffic
-    deployment: Deployment
-
-    # Loads and runs of one pipeline.
-
-    @cached_property
-    def tasks(self) -> int:
-        """Tasks that run at once in a load: those that are given, else the fewest that reach the goals.
-
-        Where none do, as many as still make a full run noticeably shorter.
-        """
-        if self.deployment.tasks is not None:
-            return self.deployment.tasks
-        tried = [Sizing(self.traffic, replace(self.deployment, tasks=n)) for n in range(1, _MOST_TASKS + 1)]
-        enough = (size.tasks for size in tried if size.reaches_goals)
-        too_many = (
-            fewer.tasks
-            for fewer, more in pairwise(tried)
-            if more.full_run.load_seconds > fewer.full_run.load_seconds * (1 - _LEAST_GAIN)
-        )
-        return next(enough, None) or next(too_many, _MOST_TASKS)
-
-    def cost(self, records: float) -> LoadCost:
-        """Return what a load of so many records by one pipeline takes."""
-        partitions = ceil(self.traffic.partitions / self.deployment.pipelines)
-        return LoadCost(records, self.traffic.record_bytes, partitions, self.loading)
-
-    @property
-    def loading(self) -> Loading:
-        """How records are loaded, with the tasks."""
-        return replace(self.deployment.loading, tasks=self.tasks)
-
-    @property
-    def full_run(self) -> LoadCost:
-        """A run of as many records as the limit lets it read."""
-        return self.cost(self.deployment.loading.limit_offsets)
-
-    @property
-    def peak_records(self) -> float:
-        """What waits for one pipeline after an interval with the busiest hour in it; never more than its days."""
-        hours = self.deployment.interval_seconds / _HOUR
-        in_hours = self.traffic.peak_factor * self.traffic.records_per_day / 24 * hours
-        return min(in_hours, self.traffic.records_per_day * max(1.0, hours / 24)) / self.deployment.pipelines
-
-    @property
-    def peak_runs(self) -> int:
-        """Runs, one after another, that read it: each up to the limit."""
-        return max(1, ceil(self.peak_records / self.deployment.loading.limit_offsets))
-
-    @property
-    def usual_run(self) -> LoadCost:
-        """One of these runs, of which all are alike."""
-        return self.cost(self.peak_records / self.peak_runs)
-
-    @property
-    def peak_seconds(self) -> float:
-        """How long they take."""
-        return self.peak_runs * self.usual_run.run_seconds
-
-    @property
-    def busy_share(self) -> float:
-        """The part of the interval that they take. Without follow-ups only one of them has its turn in an interval."""
-        if self.deployment.follow_up or self.peak_runs == 1:
-            return self.peak_seconds / self.deployment.interval_seconds
-        return max(float(self.peak_runs), self.peak_seconds / self.deployment.interval_seconds)
-
-    @property
-    def own_speed(self) -> float:
-        """How fast a pipeline that never waits for others catches up, as a multiple of its share of the traffic."""
-        seconds = self.full_run.run_seconds
-        if not self.deployment.follow_up:
-            seconds = max(seconds, self.deployment.interval_seconds)
-        return self.full_run.records / seconds / (self.traffic.per_second / self.deployment.pipelines)
-
-    # All pipelines together.
-
-    @property
-    def slots(self) -> int:
-        """Loads at once: so many that all pipelines are done in half an interval at the peak."""
-        busy = self.deployment.pipelines * self.busy_share / _BUSY_GOAL
-        return max(1, min(self.deployment.pipelines, ceil(busy)))
-
-    @property
-    def speed(self) -> float:
-        """How fast all pipelines catch up in these slots, as a multiple of the day's average."""
-        return self.own_speed * self.slots / self.deployment.pipelines
-
-    @property
-    def reaches_goals(self) -> bool:
-        """Whether runs leave enough of their interval, and catching up is quick enough."""
-        return self.busy_share <= _BUSY_GOAL and self.speed >= _SPEED_GOAL
-
-    @property
-    def executors(self) -> int:
-        """Executors of all loads at once."""
-        return self.slots * ceil(self.tasks / self.deployment.executor_cores)
-
-    @property
-    def tasks_an_executor(self) -> int:
-        """Tasks that run at once in one executor."""
-        return min(self.tasks, self.deployment.executor_cores)
-
-    @property
-    def ranges_a_day(self) -> float:
-        """Rows that the ledger gets, one for each partition that a run reads."""
-        return self.runs_a_day * self.full_run.partitions
-
-    @property
-    def executor_bytes(self) -> float:
-        """Memory of one executor: the JVM's heap, and beside it a Python process for each task."""
-        task_bytes = self.full_run.task_bytes(self.traffic.largest_bytes)
-        return HEAP_BYTES + self.tasks_an_executor * task_bytes * _MEMORY_MARGIN
-
-    @property
-    def connections(self) -> int:
-        """Connections to the database of all loads at once."""
-        return self.slots * (CONNECTIONS_A_TASK * self.tasks + CONNECTIONS_A_DRIVER)
-
-    @property
-    def runs_a_day(self) -> float:
-        """Runs of all pipelines on an average day, as the schedule and the limit make them."""
-        intervals = _DAY / self.deployment.interval_seconds
-        share = self.traffic.records_per_day / self.deployment.pipelines / intervals
-        return self.deployment.pipelines * intervals * max(1, ceil(share / self.deployment.loading.limit_offsets))
-
-    @property
-    def day(self) -> LoadCost:
-        """A whole day's records, for what does not depend on how they are cut into runs."""
-        return LoadCost(self.traffic.records_per_day, self.traffic.record_bytes, 0, self.loading)
-
-    # Falling behind.
-
-    def catch_up_hours(self, outage_hours: float) -> float:
-        """Return how long it takes, after an outage, until nothing waits; infinite for a speed of 1 or less."""
-        return outage_hours / (self.speed - 1) if self.speed > 1 else inf
-
-    @property
-    def longest_outage_hours(self) -> float:
-        """The longest outage after which Kafka still has every record: what is left of retention for it.
-
-        Before it records wait for an interval, and after it the first run has to have read them.
-        """
-        if self.traffic.retention_hours is None:
-            return inf
-        taken = (self.deployment.interval_seconds + self.full_run.run_seconds) / _HOUR
-        return max(0.0, self.traffic.retention_hours - taken)
-
-    @property
-    def hopeless_outage_hours(self) -> float:
-        """The outage from which on catching up takes longer than retention: a second one would lose records."""
-        if self.traffic.retention_hours is None:
-            return inf
-        return self.traffic.retention_hours * max(0.0, self.speed - 1)
-
-
-# ----------
-# The pipeline's own pace.
-
-#: Smaller batches are all start, and fewer than three are an accident.
-LEAST_COMPARED, LEAST_BATCHES = 100_000, 3
-
-
-def own_pace(batches: Sequence[Mapping[str, Any]], calculated: Sizing) -> float | None:
-    """Return how long a pipeline's own batches took from plan to commit, as a multiple of the calculation.
-
-    Args:
-        batches: Rows of ``PostgresReports.batches``. Committed live ones of 100,000 offsets and more count.
-        calculated: The same pipeline, with the tasks that the batches ran with and a pace of 1.
-
-    Returns:
-        The median; ``None`` for fewer than three batches.
-    """
-    ratios = [
-        (row["committed_at"] - row["planned_at"]).total_seconds() / calculated.cost(row["offsets"]).load_seconds
-        for row in batches
-        if row["state"] == "committed" and row["kind"] == "live" and row["offsets"] >= LEAST_COMPARED
-    ]
-    return median(ratios) if len(ratios) >= LEAST_BATCHES else None
-
-
-# ----------
-# What a person reads: figures by subject, and verdicts.
-
-
 def figures(size: Sizing) -> Iterator[Figure]:
     """Yield every figure with what it follows from, in the order in which they follow."""
     yield from _of_runs(size)
     yield from _of_processes(size)
-    yield from _of_the_database(size)
+    yield from _of_cores_and_connections(size)
+    yield from _of_disks(size)
     yield from _of_falling_behind(size)
 
 
@@ -317,7 +71,7 @@ def _of_runs(size: Sizing) -> Iterator[Figure]:
 
 
 def _of_processes(size: Sizing) -> Iterator[Figure]:
-    deployment, day = size.deployment, size.day
+    deployment = size.deployment
     chosen = "the fewest that are enough" if size.reaches_goals else "more would hardly make a run shorter"
     told = chosen if deployment.tasks is None else "as they are"
     yield Figure("tasks", size.tasks, "", f"of a load, at once (spark.tasks): {told}")
@@ -338,26 +92,35 @@ def _of_processes(size: Sizing) -> Iterator[Figure]:
     )
     yield Figure(
         "memory of a driver",
-        HEAP_BYTES + DRIVER_BYTES * _MEMORY_MARGIN,
+        HEAP_BYTES + DRIVER_BYTES * MEMORY_MARGIN,
         "B",
         "heap (spark.driver_memory: 1g) and Python",
     )
-    runs = size.runs_a_day
-    start = replace(day, records=0)
-    executors = day.executor_cpu_seconds + (runs - 1) * start.executor_cpu_seconds
-    database = day.database_cpu_seconds + (runs - 1) * start.database_cpu_seconds
-    yield Figure("CPU of Python a day", executors / _HOUR, "core hours", f"driver and tasks, in {runs:,.0f} runs a day")
-    yield Figure("CPU of PostgreSQL a day", database / _HOUR, "core hours", "COPY to staging and publish")
 
 
-def _of_the_database(size: Sizing) -> Iterator[Figure]:
-    day, run = size.day, size.full_run
+def _of_cores_and_connections(size: Sizing) -> Iterator[Figure]:
+    runs, average, full = size.runs_a_day, size.average_run, size.full_run
+    python, database = (
+        runs * seconds / HOUR for seconds in (average.executor_cpu_seconds, average.database_cpu_seconds)
+    )
+    yield Figure("CPU of Python a day", python, "core hours", f"drivers and tasks, in {runs:,.0f} runs a day")
+    yield Figure("CPU of PostgreSQL a day", database, "core hours", "COPY to staging, and publish")
+    yield Figure(
+        "cores of PostgreSQL while loads run",
+        size.slots * full.database_cpu_seconds / full.load_seconds,
+        "",
+        "the average of full runs: with fewer, tasks wait",
+    )
     yield Figure(
         "connections",
         size.connections,
         "",
         f"{CONNECTIONS_A_TASK} a task and {CONNECTIONS_A_DRIVER} a driver; max_connections is for other clients, too",
     )
+
+
+def _of_disks(size: Sizing) -> Iterator[Figure]:
+    day, run = size.day, size.full_run
     yield Figure(
         "staging",
         size.slots * run.staging_bytes,
@@ -373,7 +136,7 @@ def _of_the_database(size: Sizing) -> Iterator[Figure]:
     )
     yield Figure(
         "growth of the ledger a day",
-        size.ranges_a_day * RANGE_BYTES,
+        size.ledger_bytes_a_day,
         "B",
         f"{size.ranges_a_day:,.0f} ranges: every run with all partitions of its pipeline",
     )
@@ -383,12 +146,6 @@ def _of_the_database(size: Sizing) -> Iterator[Figure]:
         size.slots * written_bytes / run.load_seconds,
         "B/s",
         "staging, table and WAL of full runs: the disks have to take it",
-    )
-    yield Figure(
-        "cores of PostgreSQL while loads run",
-        size.slots * run.database_cpu_seconds / run.load_seconds,
-        "",
-        "the average of full runs: with fewer, tasks wait",
     )
 
 
@@ -416,7 +173,20 @@ def _finite(hours: float) -> float | None:
     return None if hours == inf else hours
 
 
+# ----------
+# Verdicts.
+
 FITS, TIGHT, TOO_MUCH = "fits", "tight", "does not fit"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeVerdict:
+    """Whether a part fits: ``fits``, ``tight`` or ``does not fit``, why, and what changes it."""
+
+    part: str
+    result: str
+    found: str
+    knob: str = ""
 
 
 def verdicts(size: Sizing) -> Iterator[SizeVerdict]:
@@ -436,19 +206,19 @@ def _graded(found: float, good: float, bad: float) -> str:
 
 def _time_verdict(size: Sizing) -> SizeVerdict:
     share = size.busy_share
-    result = _graded(share, _BUSY_GOAL, 1)
-    found = f"at the peak runs take {share:.0%} of the interval; {_BUSY_GOAL:.0%} or less leaves room for a retry"
+    result = _graded(share, BUSY_GOAL, 1)
+    found = f"at the peak runs take {share:.0%} of the interval; {BUSY_GOAL:.0%} or less leaves room for a retry"
     return SizeVerdict("a run in its interval", result, found, "" if result == FITS else _knob(size))
 
 
 def _speed_verdict(size: Sizing) -> SizeVerdict:
-    result = _graded(1 / size.speed, 1 / _SPEED_GOAL, 1)
-    found = f"full runs load {size.speed:.1f} times what is written; {_SPEED_GOAL:g} times or more ends an outage soon"
+    result = _graded(1 / size.speed, 1 / SPEED_GOAL, 1)
+    found = f"full runs load {size.speed:.1f} times what is written; {SPEED_GOAL:g} times or more ends an outage soon"
     return SizeVerdict("catching up", result, found, "" if result == FITS else _knob(size))
 
 
 def _retention_verdict(size: Sizing, retention_hours: float) -> SizeVerdict:
-    wanted = _RETENTION_INTERVALS * size.deployment.interval_seconds / _HOUR
+    wanted = _RETENTION_INTERVALS * size.deployment.interval_seconds / HOUR
     needed = max(wanted, size.catch_up_hours(size.deployment.outage_hours))
     if retention_hours < wanted:
         found = f"{retention_hours:g} h, less than {_RETENTION_INTERVALS} intervals ({wanted:g} h)"
@@ -470,7 +240,7 @@ def _connection_verdict(size: Sizing) -> SizeVerdict:
 
 
 def _ledger_verdict(size: Sizing) -> SizeVerdict:
-    grows = size.ranges_a_day * RANGE_BYTES
+    grows = size.ledger_bytes_a_day
     found = f"{grows / MB:,.0f} MB a day in {size.ranges_a_day:,.0f} ranges, which nothing deletes"
     if grows <= _LEDGER_GOAL_BYTES:
         return SizeVerdict("ledger", FITS, found)
@@ -495,6 +265,9 @@ def _changes(deployment: Deployment) -> Iterator[tuple[Deployment, str]]:
     for limit in (limit for limit in _LIMITS if limit > deployment.loading.limit_offsets):
         loading = replace(deployment.loading, limit_offsets=limit)
         yield replace(free, loading=loading), f"limit.offsets_per_run: {limit:,} with spark.tasks: {{tasks}}"
+    for times in (2, 4, 8):
+        seconds = times * deployment.interval_seconds
+        yield replace(free, interval_seconds=seconds), f"a schedule with {seconds / 60:g} minutes between runs"
     pipelines = 2 * deployment.pipelines
     while pipelines <= _MOST_PIPELINES:
         text = f"{pipelines:,} pipelines, each with topics and a table of its own, with spark.tasks: {{tasks}}"
