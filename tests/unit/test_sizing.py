@@ -278,6 +278,18 @@ def test_the_knob_that_is_named_is_enough(size: Sizing, knob: str) -> None:
     assert verdict(turned, "a run in its interval").result == verdict(turned, "catching up").result == FITS
 
 
+def test_more_pipelines_are_named_only_where_there_are_topics_for_them() -> None:
+    def knob(topics: int) -> str:
+        size = sizing(10_000 * MILLION, traffic={"topics": topics, "partitions": topics})
+        return verdict(size, "a run in its interval").knob
+
+    assert knob(1).startswith("no number of tasks is enough")
+    # Two pipelines with half of 833 M records in the busiest hour are as busy as one with 417 M: each has 208 runs of
+    # 2 M, of 19 s and more. With four it is 105 runs of 19 s and 4.6 s to publish, too much still. With eight 53.
+    assert knob(1_000).startswith("8 pipelines, each with topics and a table of its own")
+    assert knob(7).startswith("no number of tasks is enough")
+
+
 def test_retention_must_hold_three_intervals_and_should_hold_an_outage() -> None:
     daily = {"interval_seconds": 86_400.0}
     assert verdict(sizing(MILLION, traffic={"retention_hours": 71}, **daily), "retention").result == TOO_MUCH

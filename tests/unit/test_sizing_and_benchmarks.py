@@ -104,8 +104,9 @@ def test_a_load_takes_as_long_as_calculated(load: MeasuredLoad) -> None:
 
 
 @every_load
-def test_the_cpu_time_of_driver_and_tasks_is_as_calculated(load: MeasuredLoad) -> None:
-    require_near(load.cost.executor_cpu_seconds, load.median("cpu_seconds", "python"))
+def test_the_cpu_time_of_spark_is_as_calculated(load: MeasuredLoad) -> None:
+    measured = load.median("cpu_seconds", "python") + load.median("cpu_seconds", "java")
+    require_near(load.cost.spark_cpu_seconds, measured)
 
 
 @every_load

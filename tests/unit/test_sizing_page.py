@@ -34,7 +34,7 @@ def test_the_table_of_rates_has_the_rates() -> None:
         ("stage, in one task", costs._STAGE),
         ("publish, in one session", costs._PUBLISH),
         ("publish of a table of current state", costs._FOLD),
-        ("CPU of Python", costs._EXECUTOR_CPU),
+        ("CPU of Spark", costs._SPARK_CPU),
         ("CPU of PostgreSQL", costs._DATABASE_CPU),
     ):
         told = [float(number) for number in re.findall(r"\| ([0-9.]+) µs", rows[name])]

@@ -137,7 +137,7 @@ What the numbers mean: docs/sizing.md.""",
 def run_size(options: argparse.Namespace, output: Output) -> int:
     """Calculate, and show what went in, every figure with what it follows from, and what fits."""
     inputs = _of_pipeline(options, output) if options.pipeline else _inputs(options, {})
-    _require_known(inputs, options.pipeline)
+    _require_sound(inputs, options.pipeline)
     size = _sizing(inputs)
     input_rows = [_input_row(key, inputs[key]) for key in _ENTRIES]
     figure_rows = [asdict(figure) for figure in figures_of(size)]
@@ -162,6 +162,9 @@ def _inputs(options: argparse.Namespace, found: _Inputs) -> _Inputs:
     if options.bytes_per_day and (record_bytes := inputs["record_bytes"].value):
         source = f"--bytes-per-day, {_shown(options.bytes_per_day, 'B')}"
         inputs["records_per_day"] = _Input(options.bytes_per_day / record_bytes, source)
+    for more, less in _AT_LEAST:
+        if inputs[more].source == "assumed":
+            inputs[more] = _Input(inputs[less].value, "assumed")
     return inputs
 
 
@@ -243,19 +246,32 @@ def _pace(inputs: _Inputs, settings: PipelineSettings) -> _Input:
     return _Input(found, "its own batches in the ledger, the median")
 
 
-def _require_known(inputs: _Inputs, pipeline: str | None) -> None:
-    """Require what nothing can be calculated without."""
+def _require_sound(inputs: _Inputs, pipeline: str | None) -> None:
+    """Require what nothing can be calculated without, and that everything has a share.
+
+    Raises:
+        ConfigError: With all that is missing or contradicts itself.
+    """
     missing = {key: one for key, one in inputs.items() if one.value is None}
-    if missing:
+    short = [pair for pair in _AT_LEAST if inputs[pair[0]].value < inputs[pair[1]].value]
+    if missing or short:
+        named = (*(_ENTRIES[key].option for key in missing), *(f"as many {more} as {less}" for more, less in short))
+        found = (
+            *(f"{_named(key)}: {_unknown(one)}" for key, one in missing.items()),
+            *(f"{inputs[more].value:,.0f} {more} for {inputs[less].value:,.0f} {less}" for more, less in short),
+        )
         raise ConfigError(
-            "the sizes cannot be calculated: the traffic is not known",
-            expected="a PIPELINE whose topics have records, or "
-            + " and ".join(_ENTRIES[key].option for key in missing),
-            found="; ".join(f"{_named(key)}: {_unknown(one)}" for key, one in missing.items()),
-            next_command=f"python -m kafka_ingest size {pipeline or ''} --records-per-day 50000000 "
-            "--bytes-per-record 300".replace("  ", " "),
+            "the sizes cannot be calculated",
+            expected=" and ".join(named) + (", or a PIPELINE whose topics have records" if missing else ""),
+            found="; ".join(found),
+            next_command=" ".join(["python -m kafka_ingest size", *([pipeline] if pipeline else []), _EXAMPLE]),
             pipeline=pipeline,
         )
+
+
+_EXAMPLE = "--records-per-day 50000000 --bytes-per-record 300"
+#: Every topic has a partition, and every pipeline a topic.
+_AT_LEAST = (("topics", "pipelines"), ("partitions", "topics"))
 
 
 def _unknown(one: _Input) -> str:
@@ -269,6 +285,7 @@ def _sizing(inputs: _Inputs) -> Sizing:
         record_bytes=value["record_bytes"],
         peak_factor=value["peak_factor"],
         largest_bytes=value["largest_bytes"],
+        topics=value["topics"],
         partitions=value["partitions"],
         retention_hours=value["retention_hours"] if isfinite(value["retention_hours"]) else None,
     )

@@ -8,9 +8,9 @@ from itertools import pairwise
 from math import inf
 from statistics import fmean
 
-from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.kafka.sample import SampledRecord, TopicSampler, windows_of
 from kafka_ingest.preflight.kafka import KafkaPreflight, TopicFacts
+from kafka_ingest.protocol.ports import Log
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import PipelineSettings
 
@@ -68,7 +68,7 @@ class Volume:
         return Found(max(1.0, factor), f"the busiest of the last {min(_HOURS, round(held))} hours: {max(self.hours):,}")
 
 
-def volume(log: KafkaLog, partitions: Sequence[TopicPartition], now_ms: int) -> Volume:
+def volume(log: Log, partitions: Sequence[TopicPartition], now_ms: int) -> Volume:
     """Ask for offsets by time: 33 questions, whatever the number of partitions.
 
     Raises:
@@ -81,8 +81,7 @@ def volume(log: KafkaLog, partitions: Sequence[TopicPartition], now_ms: int) -> 
     def written(ages_hours: Iterable[int]) -> list[int]:
         moments = (now_ms - age * _HOUR_MS for age in ages_hours)
         sums = [sum(found.offset for found in log.offsets_at(at, partitions).values()) for at in moments]
-        # Times that a producer sets need not rise.
-        return [max(0, later - earlier) for earlier, later in pairwise(sums)]
+        return [later - earlier for earlier, later in pairwise(sums)]
 
     hours = written(range(_HOURS, -1, -1))
     days = written(range(_HOURS * _DAYS, -1, -_HOURS))
@@ -96,7 +95,7 @@ def volume(log: KafkaLog, partitions: Sequence[TopicPartition], now_ms: int) -> 
 def measured_traffic(
     settings: PipelineSettings,
     probe: KafkaPreflight,
-    log: KafkaLog,
+    log: Log,
     sampler: Callable[[str], TopicSampler],
     now_ms: int,
 ) -> Mapping[str, Found]:

@@ -37,6 +37,7 @@ class Traffic:
         record_bytes: Key, value and headers of a record, without compression: the mean.
         peak_factor: Records of the busiest hour, as a multiple of the day's average hour; at least 1.
         largest_bytes: The largest record; 0 where it is not known.
+        topics: Number of topics.
         partitions: Number of their partitions.
         retention_hours: How long Kafka keeps a record at least; ``None``: for ever.
     """
@@ -45,6 +46,7 @@ class Traffic:
     record_bytes: float
     peak_factor: float = 2.0
     largest_bytes: float = 0
+    topics: int = 1
     partitions: int = 1
     retention_hours: float | None = 168.0
 

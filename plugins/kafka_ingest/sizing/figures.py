@@ -25,7 +25,7 @@ _RETENTION_INTERVALS = 3
 #: Nothing deletes the ranges of committed batches: so much a day is 180 GB in a year.
 _LEDGER_GOAL_BYTES = 500 * MB
 #: How far a verdict turns the knobs. The greatest limit is what was measured several times (peers-10m).
-_LIMITS, _MOST_PIPELINES = (5_000_000, 10_000_000), 1_024
+_LIMITS = (5_000_000, 10_000_000)
 
 # ----------
 # Figures.
@@ -100,10 +100,8 @@ def _of_processes(size: Sizing) -> Iterator[Figure]:
 
 def _of_cores_and_connections(size: Sizing) -> Iterator[Figure]:
     runs, average, full = size.runs_a_day, size.average_run, size.full_run
-    python, database = (
-        runs * seconds / HOUR for seconds in (average.executor_cpu_seconds, average.database_cpu_seconds)
-    )
-    yield Figure("CPU of Python a day", python, "core hours", f"drivers and tasks, in {runs:,.0f} runs a day")
+    spark, database = (runs * seconds / HOUR for seconds in (average.spark_cpu_seconds, average.database_cpu_seconds))
+    yield Figure("CPU of Spark a day", spark, "core hours", f"drivers, tasks and JVMs, in {runs:,.0f} runs a day")
     yield Figure("CPU of PostgreSQL a day", database, "core hours", "COPY to staging, and publish")
     yield Figure(
         "cores of PostgreSQL while loads run",
@@ -250,14 +248,14 @@ def _ledger_verdict(size: Sizing) -> SizeVerdict:
 
 def _knob(size: Sizing) -> str:
     """Name the first change with which runs and catching up fit."""
-    for changed, text in _changes(size.deployment):
+    for changed, text in _changes(size.deployment, most_pipelines=size.traffic.topics):
         tried = Sizing(size.traffic, changed)
         if tried.reaches_goals:
             return text.format(tasks=tried.tasks)
-    return "fewer columns or bytes, or several databases: no number of tasks and pipelines is enough for one"
+    return "no number of tasks is enough: less in a record, or topics that are split, each with a table of its own"
 
 
-def _changes(deployment: Deployment) -> Iterator[tuple[Deployment, str]]:
+def _changes(deployment: Deployment, *, most_pipelines: int) -> Iterator[tuple[Deployment, str]]:
     if not deployment.follow_up:
         yield replace(deployment, follow_up=True), "airflow.follow_up: true"
     free = replace(deployment, tasks=None, follow_up=True)
@@ -269,7 +267,7 @@ def _changes(deployment: Deployment) -> Iterator[tuple[Deployment, str]]:
         seconds = times * deployment.interval_seconds
         yield replace(free, interval_seconds=seconds), f"a schedule with {seconds / 60:g} minutes between runs"
     pipelines = 2 * deployment.pipelines
-    while pipelines <= _MOST_PIPELINES:
+    while pipelines <= most_pipelines:
         text = f"{pipelines:,} pipelines, each with topics and a table of its own, with spark.tasks: {{tasks}}"
         yield replace(free, pipelines=pipelines), text
         pipelines *= 2
