@@ -145,7 +145,7 @@ def test_a_table_of_a_later_migration_is_granted_by_default(roles: Roles, loaded
 
 def test_the_reader_looks_at_everything_and_changes_nothing(roles: Roles, loaded: PipelineUnderTest) -> None:
     roles.use("reader")
-    for command in (["status"], ["lag"], ["batches"], ["dead-letters", "list"], ["audit"]):
+    for command in (["status"], ["lag"], ["batches"], ["dead-letters", "list"], ["audit"], ["size"]):
         code, _, notes = loaded.command(*command, loaded.name)
         assert code == 0, f"{command}: {notes}"
     code, _, notes = loaded.command("change", loaded.name, "reset", "--to", "earliest", "--reason", "trial", "--apply")
