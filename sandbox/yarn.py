@@ -56,19 +56,20 @@ rootLogger.level = INFO
 rootLogger.appenderRef.console.ref = console
 """
 _CAPACITY = "yarn.scheduler.capacity"
+_NAMES = (DEFAULT_QUEUE, NARROW_QUEUE, LOW_QUEUE, HIGH_QUEUE)
 _QUEUES = {
-    f"{_CAPACITY}.root.queues": f"{DEFAULT_QUEUE},{NARROW_QUEUE},{LOW_QUEUE},{HIGH_QUEUE}",
+    f"{_CAPACITY}.root.queues": ",".join(_NAMES),
     # Guaranteed, in percent; each may grow to the whole cluster.
     f"{_CAPACITY}.root.{DEFAULT_QUEUE}.capacity": "40",
     f"{_CAPACITY}.root.{NARROW_QUEUE}.capacity": "10",
     f"{_CAPACITY}.root.{LOW_QUEUE}.capacity": "10",
     f"{_CAPACITY}.root.{HIGH_QUEUE}.capacity": "40",
-    **{f"{_CAPACITY}.root.{name}.user-limit-factor": "10" for name in (DEFAULT_QUEUE, NARROW_QUEUE, LOW_QUEUE)},
+    **{f"{_CAPACITY}.root.{name}.user-limit-factor": "10" for name in _NAMES},
     # Application masters may fill a queue, but for one queue: YARN then lets one in, and the others wait.
     f"{_CAPACITY}.maximum-am-resource-percent": "1.0",
     f"{_CAPACITY}.root.{NARROW_QUEUE}.maximum-am-resource-percent": "0.01",
     # The low queue alone has to give back what it took beyond its share when another one needs it.
-    **{f"{_CAPACITY}.root.{name}.disable_preemption": "true" for name in (DEFAULT_QUEUE, NARROW_QUEUE, HIGH_QUEUE)},
+    **{f"{_CAPACITY}.root.{name}.disable_preemption": "true" for name in _NAMES if name != LOW_QUEUE},
 }
 _PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"
 _SETTINGS = {

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -28,8 +29,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 #: A container of this load, master or executor: 512 MB of heap, and the 384 MB that Spark adds to it at least.
 CONTAINER_MB = 896
-#: Long enough to start where there is room, short enough to wait for its end.
+#: Short enough to wait for its end, where no place in the queue can come.
 PATIENCE_SECONDS = 20
+#: Long enough for an application's master to start on a busy machine; the wait for executors is as long.
+LONGER_PATIENCE_SECONDS = 60
+CONFIG_ERROR = 78
 EXECUTOR, MASTER = "YarnCoarseGrainedExecutorBackend", "org.apache.spark.deploy.yarn.ExecutorLauncher"
 
 
@@ -46,10 +50,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
 def nothing_is_left(cluster: YarnCluster, large: PipelineAtRisk) -> Iterator[None]:  # noqa: F811 (the fixture)
     """Looks, after each test, that no application of its load is left in YARN."""
     yield
-    large.end_all()
-    until(lambda: not loads_in(cluster), "no load is left in YARN", START_SECONDS)
-    for application_id in cluster.applications():
-        cluster.kill(application_id)
+    try:
+        until(lambda: not loads_in(cluster), "no load is left in YARN", LONGER_PATIENCE_SECONDS)
+    finally:
+        for application_id in cluster.applications():
+            cluster.kill(application_id)
 
 
 def loads_in(cluster: YarnCluster) -> list[str]:
@@ -61,8 +66,8 @@ def start_on(
     pipeline: PipelineAtRisk,
     queue: str = DEFAULT_QUEUE,
     *,
+    conf: Mapping[str, str] = MappingProxyType({}),
     patience_seconds: int = 1_800,
-    **conf: str,
 ) -> DriverProcess:
     """Starts a load on YARN, as somebody at a gateway host does, or Airflow's worker there."""
     own = {"spark.executor.instances": "2", "spark.pyspark.python": sys.executable}
@@ -175,6 +180,47 @@ def test_a_load_whose_place_in_the_queue_an_administrator_takes_away_ends_for_a_
     require_a_retry_loads_everything(large)
 
 
+@pytest.mark.slow
+def test_an_application_whose_driver_is_killed_in_the_queue_ends_as_soon_as_it_gets_its_place(
+    large: PipelineAtRisk,  # noqa: F811 (the fixture)
+    cluster: YarnCluster,
+) -> None:
+    occupier = cluster.occupy(NARROW_QUEUE, CONTAINER_MB)
+    job = start_on(cluster, large, NARROW_QUEUE)
+    until(lambda: bool(loads_in(cluster)), "the load waits in the queue", START_SECONDS)
+    [application_id] = loads_in(cluster)
+    jvm = child(job.process.pid, "SparkSubmit")
+    assert jvm is not None
+    os.kill(jvm, signal.SIGKILL)
+    assert job.end() == RETRY_LATER, job.output
+    cluster.kill(occupier)
+    until(lambda: not loads_in(cluster), "its master has not found its driver", START_SECONDS)
+    assert cluster.application(application_id)["finalStatus"] == "FAILED"
+    require_a_retry_loads_everything(large)
+
+
+@pytest.mark.parametrize(
+    ("queue", "conf", "said"),
+    [
+        ("elsewhere", {}, "unknown queue: elsewhere"),
+        (DEFAULT_QUEUE, {"spark.executor.memoryOverhead": "4g"}, "is above the max threshold"),
+    ],
+)
+def test_what_yarn_can_never_give_is_a_fault_of_the_configuration(
+    large: PipelineAtRisk,  # noqa: F811 (the fixture)
+    cluster: YarnCluster,
+    queue: str,
+    conf: dict[str, str],
+    said: str,
+) -> None:
+    job = start_on(cluster, large, queue, conf=conf)
+    assert job.process.wait(START_SECONDS) == CONFIG_ERROR, job.output
+    assert "Spark refuses to start the application on yarn" in job.output
+    assert said in job.output
+    assert cluster.applications() == {}
+
+
+@pytest.mark.slow
 def test_a_load_whose_executors_get_no_container_beats_and_then_ends_for_a_retry(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -183,11 +229,11 @@ def test_a_load_whose_executors_get_no_container_beats_and_then_ends_for_a_retry
     until(lambda: cluster.holds_memory(place), "the place of the application's master is kept", START_SECONDS)
     occupiers = cluster.fill(DEFAULT_QUEUE)
     cluster.kill(place)
-    job = start_on(cluster, large, patience_seconds=PATIENCE_SECONDS)
+    job = start_on(cluster, large, patience_seconds=LONGER_PATIENCE_SECONDS)
     until(lambda: is_running_in(cluster), "the application has its master", START_SECONDS)
     require_heartbeats(large)
     assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
-    assert f"Spark gave the application no executor for {PATIENCE_SECONDS} seconds" in job.output
+    assert f"Spark gave the application no executor for {LONGER_PATIENCE_SECONDS} seconds" in job.output
     require_hold_given_back(large)
     for occupier in occupiers:
         cluster.kill(occupier)
@@ -204,7 +250,7 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
         cluster.fill(DEFAULT_QUEUE)
         higher = [cluster.occupy(HIGH_QUEUE, CONTAINER_MB) for _ in range(2)]
         until(lambda: all(map(cluster.holds_memory, higher)), "both executors have been taken back", START_SECONDS)
-        assert not is_running(executor)
+        until(lambda: not is_running(executor), "the executor has ended")
         for application_id in higher:
             cluster.kill(application_id)
         assert job.process.wait(START_SECONDS) == 0, job.output
@@ -220,7 +266,7 @@ def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(
     # So large that each node has room for one.
     one_a_node = {"spark.executor.memoryOverhead": "1400m"}
     with gated_table(large, gated=GATED) as gate:
-        job = start_on(cluster, large, **one_a_node, **SPECULATION)
+        job = start_on(cluster, large, conf={**one_a_node, **SPECULATION})
         gate.waiting_client()
         until(lambda: gate.passages() == 2, "Spark has started a copy of the slow task", START_SECONDS)
         # Now both copy on, to the same end.
@@ -242,7 +288,7 @@ def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_
         "spark.executor.instances": "0",
     }
     with gated_table(large, gated=GATED) as gate:
-        job = start_on(cluster, large, **dynamic)
+        job = start_on(cluster, large, conf=dynamic)
         executor = ancestor(gate.waiting_client(), EXECUTOR)
         until(lambda: processes_with(EXECUTOR) == [executor], "the executor without a task has gone", START_SECONDS)
         gate.open()

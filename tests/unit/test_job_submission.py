@@ -186,7 +186,10 @@ def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
     )
     assert "spark.executor.extraJavaOptions" not in local.conf
     assert cluster.conf["spark.driver.extraJavaOptions"] == local.conf["spark.driver.extraJavaOptions"]
-    assert cluster.conf["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    assert (
+        cluster.conf["spark.executor.extraJavaOptions"]
+        == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    )
 
 
 @pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
@@ -195,7 +198,9 @@ def test_a_pipelines_own_java_options_stay_alone(outcome: Path, key: str) -> Non
     assert {name: value for name, value in own.items() if name.startswith("spark.driver") and "Java" in name} == {
         key: "-XX:+UseG1GC"
     }
-    assert own["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    assert (
+        own["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    )
 
 
 def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python(outcome: Path) -> None:
@@ -211,7 +216,10 @@ def test_the_jvm_that_only_writes_a_command_line_starts_with_few_options(
     outcome: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LAUNCHER_OPTS", raising=False)
-    assert submission(outcome).env_vars["SPARK_LAUNCHER_OPTS"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    assert (
+        submission(outcome).env_vars["SPARK_LAUNCHER_OPTS"]
+        == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
+    )
     monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
     assert "SPARK_LAUNCHER_OPTS" not in submission(outcome).env_vars
 
