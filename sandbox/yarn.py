@@ -56,19 +56,20 @@ rootLogger.level = INFO
 rootLogger.appenderRef.console.ref = console
 """
 _CAPACITY = "yarn.scheduler.capacity"
+_NAMES = (DEFAULT_QUEUE, NARROW_QUEUE, LOW_QUEUE, HIGH_QUEUE)
 _QUEUES = {
-    f"{_CAPACITY}.root.queues": f"{DEFAULT_QUEUE},{NARROW_QUEUE},{LOW_QUEUE},{HIGH_QUEUE}",
+    f"{_CAPACITY}.root.queues": ",".join(_NAMES),
     # Guaranteed, in percent; each may grow to the whole cluster.
     f"{_CAPACITY}.root.{DEFAULT_QUEUE}.capacity": "40",
     f"{_CAPACITY}.root.{NARROW_QUEUE}.capacity": "10",
     f"{_CAPACITY}.root.{LOW_QUEUE}.capacity": "10",
     f"{_CAPACITY}.root.{HIGH_QUEUE}.capacity": "40",
-    **{f"{_CAPACITY}.root.{name}.user-limit-factor": "10" for name in (DEFAULT_QUEUE, NARROW_QUEUE, LOW_QUEUE)},
+    **{f"{_CAPACITY}.root.{name}.user-limit-factor": "10" for name in _NAMES},
     # Application masters may fill a queue, but for one queue: YARN then lets one in, and the others wait.
     f"{_CAPACITY}.maximum-am-resource-percent": "1.0",
     f"{_CAPACITY}.root.{NARROW_QUEUE}.maximum-am-resource-percent": "0.01",
     # The low queue alone has to give back what it took beyond its share when another one needs it.
-    **{f"{_CAPACITY}.root.{name}.disable_preemption": "true" for name in (DEFAULT_QUEUE, NARROW_QUEUE, HIGH_QUEUE)},
+    **{f"{_CAPACITY}.root.{name}.disable_preemption": "true" for name in _NAMES if name != LOW_QUEUE},
 }
 _PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"
 _SETTINGS = {
@@ -154,7 +155,11 @@ class YarnCluster:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that a client needs, as on a gateway host: where the settings of YARN and of Spark are."""
-        return {"HADOOP_CONF_DIR": str(self._hadoop_conf), "SPARK_CONF_DIR": str(self._spark_conf)}
+        return {
+            "HADOOP_CONF_DIR": str(self._hadoop_conf),
+            "SPARK_CONF_DIR": str(self._spark_conf),
+            "SPARK_LOCAL_IP": HOST,
+        }
 
     @property
     def url(self) -> str:
@@ -198,6 +203,25 @@ class YarnCluster:
         self._ask("POST", "apps", application)
         return application_id
 
+    def fill(self, queue: str) -> list[str]:
+        """Occupy all memory that the nodes have left, wait until that is done, and return the applications' ids.
+
+        Raises:
+            SandboxError: It was not done in time, because others take the memory.
+        """
+        # An application goes where it fits: the one for the node with the most room first.
+        free = sorted((int(node["availMemoryMB"]) for node in self._nodes_seen()), reverse=True)
+        return [self._occupy_now(queue, memory_mb) for memory_mb in free if memory_mb]
+
+    def _occupy_now(self, queue: str, memory_mb: int) -> str:
+        application_id = self.occupy(queue, memory_mb)
+        self._manager.wait_until(lambda: self.holds_memory(application_id), timeout_seconds=START_SECONDS)
+        return application_id
+
+    def holds_memory(self, application_id: str) -> bool:
+        """Tell whether an application has a container."""
+        return int(self.application(application_id)["allocatedMB"]) > 0
+
     @property
     def _hadoop_conf(self) -> Path:
         return (self.folder / "hadoop-conf").resolve()
@@ -227,7 +251,7 @@ class YarnCluster:
             "yarn.nodemanager.local-dirs": str(folder / "local"),
             "yarn.nodemanager.log-dirs": str(folder / "logs"),
         }
-        self._launch(node, "nodemanager.NodeManager", own)
+        self._launch(node, "nodemanager.NodeManager", own, host)
 
     def _write_settings(self) -> None:
         addresses = {
@@ -252,7 +276,7 @@ class YarnCluster:
         (private_folder(self._spark_conf) / "spark-defaults.conf").write_text(lines, encoding="utf-8")
         (folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
-    def _launch(self, process: ManagedProcess, daemon: str, settings: Mapping[str, str]) -> None:
+    def _launch(self, process: ManagedProcess, daemon: str, settings: Mapping[str, str], host: str = HOST) -> None:
         folder, jars = self.folder.resolve(), yarn_jars(self._cache).resolve()
         temporary = private_folder(folder / "tmp")
         path = os.pathsep.join([str(self._hadoop_conf), f"{jars}/*", f"{pyspark_jars()}/*"])
@@ -268,6 +292,7 @@ class YarnCluster:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(CONNECTION_PREFIX)}
         environment = {
             **inherited,
+            "SPARK_LOCAL_IP": host,
             "JAVA_HOME": str(Path(java()).resolve().parents[1]),
             # ``python3`` of the containers is the Python that has the packages.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),

@@ -58,6 +58,8 @@ class SparkStart:
             ConfigError: The secret was handed over in a file that is gone, or Spark refuses settings.
             RetryLater: It did not start, or got no place in the queue in time.
         """
+        # A SparkConf that is made before the JVM is there has none of spark-submit's properties.
+        SparkContext._ensure_initialized()
         conf = SparkConf()
         if secret := take_spark_secret(os.environ):
             conf.set("spark.authenticate.secret", secret)

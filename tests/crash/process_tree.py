@@ -47,6 +47,11 @@ def child(pid: int, word: str) -> int | None:
     return next(found, None)
 
 
+def processes_with(*words: str) -> list[int]:
+    """Return the living processes whose command line holds all the words."""
+    return [pid for pid in _pids() if all(word in command_of(pid) for word in words) and is_running(pid)]
+
+
 def client_of(port: int) -> int:
     """Return the process whose end of a TCP connection on loopback has this port."""
     inode = _inode_of(port)
