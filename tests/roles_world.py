@@ -15,8 +15,15 @@ import pytest
 from psycopg2 import sql
 
 from kafka_ingest.__main__ import main
+from kafka_ingest.cli.command import world_of
+from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.preflight.checks import Verdict, answered
+from kafka_ingest.preflight.database import database_results
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterChoice, DeadLetterRequest
+from kafka_ingest.spark.replay import ReplayOrder
 from sandbox.postgres import PostgresServer
+from spark_jobs.replay_job import replay
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
 
 PASSWORD = "A-password-1"
@@ -136,14 +143,14 @@ class RolesWorld:
             assert self.run("DELETE FROM kafka_ingest.later RETURNING n", writer) == [(2,)]
         self.run("SELECT n FROM kafka_ingest.later", "reader")
         self.load_everything()
-        self.change_everything()
         self.look_at_everything()
+        self.change_everything()
 
     def load_everything(self) -> None:
         """Preflight, load, load again, rebuild, audit, tidy."""
         self.act_as("loader")
         for name in ("sales", "customers", "landing"):
-            self.done("preflight", name)
+            self.preflight(name)
             self.load(name)
         again = (OffsetSpan(self.topics.orders, 0, 0, 4),)
         self.load("sales", RunOptions(RunMode.RELOAD, offsets=again, reason="trial"))
@@ -155,8 +162,8 @@ class RolesWorld:
     def change_everything(self) -> None:
         """Replay, discard, reset, retire, read again, rename, roll back: with loads between them, of the loader."""
         self.act_as("operator" if "operator" in self.names else "loader")
-        for resolve in ("replay", "discard"):
-            self.done("dead-letters", resolve, "sales", "--reason", "trial", "--apply")
+        self.resolve(DeadLetterAction.REPLAY)
+        self.resolve(DeadLetterAction.DISCARD)
         self.change("sales", "reset", "--to", "earliest")
         self.act_as("loader")
         self.pipeline("sales").plan_only("left-open")
@@ -170,6 +177,19 @@ class RolesWorld:
         self.change("customers", "read-topic-again", self.topics.customers)
         self.done("roll-back", "landing", "--batches", "1", "--reason", "trial", "--apply")
         self.done("status")
+
+    def preflight(self, name: str) -> None:
+        """Ask of the database what preflight asks; nothing may fail."""
+        settings = find_pipeline(name)
+        probe = world_of(settings).database_probe()
+        lines = answered("postgresql", lambda: database_results(settings.batch, probe))
+        assert [line for line in lines if line.result is Verdict.FAIL] == []
+
+    def resolve(self, action: DeadLetterAction) -> None:
+        """Replay or discard the dead letters of sales, without the process that the command starts for it."""
+        settings = find_pipeline("sales")
+        request = DeadLetterRequest(uuid4().hex, "sales", action, DeadLetterChoice(), "somebody", "trial")
+        replay(ReplayOrder(world_of(settings).postgres_params(), settings, request, apply=True))
 
     def change(self, pipeline: str, *change: str) -> None:
         self.done("change", pipeline, *change, "--reason", "trial", "--apply")
