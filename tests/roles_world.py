@@ -200,6 +200,7 @@ class RolesWorld:
         for name in ("sales", "customers", "landing"):
             for command in (["status"], ["lag"], ["batches"], ["dead-letters", "list"], ["audit"]):
                 self.done(*command, name)
+        self.run("SELECT id FROM shop.customers_history", "reader")
 
 
 @contextmanager

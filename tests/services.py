@@ -237,7 +237,7 @@ def _make_ledger(server: PostgresServer, database: str) -> None:
     from kafka_ingest.postgres.migrations import migrate
     from kafka_ingest.postgres.rights import Roles, role_statements
 
-    statements = role_statements(Roles(*ROLES.values()), database, ())
+    statements = role_statements(Roles(ROLES["owner"], ROLES["loader"], ROLES["reader"]), database, ())
     passwords = "".join(f"ALTER ROLE {name} PASSWORD '{_ROLE_PASSWORD}';" for name in ROLES.values())
     with closing(_connect(server, database)) as connection, connection.cursor() as cursor:
         cursor.execute(statements + passwords)

@@ -159,7 +159,8 @@ def without_each_right(text: str, grantee: str) -> Iterator[tuple[str, str]]:
     lines = text.splitlines()
     for number, line in enumerate(lines):
         found = pattern.search(line)
-        if found is None or grantee not in found["to"]:
+        # What is granted on a table that a load has made before is shown by a test of its own.
+        if found is None or grantee not in found["to"] or found["thing"] == '"landing"."events"':
             continue
         others = [name for name in re.split(r'(?<="), (?=")', found["to"]) if name != grantee]
         rights = [found["rights"]] if "(" in found["rights"] else found["rights"].split(", ")

@@ -79,7 +79,7 @@ class Roles:
     @property
     def writers(self) -> tuple[str, ...]:
         """The roles that write the tables of the pipelines."""
-        return (self.loader, self.operator) if self.operator else (self.loader,)
+        return tuple(dict.fromkeys((self.loader, self.operator or self.loader)))
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def role_statements(roles: Roles, database: str, pipelines: Sequence[BatchSettin
         pipelines: The pipelines whose tables are in it.
     """
     parts = [
-        f"-- Database {quoted(database)}, as an administrator: before migrate, after it, and after each later one.",
-        *(_role(name) for name in roles.all),
+        _comment(f"Database {database}, as an administrator: before migrate, after it, and after each later one."),
+        _block("\n".join(_role(name) for name in roles.all)),
         *_on_database(roles, quoted(database)),
         _guarded("to_regnamespace('kafka_ingest')", "the ledger: migrate as its owner", [*_on_ledger(roles)]),
     ]
@@ -109,8 +109,7 @@ def role_statements(roles: Roles, database: str, pipelines: Sequence[BatchSettin
 
 
 def _role(name: str) -> str:
-    made = f"CREATE ROLE {quoted(name)} LOGIN"
-    return _block(f"IF to_regrole({_literal(quoted(name))}) IS NULL THEN {made}; END IF;")
+    return f"IF to_regrole({_literal(quoted(name))}) IS NULL THEN CREATE ROLE {quoted(name)} LOGIN; END IF;"
 
 
 def _on_database(roles: Roles, database: str) -> Iterator[str]:
@@ -124,29 +123,30 @@ def _on_ledger(roles: Roles) -> Iterator[str]:
     granted = [name for name in roles.all if name != roles.owner]
     if not granted:
         return
+    later = f"ALTER DEFAULT PRIVILEGES FOR ROLE {quoted(roles.owner)} IN SCHEMA kafka_ingest"
     yield f"REVOKE ALL ON ALL TABLES IN SCHEMA kafka_ingest FROM {_names(granted)};"
+    yield f"{later} REVOKE ALL ON TABLES FROM {_names(granted)};"
     yield f"GRANT USAGE ON SCHEMA kafka_ingest TO {_names(granted)};"
-    new = f"ALTER DEFAULT PRIVILEGES FOR ROLE {quoted(roles.owner)} IN SCHEMA kafka_ingest GRANT"
     for writer in (name for name in roles.writers if name in granted):
         yield f"GRANT USAGE, CREATE ON SCHEMA kafka_ingest_staging TO {quoted(writer)};"
-        yield f"{new} {_WRITE} ON TABLES TO {quoted(writer)};"
+        yield f"{later} GRANT {_WRITE} ON TABLES TO {quoted(writer)};"
         for table in LOAD_RIGHTS:
             yield f"GRANT {_rights(roles, writer, table)} ON kafka_ingest.{table} TO {quoted(writer)};"
     if roles.reader in granted:
-        yield from _looks_at_ledger(roles, new)
+        yield from _looks_at_ledger(roles, later)
 
 
 def _rights(roles: Roles, writer: str, table: str) -> str:
-    if not roles.operator:
+    if len(roles.writers) == 1:
         return ledger_rights(table)
     return (CHANGE_RIGHTS if writer == roles.operator else LOAD_RIGHTS)[table]
 
 
-def _looks_at_ledger(roles: Roles, new: str) -> Iterator[str]:
+def _looks_at_ledger(roles: Roles, later: str) -> Iterator[str]:
     reader = quoted(roles.reader)
     if roles.reads_payload:
         yield f"GRANT SELECT ON ALL TABLES IN SCHEMA kafka_ingest TO {reader};"
-        yield f"{new} SELECT ON TABLES TO {reader};"
+        yield f"{later} GRANT SELECT ON TABLES TO {reader};"
         return
     for table in LOAD_RIGHTS:
         columns = f" ({_WITHOUT_PAYLOAD[table]})" if table in _WITHOUT_PAYLOAD else ""
@@ -161,15 +161,16 @@ def _on_target(roles: Roles, settings: BatchSettings) -> Iterator[str]:
     usage = [f"GRANT USAGE ON SCHEMA {schema} TO {_names([*granted])};"] if granted else []
     if settings.value.new_fields is NewFields.ADD_COLUMN and not target.create_table:
         owned = f"ALTER TABLE {quoted_table(target)} OWNER TO {quoted(roles.loader)};"
-        yield f"-- {target} gets columns (new_fields: add_column), as only its owner may: {owned}"
+        yield _comment(f"{target} gets columns (new_fields: add_column), which only its owner can do: {owned}")
     if target.create_table:
         yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
         yield f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {quoted(roles.loader)};"
         new = f"ALTER DEFAULT PRIVILEGES FOR ROLE {quoted(roles.loader)} IN SCHEMA {schema} GRANT"
         yield from usage
         yield from (f"{new} {_on_whole_table(roles, settings, name)} ON TABLES TO {quoted(name)};" for name in granted)
-        usage = []
-    statements = [*usage, *(statement for name in granted for statement in _on_table(roles, settings, name))]
+    else:
+        yield _guarded(f"to_regnamespace({_literal(schema)})", "", usage)
+    statements = [statement for name in granted for statement in _on_table(roles, settings, name)]
     missing = "" if target.create_table else f"{target}: create it"
     yield _guarded(f"to_regclass({_literal(quoted_table(target))})", missing, statements)
 
@@ -209,13 +210,14 @@ def _guarded(exists: str, missing: str, statements: Sequence[str]) -> str:
     """Return a block that runs statements where a thing exists, and else tells what is to be done first."""
     if not statements:
         return ""
-    told = (
-        f"\nELSE\n    RAISE NOTICE '%', {_literal(f'not there yet: {missing}, then run this again')};"
-        if missing
-        else ""
-    )
+    notice = _literal(f"not there yet: {missing}, then run this again")
+    told = f"\nELSE\n    RAISE NOTICE '%', {notice};" if missing else ""
     indented = "".join(f"\n    {statement}" for statement in statements)
     return _block(f"IF {exists} IS NOT NULL THEN{indented}{told}\nEND IF;")
+
+
+def _comment(text: str) -> str:
+    return f"-- {' '.join(text.split())}"  # a name may hold what ends a line
 
 
 def _block(body: str) -> str:
