@@ -174,8 +174,11 @@ def _of_pipeline(options: argparse.Namespace, output: Output) -> _Inputs:
     settings = find_pipeline(options.pipeline)
     with naming(settings.pipeline):
         found = {**_of_file(settings), **_of_topics(settings, output)}
-        pace = _pace(_inputs(options, found), settings)
-    return _inputs(options, {**found, "pace": pace})
+        if options.pace is None:
+            # Its batches ran as the file says and had this traffic, whatever an option asks for now.
+            known = {key: one for key, one in found.items() if one.value is not None}
+            found["pace"] = _pace({**_inputs(options, found), **known}, settings)
+    return _inputs(options, found)
 
 
 def _of_file(settings: PipelineSettings) -> _Inputs:
@@ -232,7 +235,7 @@ def _of_topics(settings: PipelineSettings, output: Output) -> _Inputs:
 
 
 def _pace(inputs: _Inputs, settings: PipelineSettings) -> _Input:
-    if not inputs["tasks"].value:
+    if not inputs["tasks"].value or inputs["tasks"].source == _ENTRIES["tasks"].option:
         return _Input(1.0, "assumed: how many tasks ran at once is not known")
     if any(inputs[key].value is None for key in ("records_per_day", "record_bytes")):
         return _Input(1.0, "assumed")
