@@ -727,7 +727,10 @@ def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool
     return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
-ALL = "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, spark, spark-submit, python packages"
+ALL = (
+    "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, "
+    "spark, spark-submit, python packages"
+)
 BEHIND_CONNECTIONS = {
     *("topic orders", "ledger", "privileges", "target table", "housekeeping", "spark-submit", "python packages")
 }
