@@ -149,7 +149,8 @@ class RangeEnd:
         if error.code() == KafkaError._PARTITION_EOF:
             self.last_event_end = message.offset()
             self.ended = message.offset() >= self.split.end
-        elif error.code() in PASSING and not error.fatal():
+        elif (error.code() in PASSING or message.topic() is None) and not error.fatal():
+            # Without a topic it is about the group, which is not used: a login that is renewed ends its requests, too.
             self.output_tail = error.str()
         else:
             raise PartitionFailure(error, message.offset())
@@ -387,7 +388,7 @@ class KafkaRangeReader:
         deadline = time.monotonic() + self._timeout_seconds
         ask_at = min(deadline, time.monotonic() + client.SILENCE_SECONDS)
         self._fetch_position.follow(end.split.topic, end.split.partition)
-        while (first := self._consumer.poll(_POLL_SECONDS)) is None:
+        while (first := self._next_message(end)) is None:
             if self._fetch_position.has_moved():
                 deadline = time.monotonic() + self._timeout_seconds
             if time.monotonic() > ask_at and not self._events.output_tail:
@@ -399,6 +400,14 @@ class KafkaRangeReader:
         # librdkafka holds many times as much of large records as a batch takes.
         many = min(_MOST_AT_ONCE, MAX_BYTES // max(1, len(first)) + 1)
         return [first, *self._consumer.consume(many, 0)]
+
+    def _next_message(self, end: RangeEnd) -> Message | None:
+        """Wait for a message; one of the group is noted and is none, so that it never counts as an answer."""
+        message = self._consumer.poll(_POLL_SECONDS)
+        if message is None or message.topic() is not None:
+            return message
+        end.take([message])
+        return None
 
     def _require_visible(self, end: RangeEnd) -> None:
         if refused := unseen_topic(self._consumer, end, self._connection):

@@ -37,6 +37,7 @@ LOGINS = {
     "loader": "p\"a\\s;s@w/o%r$d x'é漢",
     "noread": "{noread}=#!&pass",
     "nothing": "nothing-password",
+    "granted": "granted-password",
 }
 #: The issuer's clients, whose ids are the users.
 CLIENTS = {

@@ -23,6 +23,16 @@ HANDSHAKE = KafkaError(KafkaError._SSL, "ssl://127.0.0.1:1/bootstrap: SSL handsh
 VERIFY = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: SSL routines::certificate verify failed")
 NO_TOKEN = KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: invalid_client")
 CLIENT = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/1: tls alert certificate required: SSL alert number 116")
+NO_SECOND_LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_ssl://127.0.0.1:1/1: SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL "
+    "state: broker's supported mechanisms: ",
+)
+LOST_LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_ssl://127.0.0.1:1/1: SASL OAUTHBEARER mechanism handshake failed: Local: Broker transport failure: broker's "
+    "supported mechanisms: (n/a) (after 0ms in state DOWN)",
+)
 DOWN = KafkaError(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connection refused")
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
@@ -56,6 +66,24 @@ def events(*seen: KafkaError) -> ClientEvents:
 def test_a_login_that_kafka_itself_answers_is_final_at_the_third_refusal() -> None:
     assert not events(LOGIN, ALL_DOWN, LOGIN).refused_for_good
     assert events(LOGIN, LOGIN, LOGIN).refused_for_good
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_renewed_token_that_an_open_connection_does_not_take_is_no_refusal() -> None:
+    seen = events()
+    seen.forget()
+    for _ in range(5):
+        seen(NO_SECOND_LOGIN)
+    assert not seen.refused_for_good
+    assert isinstance(seen.unavailable(tried="reading", seconds=120), BrokerUnavailable)
+    assert events(NO_SECOND_LOGIN, NO_SECOND_LOGIN, NO_SECOND_LOGIN).refused_for_good
+
+
+def test_a_connection_that_is_lost_during_a_login_is_no_refusal(clock: Clock) -> None:
+    seen = events(LOST_LOGIN, LOST_LOGIN, LOST_LOGIN)
+    clock.now += 20
+    assert not seen.refused_for_good
+    assert isinstance(seen.unavailable(tried="planning", seconds=30), BrokerUnavailable)
 
 
 @pytest.mark.parametrize("refusal", [HANDSHAKE, VERIFY, CLIENT])

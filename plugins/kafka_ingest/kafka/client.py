@@ -86,6 +86,7 @@ class ClientEvents:
         self._config = config
         self._since: float | None = None
         self._is_refused_now = False
+        self._has_worked = False
         self._mismatch = ""
         self._has_asked = False
         self._lacks_token = False
@@ -102,7 +103,8 @@ class ClientEvents:
         if self._lacks_token:  # who refuses, if anybody does, is the issuer of tokens: it is asked
             self._has_asked_issuer = False
         is_refusal = error.code() in REFUSALS or error.fatal() or refusals.is_about_certificates(words)
-        self._is_refused_now = is_refusal and not self._lacks_token
+        passes = self._lacks_token or refusals.passes(words, has_worked=self._has_worked)
+        self._is_refused_now = is_refusal and not passes
         if self._is_refused_now:
             self.refusals.append(words)
         self.output_tail = words
@@ -124,6 +126,7 @@ class ClientEvents:
         self.refusals.clear()
         self.output_tail = ""
         self._since = None
+        self._has_worked = True
         self._is_refused_now = self._has_asked = self._lacks_token = self._has_asked_issuer = False
 
     def unavailable(self, *, tried: str, seconds: float) -> IngestError:

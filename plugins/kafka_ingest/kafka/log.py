@@ -170,6 +170,7 @@ class KafkaAdmin:
         if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
             self._open().poll(0)
             raise self._unavailable(tried, next(iter(answers.values())))
+        self._events.forget()
         return answers
 
     def _answer(self, future: Future[Any], deadline: float, tried: str) -> Any:

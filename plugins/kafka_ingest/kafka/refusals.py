@@ -287,6 +287,19 @@ def is_answer(words: str) -> bool:
     return _ANSWER.search(words) is not None
 
 
+def passes(words: str, *, has_worked: bool) -> bool:
+    """Tell words that sound like a refused login and are none: a lost connection, or a login with a renewed token.
+
+    With a new token librdkafka (2.16) logs in again on its open connections. A broker that ends no sessions (without
+    ``connections.max.reauth.ms``) takes no second login, and librdkafka connects anew.
+
+    Args:
+        words: Those of librdkafka.
+        has_worked: A broker has answered this client before.
+    """
+    return "handshake failed: Local: " in words or (has_worked and "not valid in current SASL state" in words)
+
+
 def reason_of(words: str, config: Mapping[str, str]) -> Reason:
     """Return what librdkafka's words about a refusal mean, and the settings that mend it."""
     if _BROKER_CERTIFICATE.search(words):
