@@ -201,7 +201,7 @@ def test_every_concern_of_a_topic_is_a_line_of_its_own() -> None:
                     "topic orders",
                     WARN,
                     "its settings could not be read: Broker: Topic authorization failed",
-                    "DESCRIBE_CONFIGS",
+                    "--operation DescribeConfigs --topic orders, ",
                 )
             ],
             id="settings that may not be read are a warning with the broker's words",
