@@ -21,7 +21,7 @@ from kafka_ingest.protocol.target import quoted
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.integration.pipeline_under_test import produced
-from tests.roles_world import CUSTOMERS, ORDERS, RolesWorld, Topics, fresh_roles, records_of
+from tests.roles_world import CUSTOMERS, ORDERS, PIPELINES, RolesWorld, Topics, fresh_roles, records_of
 from tests.services import FreshTopics, Producers
 
 OWNER, LOADER, READER, OPERATOR = "owner", "loader", "reader", "operator"
@@ -65,11 +65,13 @@ def ready(worlds: Worlds, *roles: str, options: tuple[str, ...] = ()) -> Iterato
 @pytest.mark.parametrize("roles", [(OWNER, LOADER, READER), (OWNER, LOADER, READER, OPERATOR)], ids=["3", "4"])
 def test_every_role_can_do_its_work(worlds: Worlds, roles: tuple[str, ...]) -> None:
     with ready(worlds, *roles) as world:
+        world.act_as(LOADER)
+        for name in PIPELINES:
+            world.preflight(name)
         world.work()
-        # What everybody did: rows 1, 3, 4; the newest of key 1, key 2 deleted; a column for the unknown field.
-        assert world.run("SELECT id FROM shop.sales ORDER BY id") == [(1,), (3,), (4,)]
-        assert world.run("SELECT id, note FROM shop.customers") == [(1, "b")]
-        assert world.run("SELECT count(*) FROM shop.customers_history") == [(4,)]
+        # The newest of key 1, key 2 deleted, and the dead letter that fits by now; a row of each of these changes.
+        assert world.run("SELECT id, note FROM shop.customers ORDER BY id") == [(1, "b"), (9, None)]
+        assert world.run("SELECT count(*) FROM shop.customers_history") == [(5,)]
 
 
 def test_one_role_may_be_all(worlds: Worlds) -> None:
@@ -154,7 +156,8 @@ def test_every_table_of_the_ledger_has_its_rights(database: dict[str, Any]) -> N
     with closing(psycopg2.connect(**database)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'kafka_ingest'")
         tables = {name for (name,) in cursor.fetchall()}
-    assert tables == LOAD_RIGHTS.keys() == CHANGE_RIGHTS.keys()
+    assert tables == LOAD_RIGHTS.keys()
+    assert tables >= CHANGE_RIGHTS.keys()
 
 
 def without_each_right(text: str, grantee: str) -> Iterator[tuple[str, str]]:
@@ -164,7 +167,7 @@ def without_each_right(text: str, grantee: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines):
         found = pattern.search(line)
         # What is granted on a table that a load has made before is shown by a test of its own.
-        if found is None or grantee not in found["to"] or found["thing"] == '"landing"."events"':
+        if found is None or grantee not in found["to"] or found["thing"].startswith('"landing"."'):
             continue
         others = [name for name in re.split(r'(?<="), (?=")', found["to"]) if name != grantee]
         rights = [found["rights"]] if "(" in found["rights"] else found["rights"].split(", ")
