@@ -24,10 +24,11 @@ from sandbox.airflow_settings import spark_connection
 from sandbox.paths import CHECKOUT
 from sandbox.spark import SparkCluster
 from spark_jobs.reader import KafkaRangeReader
+from tests.certificates import KEY_PASSWORD
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import LOCAL_SPARK, PipelineUnderTest, set_connections
 from tests.kafka_worlds import SETTINGS, TOPIC, KafkaWorld, extra_of, token_login
-from tests.secured_broker import CLIENTS, KEY_PASSWORD, LOGINS, SecuredBroker
+from tests.secured_broker import CLIENTS, LOGINS, SecuredBroker
 
 PAGE = (CHECKOUT / "docs" / "secured-services.md").read_text(encoding="utf-8").partition("\n## PostgreSQL\n")[0]
 DOCUMENTED = re.findall(r"```json\n(.*?)```", PAGE, re.S)
