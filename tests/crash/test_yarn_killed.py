@@ -99,6 +99,7 @@ def test_a_task_whose_executor_is_killed_in_the_middle_of_copy_runs_again_and_it
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_an_application_master_that_is_killed_is_replaced_and_rows_are_there_once(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -113,7 +114,7 @@ def test_an_application_master_that_is_killed_is_replaced_and_rows_are_there_onc
     large.require_every_record_once()
 
 
-@pytest.mark.parametrize("victim", ["JVM", "Python driver"])
+@pytest.mark.parametrize("victim", ["JVM", pytest.param("Python driver", marks=pytest.mark.slow)])
 def test_a_driver_that_is_killed_leaves_nothing_in_yarn(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -167,6 +168,7 @@ def test_a_load_that_gets_no_place_in_the_queue_ends_for_a_retry_and_leaves_the_
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_a_load_whose_place_in_the_queue_an_administrator_takes_away_ends_for_a_retry(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -244,7 +246,7 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, LOW_QUEUE)
         executor = ancestor(gate.waiting_client(), EXECUTOR)
         cluster.fill(DEFAULT_QUEUE)
@@ -259,13 +261,14 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
     # So large that each node has room for one.
     one_a_node = {"spark.executor.memoryOverhead": "1400m"}
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, conf={**one_a_node, **SPECULATION})
         gate.waiting_client()
         until(lambda: gate.passages() == 2, "Spark has started a copy of the slow task", START_SECONDS)
@@ -287,7 +290,7 @@ def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
         "spark.executor.instances": "0",
     }
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, conf=dynamic)
         executor = ancestor(gate.waiting_client(), EXECUTOR)
         until(lambda: processes_with(EXECUTOR) == [executor], "the executor without a task has gone", START_SECONDS)
