@@ -20,6 +20,7 @@ SIDE_BY_SIDE = $(BIN)/python -m tools.rungs --jobs $(JOBS) $(RUNGS) -- --timeout
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 KEEP ?=
+UPGRADE ?=
 SPARK ?=
 REGISTRY ?=
 CYCLES ?= 20
@@ -27,7 +28,7 @@ SEED ?= 1
 MODE ?= append
 
 .PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
-	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
+	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated pin-images build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,7 +42,7 @@ $(READY): requirements.txt requirements-dev.txt
 	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV); } || { \
 		echo "error: $(PYTHON) cannot make environments (Debian/Ubuntu: apt-get install python3-venv)"; exit 1; }
 	@echo "installing the packages of requirements.txt and requirements-dev.txt (about 600 MB, once)"
-	@$(PIP) install --no-input -r requirements.txt -r requirements-dev.txt
+	@$(PIP) install --no-input --require-hashes -r requirements.txt -r requirements-dev.txt
 	@# Loads run without it, too, and make doctor says when Java is missing.
 	@$(IMPORTS) $(BIN)/python -m kafka_ingest prepare-spark || true
 	@touch $@
@@ -119,9 +120,8 @@ format: $(READY) ## format the code and sort its imports
 	@$(BIN)/ruff check --fix --select I .
 	@$(BIN)/ruff format .
 
-lock-requirements: $(READY) ## write requirements*.txt from what requirements*.in name and .venv has
-	@$(BIN)/python tools/requirements_lock.py lock
-	@touch $(READY)
+lock-requirements: $(READY) ## write requirements*.txt and constraints.txt of requirements*.in (UPGRADE=package: its newest version)
+	@$(BIN)/python tools/requirements_lock.py lock $(if $(UPGRADE),--upgrade-package "$(UPGRADE)")
 
 verify-requirements: $(READY)
 	@$(BIN)/python tools/requirements_lock.py verify
@@ -133,6 +133,9 @@ generate: $(READY) ## write the reference pages from the model of the pipeline f
 verify-generated: $(READY)
 	@$(IMPORTS) $(BIN)/python -m tools.reference --check
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
+
+pin-images: $(READY) ## write the digests of all images into docker-compose.yaml and its Dockerfiles (needs docker buildx and the registries)
+	@$(BIN)/python tools/pin_images.py
 
 build: ## build the wheel into dist/ (needs no make setup)
 	@test -x $(BUILD)/bin/python || "$(PYTHON)" -m venv $(BUILD)

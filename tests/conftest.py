@@ -157,7 +157,10 @@ def own_services() -> Iterator[TestServices]:
 
 @pytest.fixture
 def database(postgres_server: PostgresServer) -> Iterator[dict[str, Any]]:
-    """Parameters for ``psycopg2.connect`` of a new database with the current ledger."""
+    """A superuser's parameters for ``psycopg2.connect`` of a new database with the current ledger.
+
+    What works in it as the product does connects as ``as_role("loader", database)``.
+    """
     from tests.services import fresh_database
 
     with fresh_database(postgres_server) as params:
@@ -192,9 +195,13 @@ def raw_pipeline(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> PipelineUnderTest:
-    """A pipeline on the shared broker for topics that a test makes and changes; its file is not written yet."""
-    from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
+    """A pipeline on the shared broker for topics that a test makes and changes; its file is not written yet.
 
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    It connects as the loader; the test itself asks and changes the database as a superuser.
+    """
+    from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
+    from tests.services import as_role
+
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=as_role("loader", database))
     monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
     return PipelineUnderTest("events", tmp_path, database, capfd)

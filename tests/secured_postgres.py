@@ -42,7 +42,7 @@ PASSWORDS = {"loader": HOSTILE, "both": "password-of-both", "unlisted": "passwor
 
 #: Who may come how: ``certified`` by certificate, ``both`` by password and certificate, nobody without TLS.
 _ACCESS = """\
-hostssl all postgres 127.0.0.1/32 scram-sha-256
+hostssl all postgres,test_owner 127.0.0.1/32 scram-sha-256
 hostssl all certified 127.0.0.1/32 cert
 hostssl all both 127.0.0.1/32 scram-sha-256 clientcert=verify-full
 hostssl all loader,absent 127.0.0.1/32 scram-sha-256

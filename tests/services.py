@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib
 import os
 import re
 import shutil
@@ -21,7 +20,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,12 +171,27 @@ def start_for_logical_decoding(server: PostgresServer) -> None:
     server.start()
 
 
+#: The roles of every test's database, by what they are for, as ``python -m kafka_ingest roles`` makes them.
+ROLES = {"owner": "test_owner", "loader": "test_loader", "reader": "test_reader"}
+_ROLE_PASSWORD = "A-password-1"
+
+
+def as_role(role: str, database: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a test's database with another role's login: owner, loader or reader of the ledger."""
+    return {**database, "user": ROLES[role], "password": _ROLE_PASSWORD}
+
+
 @contextmanager
 def fresh_database(server: PostgresServer) -> Iterator[dict[str, Any]]:
-    """Yield connection parameters of a new database with the current ledger; drop it afterwards."""
+    """Yield a superuser's connection parameters of a new database with the current ledger; drop it afterwards.
+
+    The ledger belongs to ``owner``. Loads connect as ``loader``, which has what ``roles`` grants, and on schemas and
+    tables that the superuser makes what ``roles`` would grant on a target; it may make schemas.
+    """
     name = f"test_{uuid.uuid4().hex[:16]}"
     template = _ledger_template(server)
     _administer(server, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    _administer(server, "GRANT CREATE ON DATABASE {} TO {}", name, ROLES["loader"])
     try:
         yield server.params(name)
     finally:
@@ -196,27 +209,40 @@ def _ledger_template(server: PostgresServer) -> str:
             draft = f"{name}_draft"
             _administer(server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", draft)
             _administer(server, "CREATE DATABASE {}", draft)
-            _migrate(server.params(draft))
+            _make_ledger(server, draft)
             _administer(server, "ALTER DATABASE {} RENAME TO {}", draft, name)
     return name
 
 
+#: On what a test makes as a superuser: what ``roles`` grants on the tables of a pipeline.
+_ON_TARGETS = """
+ALTER DEFAULT PRIVILEGES GRANT USAGE, CREATE ON SCHEMAS TO {loader};
+ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {loader};
+ALTER DEFAULT PRIVILEGES GRANT USAGE ON SEQUENCES TO {loader};
+"""
+
+
 def _ledger_hash() -> str:
-    files = [*sorted((CHECKOUT / "sql" / "migrations").glob("*")), *_migrations_module()]
+    package = CHECKOUT / "plugins" / "kafka_ingest" / "postgres"
+    files = [*sorted((CHECKOUT / "sql" / "migrations").glob("*")), package / "migrations.py", package / "rights.py"]
     digest = hashlib.sha256()
-    for path in files:
+    for path in [*files, Path(__file__)]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _migrations_module() -> list[Path]:
-    spec = find_spec("kafka_ingest.postgres.migrations")
-    return [Path(spec.origin)] if spec is not None and spec.origin else []
+def _make_ledger(server: PostgresServer, database: str) -> None:
+    """Migrate as the owner, between the two times that an administrator runs what ``roles`` prints."""
+    # Only here: services are started and removed without the package, too.
+    from kafka_ingest.postgres.migrations import migrate
+    from kafka_ingest.postgres.rights import Roles, role_statements
 
-
-def _migrate(params: dict[str, Any]) -> None:
-    if _migrations_module():
-        importlib.import_module("kafka_ingest.postgres.migrations").migrate(params)
+    statements = role_statements(Roles(ROLES["owner"], ROLES["loader"], ROLES["reader"]), database, ())
+    passwords = "".join(f"ALTER ROLE {name} PASSWORD '{_ROLE_PASSWORD}';" for name in ROLES.values())
+    with closing(_connect(server, database)) as connection, connection.cursor() as cursor:
+        cursor.execute(statements + passwords)
+        migrate(as_role("owner", server.params(database)))
+        cursor.execute(statements + _ON_TARGETS.format(loader=ROLES["loader"]))
 
 
 def _administer(server: PostgresServer, statement: str, *names: str) -> None:
@@ -224,8 +250,8 @@ def _administer(server: PostgresServer, statement: str, *names: str) -> None:
         cursor.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
-def _connect(server: PostgresServer) -> Any:
-    connection = psycopg2.connect(**server.params())
+def _connect(server: PostgresServer, database: str = "postgres") -> Any:
+    connection = psycopg2.connect(**server.params(database))
     connection.autocommit = True
     return connection
 

@@ -1,4 +1,4 @@
-"""Write what is generated: configuration reference, JSON schema, metrics page and examples of values."""
+"""Write what is generated: configuration reference, JSON schema, pages of metrics and licences, examples of values."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from kafka_ingest.pipeline_files.document import MAX_BYTES, MAX_DEPTH, MAX_VALUE
 from kafka_ingest.pipeline_files.kinds import Words
 from kafka_ingest.pipeline_files.model import PipelineFile
 from tests.values import TYPES, VALUES, Value
+from tools.licences import licences_page
 
 # The written parts of the generated page ``docs/configuration.md``.
 
@@ -248,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     contents = {
         "configuration.md": reference_page(),
         "pipeline.schema.json": editor_schema(),
+        "licences.md": licences_page(_COMMAND),
         "metrics.md": metrics_page(_COMMAND),
         "values.md": values_page(_read(_DOCS / "values.md") or "", _COMMAND),
     }

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from kafka_ingest import __version__
-from kafka_ingest.cli import change, dead_letters, look, run, setup
+from kafka_ingest.cli import change, dead_letters, look, run, setup, size
 from kafka_ingest.cli.command import Output, add_command
 from kafka_ingest.errors import IngestError, exit_code
 
 #: In the order of ``--help``: before the first run, a run, a look at it, upkeep, changes.
 _COMMANDS = (
     look.PREFLIGHT,
+    size.SIZE,
     *setup.COMMANDS,
     *run.COMMANDS,
     *look.COMMANDS,

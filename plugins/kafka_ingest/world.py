@@ -11,6 +11,7 @@ from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgr
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
 from kafka_ingest.kafka.registry import SchemaRegistry
+from kafka_ingest.kafka.sample import TopicSampler
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import KeptSession
 from kafka_ingest.postgres.ledger import PostgresLedger
@@ -21,6 +22,7 @@ from kafka_ingest.preflight.checks import CheckResult, answered
 from kafka_ingest.preflight.database import PostgresPreflight, database_results
 from kafka_ingest.preflight.kafka import KafkaPreflight, kafka_preflight, kafka_results, registry_results
 from kafka_ingest.preflight.spark import SparkPreflight, spark_results
+from kafka_ingest.preflight.traffic import Found, measured_traffic
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.protocol.changes import ChangePorts
 from kafka_ingest.protocol.dead_letters import DeadLetterReport, DeadLetterRequest
@@ -32,7 +34,7 @@ from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.master import SparkMaster, spark_master_of
 from kafka_ingest.spark.replay import ReplayOrder, run_replay
 from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
-from kafka_ingest.times import SystemClock
+from kafka_ingest.times import SystemClock, to_record_time_ms
 
 #: Looks a connection up by its id and type (``kafka``, ``postgres``, ``spark`` or ``http``); raises ``ConfigError``.
 LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
@@ -126,6 +128,13 @@ class World:
         if self.pipeline.batch.registry_connection:
             with closing(self.registry()) as registry:
                 yield from registry_results(self.pipeline.batch, registry)
+
+    def traffic(self, note: Callable[[str], None]) -> Mapping[str, Found]:
+        """Measure the traffic of the topics; see :func:`measured_traffic`. ``note`` is told how far it is."""
+        config = self.kafka_config()
+        with self.kafka_probe() as probe, self.log() as log:
+            now_ms = to_record_time_ms(SystemClock().now())
+            return measured_traffic(self.pipeline, probe, log, lambda topic: TopicSampler(config, topic, note), now_ms)
 
     def kafka_probe(self) -> AbstractContextManager[KafkaPreflight]:
         """Open what preflight asks Kafka with."""

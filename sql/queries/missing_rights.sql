@@ -1,7 +1,8 @@
 -- Purpose: read the rights that the connected role lacks on ledger, staging, database and, to create a table, on its
 --   schema; one row for each right and thing, the tables of the ledger together. Rights on an existing target are read
 --   with it.
--- Parameters: schema (the target's, without quotes), creates_table (boolean: the table is still to be created).
+-- Parameters: schema (the target's, without quotes), creates_table (boolean: the table is still to be created), tables
+--   and rights (arrays: names of the ledger's tables, and with each a right that is needed on it).
 -- Locks: none. Safe to run twice: it only reads the catalog.
 WITH wanted AS (
     SELECT 1 AS place,
@@ -11,15 +12,11 @@ WITH wanted AS (
       FROM pg_catalog.pg_namespace AS n
      WHERE n.nspname = 'kafka_ingest'
     UNION ALL
-    SELECT 2, p.privilege, string_agg('kafka_ingest.' || c.relname::text, ', ' ORDER BY c.relname), false
-      FROM pg_catalog.pg_class AS c
-      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-     CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p (privilege)
-     WHERE n.nspname = 'kafka_ingest'
-       AND c.relkind IN ('r', 'p')
-       AND (c.relname <> 'schema_migration' OR p.privilege = 'SELECT') -- only migrate writes there
-       AND NOT has_table_privilege(c.oid, p.privilege)
-     GROUP BY p.privilege
+    SELECT 2, wanted.privilege, string_agg('kafka_ingest.' || c.relname::text, ', ' ORDER BY c.relname), false
+      FROM unnest(%(tables)s::text[], %(rights)s::text[]) AS wanted (name, privilege)
+      JOIN pg_catalog.pg_class AS c ON c.relname = wanted.name AND c.relnamespace = to_regnamespace('kafka_ingest')
+     WHERE NOT has_table_privilege(c.oid, wanted.privilege)
+     GROUP BY wanted.privilege
     UNION ALL
     SELECT 3, p.privilege, 'SCHEMA kafka_ingest_staging', has_schema_privilege(n.oid, p.privilege)
       FROM pg_catalog.pg_namespace AS n

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dags.dag_policy import CHECKOUT, Report, load
+from kafka_ingest.integrity import Report, load
+from sandbox.paths import CHECKOUT
 
 GOOD = """\
 pipeline: good

@@ -10,13 +10,14 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from kafka_ingest.errors import ConfigError, DatabaseUnavailable
+from kafka_ingest.integrity import load
 from kafka_ingest.operators import runs
 from kafka_ingest.operators.dags import housekeeping_dag, is_switched_on
 from kafka_ingest.operators.tasks import HousekeepingOperator
 from kafka_ingest.pipeline_files.files import PipelineCatalog
 from kafka_ingest.protocol.batch import BatchState
+from sandbox.paths import CHECKOUT
 from tests.builders import offset_range, pipeline_settings, planned_batch
-from tests.dags.dag_policy import CHECKOUT, load
 from tests.fakes.database import FakeDatabase
 from tests.fakes.housekeeper import FakeHousekeeper
 

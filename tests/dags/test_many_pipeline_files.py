@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.dags.dag_policy import CHECKOUT, load
+from kafka_ingest.integrity import load
+from sandbox.paths import CHECKOUT
 from tests.pipeline_texts import pipeline_text
 
 _FILES = 40

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.dags.dag_policy import CHECKOUT
+from sandbox.paths import CHECKOUT
 
 #: Packages count as modules.
 MOST_MODULES = 25

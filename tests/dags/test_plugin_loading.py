@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.dags.dag_policy import CHECKOUT
+from sandbox.paths import CHECKOUT
 
 _SCRIPT = """
 import json, sys

@@ -11,14 +11,15 @@ from airflow.sdk import DAG, task, task_group
 
 import kafka_ingest
 from kafka_ingest import kafka_to_postgres, load_pipeline
+from kafka_ingest.integrity import POLICIES, Policy, Report, load, violations
 from kafka_ingest.operators import dags
 from kafka_ingest.operators.context import request_of
 from kafka_ingest.operators.tasks import LoadBatchOperator, PlanBatchOperator
 from kafka_ingest.pipeline_files import files
 from kafka_ingest.settings import PartitionFaultPolicy, PipelineSettings
+from sandbox.paths import CHECKOUT
 from tests.builders import pipeline_settings
 from tests.dags.contexts import TaskInstance, task_context
-from tests.dags.dag_policy import CHECKOUT, POLICIES, Policy, Report, load, violations
 
 EXAMPLES = CHECKOUT / "docs" / "examples"
 PROMISE = "from kafka_ingest import kafka_to_postgres, load_pipeline\n"

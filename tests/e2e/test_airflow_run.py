@@ -6,10 +6,12 @@ The first run, whose driver is killed, is a fixture: each test looks at what cam
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import psycopg2
 import pytest
 
 from sandbox.airflow_client import AirflowClient
@@ -117,7 +119,7 @@ def test_clearing_a_committed_run_changes_nothing(killed: KilledRun) -> None:
     assert "was loaded before" in killed.airflow.task_log(killed.dag_id, killed.run_id, "load_batch", 3)
 
 
-def test_no_secret_is_in_logs_rendered_fields_or_xcom(killed: KilledRun) -> None:
+def test_no_secret_is_in_logs_rendered_fields_xcom_or_airflows_database(killed: KilledRun) -> None:
     airflow, dag_id, run_id = killed.airflow, killed.dag_id, killed.run_id
     logs = [path for path in killed.world.server.folder.rglob("*.log") if path.is_file()]
     shown = {str(path): path.read_text(errors="replace") for path in logs}
@@ -126,11 +128,26 @@ def test_no_secret_is_in_logs_rendered_fields_or_xcom(killed: KilledRun) -> None
         shown[f"rendered fields of {task}"] = json.dumps(instance, ensure_ascii=False)
         shown[f"XCom of {task}"] = json.dumps(airflow.xcom(dag_id, run_id, task), ensure_ascii=False)
         shown[f"log of {task}"] = airflow.task_log(dag_id, run_id, task, 1)
+    shown |= tables_of_airflow(killed.world.server.setup.database_url)
     spellings = {PASSWORD, json.dumps(PASSWORD)[1:-1], quote(PASSWORD, safe=""), KAFKA_PASSWORD}
     # In a log file, which is JSON itself, what is shown is escaped once more.
     spellings |= {json.dumps(text)[1:-1] for text in spellings}
     assert any("task_id=load_batch" in name for name in shown)
     assert [(name, text) for name, content in shown.items() for text in spellings if text in content] == []
+
+
+def tables_of_airflow(url: str) -> dict[str, str]:
+    """Give the content of every table of Airflow's own database, as text."""
+    with closing(psycopg2.connect(url.replace("+psycopg2", ""))) as connection, connection.cursor() as cursor:
+        own = "relnamespace = 'public'::regnamespace AND relkind = 'r'"
+        cursor.execute(f"SELECT oid::regclass::text FROM pg_class WHERE {own}")
+        tables = [str(name) for (name,) in cursor.fetchall()]
+        assert {"task_instance", "rendered_task_instance_fields", "xcom"} <= set(tables)
+        found = {}
+        for table in tables:
+            cursor.execute(f"SELECT coalesce(string_agg(t::text, ' '), '') FROM {table} t")
+            [(found[f"Airflow's table {table}"],)] = cursor.fetchall()
+        return found
 
 
 def test_a_broken_pipeline_file_is_an_import_error_with_its_text_and_hides_no_other(world: AirflowWorld) -> None:

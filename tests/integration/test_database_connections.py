@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ from spark_jobs.load_job import InProcessRunner, load_ports
 from spark_jobs.stage import stage_task
 from tests.certificates import KEY_PASSWORD
 from tests.fakes.listed_reader import ListedReader
-from tests.integration.pipeline_under_test import PipelineUnderTest
+from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
 from tests.secured_postgres import HOSTILE, PASSWORDS, SecuredPostgres
-from tests.services import services_of_one_test
+from tests.services import ROLES, fresh_database, services_of_one_test
 
 #: What a person waits at most. Four places ask, each once; a machine that is busy takes longer.
 BOUND_SECONDS = 15
@@ -343,3 +343,19 @@ def test_a_handshake_that_is_cut_off_is_an_unavailable_database(
 ) -> None:
     with resetting() as port, pytest.raises(DatabaseUnavailable):
         connect(params_of(monkeypatch, servers.secured.connection("postgres", port=port)), application_name="test")
+
+
+def test_texts_in_the_connection_reach_plan_driver_and_executors(
+    pipeline: FedPipeline, secured: SecuredPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"sslrootcert": "ca.crt", "sslcert": "certified.crt", "sslkey": "certified.enc.key"}
+    extra = {**{setting: secured.text(name) for setting, name in texts.items()}, "sslpassword": KEY_PASSWORD}
+    with fresh_database(secured) as admin:
+        loads = replace(pipeline, database=admin)
+        loads.query(f"GRANT {ROLES['loader']} TO certified")
+        right = secured.connection(admin["dbname"], login="certified", password=None, extra=extra)
+        monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", json.dumps(right))
+        loads.open()
+        loads.send(b"1")
+        assert loads.load(runner="spark")["counts"]["rows"] == 1
+        assert loads.rows("payload") == [(b"1",)]

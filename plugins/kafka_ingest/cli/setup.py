@@ -171,7 +171,61 @@ def run_migrate(options: argparse.Namespace, output: Output) -> int:
     return OK
 
 
-COMMANDS = (run_draft, run_check_config, run_migrate)
+def _roles_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "pipelines", nargs="*", metavar="PIPELINE", help="whose tables to grant (default: all of the connection)"
+    )
+    parser.add_argument("--owner", required=True, metavar="ROLE", help="role that migrates, and owns the ledger")
+    parser.add_argument("--loader", required=True, metavar="ROLE", help="role of the pipelines' connection")
+    parser.add_argument("--reader", required=True, metavar="ROLE", help="role that looks at ledger and tables")
+    parser.add_argument(
+        "--operator", default="", metavar="ROLE", help="role that changes positions instead of the loader"
+    )
+    parser.add_argument(
+        "--without-payload", action="store_true", help="the reader sees the ledger, and nothing of a record's content"
+    )
+    parser.add_argument(
+        "--connection", metavar="ID", help="connection of the target database (default: that of all pipelines)"
+    )
+
+
+@command(
+    "roles",
+    "print the SQL that grants each role what it needs, and no more",
+    _roles_arguments,
+    details="""\
+example: python -m kafka_ingest roles --owner ledger --loader etl --reader analyst | psql shop
+An administrator runs it before migrate, and again after it and after each later migrate. It makes roles that are
+missing, without passwords. Roles may be one: --owner etl --loader etl --reader etl. It asks no database.""",
+)
+def run_roles(options: argparse.Namespace, output: Output) -> int:
+    """Print the SQL for the roles of one target database and the tables of its pipelines."""
+    from kafka_ingest.pipeline_files.files import find_pipeline, pipeline_paths, read_pipelines
+    from kafka_ingest.postgres.rights import Roles, role_statements
+
+    conn_id = options.connection or _only_connection()
+    named = [find_pipeline(name) for name in options.pipelines]
+    found = named or read_pipelines(pipeline_paths()).settings.values()
+    roles = Roles(options.owner, options.loader, options.reader, options.operator, not options.without_payload)
+    batches = [one.batch for one in found if one.batch.target_connection == conn_id]
+    text = role_statements(roles, postgres_params(conn_id)["dbname"], batches)
+    output.document(text, {"connection": conn_id, "sql": text})
+    return OK
+
+
+def _only_connection() -> str:
+    first, *others = target_connections()
+    if others:
+        raise ConfigError(
+            "the pipelines load into more than one database",
+            expected="--connection, because the SQL is for one",
+            found=", ".join([first, *others]),
+            next_command=f"python -m kafka_ingest roles --connection {first} ...",
+        )
+    return first
+
+
+COMMANDS = (run_draft, run_check_config, run_roles, run_migrate)
 
 # ----------
 # Upkeep: what tidies target databases, and what lets loads start sooner.

@@ -25,6 +25,7 @@ from kafka_ingest.errors import (
     LockTimeout,
     RetryLater,
 )
+from kafka_ingest.postgres.rights import LOAD_RIGHTS, ledger_rights
 from kafka_ingest.protocol.target import quoted
 from kafka_ingest.secrets import scrubbed, secret_values
 
@@ -101,20 +102,6 @@ _REFUSED: Mapping[str, str] = {
 }
 _PLAIN = psycopg2.DatabaseError
 _LEDGER_OBJECT = re.compile(r"\bkafka_ingest(\.|\")")
-_LEDGER_TABLES = {
-    "pipeline",
-    "served_topic",
-    "committed_offset",
-    "batch",
-    "batch_hold",
-    "batch_partition",
-    "dead_letter",
-    "dead_letter_request",
-    "position_change",
-    "removed_key",
-    "schema_change",
-    "schema_migration",
-}
 
 #: Class 22 quotes the wrong value in its primary message ('invalid input syntax for type integer: "…"').
 _QUOTED_VALUE = re.compile(r"\".*\"", re.DOTALL)
@@ -259,8 +246,8 @@ def _grant(found: str) -> str:
     if match := re.search(r"for sequence (\S+)", found):
         return f"GRANT USAGE ON SEQUENCE {match[1]} {to}"
     if match := re.search(r"for (?:table|view|relation) (\S+)", found):
-        if match[1] in _LEDGER_TABLES:
-            return f"GRANT SELECT, INSERT, UPDATE, DELETE ON kafka_ingest.{match[1]} {to}; to read only, SELECT"
+        if match[1] in LOAD_RIGHTS:
+            return f"GRANT {ledger_rights(match[1])} ON kafka_ingest.{match[1]} {to}; to read only, SELECT"
         return f"GRANT SELECT, INSERT, DELETE ON {match[1]} {to}"
     return "let the owner grant it to the role of the connection, or connect as the owner"
 

@@ -10,6 +10,7 @@ from kafka_ingest.errors import IngestError
 from kafka_ingest.postgres.catalog import Mismatch, read_loaded_rows, read_table
 from kafka_ingest.postgres.database import Cursor, connect, database_faults, fetch_rows, transaction
 from kafka_ingest.postgres.migrations import migrations, require_current_ledger
+from kafka_ingest.postgres.rights import LOAD_RIGHTS
 from kafka_ingest.postgres.target import missing_table, table_mismatches, weaknesses
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.protocol.target import history_settings
@@ -103,7 +104,15 @@ class PostgresPreflight:
         target = settings.target
         with self._transaction("read the role's rights") as cursor:
             creates_table = target.create_table and read_table(cursor, target) is None
-            rows = fetch_rows(cursor, "missing_rights", schema=target.schema, creates_table=creates_table)
+            wanted = [(table, right) for table, rights in LOAD_RIGHTS.items() for right in rights.split(", ")]
+            rows = fetch_rows(
+                cursor,
+                "missing_rights",
+                schema=target.schema,
+                creates_table=creates_table,
+                tables=[table for table, _ in wanted],
+                rights=[right for _, right in wanted],
+            )
             return [Finding(f"{row['privilege']} on {row['thing']}: not granted", row["fix"]) for row in rows]
 
     def old_leftovers(self, days: int) -> int:

@@ -249,8 +249,13 @@ def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedReco
     return tuple(task for task in told if task.refused)
 
 
+def tasks_at_once(total_offsets: int, parallelism: int) -> int:
+    """Return how many tasks of a batch run at once where ``parallelism`` can: a small batch has no use for more."""
+    return max(1, min(parallelism, total_offsets // MIN_TASK_OFFSETS))
+
+
 def _task_count(total_offsets: int, parallelism: int) -> int:
-    useful = max(1, min(parallelism, total_offsets // MIN_TASK_OFFSETS))
+    useful = tasks_at_once(total_offsets, parallelism)
     rounds = ceil(total_offsets / (useful * MAX_TASK_OFFSETS))
     return useful * rounds
 

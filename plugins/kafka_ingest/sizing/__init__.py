@@ -1,0 +1,1 @@
+"""What loading takes, calculated from the traffic: tasks, memory, connections, disk, time."""
