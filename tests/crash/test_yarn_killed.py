@@ -32,7 +32,7 @@ CONTAINER_MB = 896
 #: Short enough to wait for its end, where no place in the queue can come.
 PATIENCE_SECONDS = 20
 #: Long enough for an application's master to start on a busy machine; the wait for executors is as long.
-LONGER_PATIENCE_SECONDS = 60
+LONGER_PATIENCE_SECONDS = 120
 CONFIG_ERROR = 78
 EXECUTOR, MASTER = "YarnCoarseGrainedExecutorBackend", "org.apache.spark.deploy.yarn.ExecutorLauncher"
 
@@ -51,7 +51,7 @@ def nothing_is_left(cluster: YarnCluster, large: PipelineAtRisk) -> Iterator[Non
     """Looks, after each test, that no application of its load is left in YARN."""
     yield
     try:
-        until(lambda: not loads_in(cluster), "no load is left in YARN", LONGER_PATIENCE_SECONDS)
+        until(lambda: not loads_in(cluster), "no load is left in YARN", 60)
     finally:
         for application_id in cluster.applications():
             cluster.kill(application_id)
@@ -158,7 +158,7 @@ def test_a_load_that_gets_no_place_in_the_queue_ends_for_a_retry_and_leaves_the_
     job = start_on(cluster, large, NARROW_QUEUE, patience_seconds=PATIENCE_SECONDS)
     until(lambda: bool(loads_in(cluster)), "the load waits in the queue", START_SECONDS)
     require_heartbeats(large)
-    assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
+    assert job.process.wait(LONGER_PATIENCE_SECONDS) == RETRY_LATER, job.output
     assert f"YARN gave the application no place within {PATIENCE_SECONDS} seconds" in job.output
     assert list(cluster.applications()) == [occupier]
     require_hold_given_back(large)
