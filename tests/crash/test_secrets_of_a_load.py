@@ -125,7 +125,8 @@ def held(
 ) -> Iterator[HeldLoad]:
     """Holds a load; afterwards it must come through, and leave nothing in its temporary folder."""
     temporary = tmp_path_factory.mktemp("tmp")
-    cluster: Cluster | None = {STANDALONE: standalone, YARN: yarn}.get(request.param)
+    clusters: dict[str, Cluster] = {STANDALONE: standalone, YARN: yarn}
+    cluster = clusters.get(request.param)
     variables, conf = on_master(request.param, standalone, yarn)
     variables |= connections_with_secrets(key_of_the_database) | AIRFLOW_SECRETS | {"TMPDIR": str(temporary)}
     (temporary / "events").mkdir()
@@ -321,7 +322,7 @@ def _no_process_leaves_a_core_file(held: HeldLoad) -> None:
 
 def _core_limit(pid: int) -> str:
     limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
-    return re.findall(r"(?m)^Max core file size +(\w+)", limits)[0]
+    return str(re.findall(r"(?m)^Max core file size +(\w+)", limits)[0])
 
 
 def _ports_ask_for_sparks_secret(held: HeldLoad) -> None:

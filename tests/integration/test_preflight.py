@@ -97,6 +97,7 @@ def test_a_sound_pipeline_fails_nowhere(pipeline: FedPipeline) -> None:
         "target table": "pass",
         "housekeeping": "pass",
         "spark": "pass",
+        "spark-submit": "pass",
         "python packages": "pass",
     }
 
@@ -194,7 +195,7 @@ def test_a_broker_that_is_away_hides_no_fault_of_the_database(
     pipeline: PipelineUnderTest, database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_connections(
-        monkeypatch, bootstrap="127.0.0.1:1", database=database, spark=spark_connection("spark://127.0.0.1:1")
+        monkeypatch, bootstrap="127.0.0.1:1", database=database, spark=spark_connection("spark://127.0.0.1:1", "x")
     )
     monkeypatch.setattr("kafka_ingest.world._PREFLIGHT_SECONDS", 1.0)
     pipeline.write("orders")
@@ -210,7 +211,7 @@ def test_a_broker_that_is_away_hides_no_fault_of_the_database(
         "privileges": "pass",
         "target table": "pass",
         "spark": "fail",
-        "spark secret": "warn",
+        "spark-submit": "pass",
         "python packages": "warn",
     }
     fixes = {row["check"]: row["fix"] for row in rows}

@@ -110,6 +110,9 @@ def test_the_pace_of_its_own_batches_counts(pipeline: FedPipeline, monkeypatch: 
     assert inputs["pace"]["value"] == pytest.approx(44 / 4.41, rel=0.001)
     assert inputs["pace"]["source"] == "its own batches in the ledger, the median"
     assert figures["time of a full run"] > 40
+    # The batches ran with the file's one task, whatever is asked for now; and a pace that is given counts.
+    assert sized(pipeline, "--tasks", "8")[0]["pace"]["value"] == inputs["pace"]["value"]
+    assert sized(pipeline, "--pace", "2")[0]["pace"] == {"name": "pace", "value": 2, "unit": "x", "source": "--pace"}
 
 
 def test_without_a_ledger_the_pace_is_assumed(pipeline: FedPipeline) -> None:
@@ -130,6 +133,10 @@ def test_an_empty_topic_has_no_size_until_its_traffic_is_given(pipeline: FedPipe
     assert error["next_command"].startswith(f"python -m kafka_ingest size {pipeline.name} --records-per-day")
     inputs, _ = sized(pipeline, *TRAFFIC)
     assert inputs["partitions"]["value"] == 2
+    pipeline.write("there.is.no.such.topic")
+    code, _, notes = pipeline.command("size", pipeline.name, *TRAFFIC)
+    assert code == 78
+    assert "0 topics for 1 pipelines" in json.loads(notes.splitlines()[-1])["error"]["found"]
 
 
 def test_a_broker_that_is_away_and_an_unknown_pipeline_are_told_as_everywhere(

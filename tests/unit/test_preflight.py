@@ -47,6 +47,7 @@ from kafka_ingest.preflight.spark import (
     MasterFacts,
     SparkPreflight,
     authentication_results,
+    installation_results,
     master_result,
     package_results,
     upload_results,
@@ -624,6 +625,21 @@ def test_the_api_server_of_kubernetes_is_knocked_at(url: str, address: str, monk
     assert knocked == [address]
 
 
+@pytest.mark.parametrize(
+    ("variables", "missing"), [({"PATH": ""}, "spark-submit"), ({"JAVA_HOME": "/nowhere"}, "Java")]
+)
+def test_a_machine_that_could_not_submit_the_job_is_told(
+    variables: dict[str, str], missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
+    if missing == "Java":
+        (tmp_path / "spark-submit").touch(mode=0o755)
+    with pytest.raises(ConfigError, match=f"{missing} was not found"):
+        list(installation_results())
+
+
 def test_tasks_of_a_local_master_run_here_unless_another_python_is_named() -> None:
     assert probe("local[2]").master() == MasterFacts("local[2]")
     assert not probe("local[2]", conf=(("spark.pyspark.python", "/opt/python"),)).master().is_this_python
@@ -711,8 +727,10 @@ def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool
     return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
-ALL = "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, spark, python packages"
-BEHIND_CONNECTIONS = {"topic orders", "ledger", "privileges", "target table", "housekeeping", "python packages"}
+ALL = "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, spark, spark-submit, python packages"
+BEHIND_CONNECTIONS = {
+    *("topic orders", "ledger", "privileges", "target table", "housekeeping", "spark-submit", "python packages")
+}
 NO_BROKER, NO_CONNECTION, GONE = BrokerUnavailable("x"), ConfigError("there is no connection"), DatabaseUnavailable("x")
 NO_LEDGER, NO_RIGHT, NO_CORES = LedgerOutdated("x"), ConfigError("permission denied"), ConfigError("no cores")
 LOCAL, CLUSTER = MasterFacts("local[2]"), MasterFacts("spark://m:1", reachable=("m:1",), is_this_python=False)

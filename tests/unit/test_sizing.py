@@ -260,10 +260,12 @@ def test_a_comfortable_deployment_fits_in_every_part() -> None:
     ("size", "knob"),
     [
         # 50 runs of 42.4 s with one task, 33 s with two, in half an hour.
-        pytest.param(sizing(1_200 * MILLION, tasks=1), "spark.tasks: 2", id="more tasks"),
+        pytest.param(sizing(1_200 * MILLION, tasks=1), "spark.tasks: 2 on as many cores", id="more tasks"),
         # 28 runs of 9.92 M may take 64.3 s: 19 s, 31.9 s publish, and 93.2 task-seconds.
         pytest.param(
-            sizing(3_333 * MILLION), "limit.offsets_per_run: 10,000,000 with spark.tasks: 7", id="a greater limit"
+            sizing(3_333 * MILLION),
+            "limit.offsets_per_run: 10,000,000, spark.tasks: 7 on as many cores",
+            id="a greater limit",
         ),
     ],
 )
@@ -271,7 +273,7 @@ def test_the_knob_that_is_named_is_enough(size: Sizing, knob: str) -> None:
     found = verdict(size, "a run in its interval")
     assert found.result != FITS
     assert found.knob == knob
-    tasks = int(knob.rsplit(" ", 1)[1])
+    tasks = int(knob.partition("spark.tasks: ")[2].split()[0])
     limit = 10 * MILLION if "limit" in knob else size.deployment.loading.limit_offsets
     loading = replace(size.deployment.loading, limit_offsets=limit)
     turned = Sizing(size.traffic, replace(size.deployment, tasks=tasks, loading=loading))

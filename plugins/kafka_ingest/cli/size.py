@@ -10,7 +10,6 @@ from math import inf, isfinite
 from typing import Any
 
 from kafka_ingest.cli.command import Output, Parser, at_least, command, connection, world_of
-from kafka_ingest.connections import spark_master_of
 from kafka_ingest.errors import OK, ConfigError, LedgerOutdated, naming
 from kafka_ingest.report import Row, table
 from kafka_ingest.settings import BatchSettings, OffsetLimit, PipelineSettings, ValueFormat
@@ -18,6 +17,7 @@ from kafka_ingest.sizing.costs import Loading
 from kafka_ingest.sizing.deployment import LEAST_BATCHES, LEAST_COMPARED, Deployment, Sizing, Traffic, own_pace
 from kafka_ingest.sizing.figures import figures as figures_of
 from kafka_ingest.sizing.figures import verdicts as verdicts_of
+from kafka_ingest.spark.master import spark_master_of
 
 # ----------
 # What goes in: each thing with its option, what is assumed where nothing tells it, and how it is shown.
@@ -174,8 +174,11 @@ def _of_pipeline(options: argparse.Namespace, output: Output) -> _Inputs:
     settings = find_pipeline(options.pipeline)
     with naming(settings.pipeline):
         found = {**_of_file(settings), **_of_topics(settings, output)}
-        pace = _pace(_inputs(options, found), settings)
-    return _inputs(options, {**found, "pace": pace})
+        if options.pace is None:
+            # Its batches ran as the file says and had this traffic, whatever an option asks for now.
+            known = {key: one for key, one in found.items() if one.value is not None}
+            found["pace"] = _pace({**_inputs(options, found), **known}, settings)
+    return _inputs(options, found)
 
 
 def _of_file(settings: PipelineSettings) -> _Inputs:
@@ -209,7 +212,7 @@ def _tasks(settings: PipelineSettings) -> _Input | None:
     """Return how many tasks run at once, where file or connection say so; a cluster's cores are not known here."""
     named = settings.job.tasks or inf
     try:
-        master = spark_master_of(connection(settings.job.spark_connection, "spark"))
+        master = spark_master_of(connection(settings.job.spark_connection, "spark")).url
     except ConfigError:
         master = ""
     local = re.fullmatch(r"local(?:\[([0-9]+)(?:,.*)?\])?", master)
@@ -232,7 +235,7 @@ def _of_topics(settings: PipelineSettings, output: Output) -> _Inputs:
 
 
 def _pace(inputs: _Inputs, settings: PipelineSettings) -> _Input:
-    if not inputs["tasks"].value:
+    if not inputs["tasks"].value or inputs["tasks"].source == _ENTRIES["tasks"].option:
         return _Input(1.0, "assumed: how many tasks ran at once is not known")
     if any(inputs[key].value is None for key in ("records_per_day", "record_bytes")):
         return _Input(1.0, "assumed")

@@ -20,7 +20,9 @@ from kafka_ingest.spark.installation import (
     OLDEST_PYTHON,
     InterpreterFacts,
     default_properties,
+    java,
     read_report,
+    spark_submit,
     this_interpreter,
 )
 from kafka_ingest.spark.master import (
@@ -177,6 +179,7 @@ def spark_results(settings: PipelineSettings, probe: SparkPreflight, *, submit_j
     master = probe.master()
     reached = master_result(master)
     yield reached
+    yield from answered("spark-submit", installation_results)
     yield from authentication_results(master)
     yield from upload_results(master)
     if submit_job and reached.result is not Verdict.FAIL:
@@ -185,6 +188,15 @@ def spark_results(settings: PipelineSettings, probe: SparkPreflight, *, submit_j
         yield from package_results(this_interpreter(), [this_interpreter()])
     else:
         yield not_looked_at(settings.pipeline)
+
+
+def installation_results() -> Iterator[CheckResult]:
+    """Look for what submits a job and runs its driver, on this machine.
+
+    Raises:
+        ConfigError: spark-submit or Java is missing.
+    """
+    yield CheckResult("spark-submit", Verdict.PASS, f"{spark_submit()} and {java()} on {socket.gethostname()}")
 
 
 def master_result(master: MasterFacts) -> CheckResult:

@@ -255,19 +255,22 @@ def _knob(size: Sizing) -> str:
     return "no number of tasks is enough: less in a record, or topics that are split, each with a table of its own"
 
 
+_TASKS_KNOB = "spark.tasks: {tasks} on as many cores"
+
+
 def _changes(deployment: Deployment, *, most_pipelines: int) -> Iterator[tuple[Deployment, str]]:
     if not deployment.follow_up:
         yield replace(deployment, follow_up=True), "airflow.follow_up: true"
     free = replace(deployment, tasks=None, follow_up=True)
-    yield free, "spark.tasks: {tasks}"
+    yield free, _TASKS_KNOB
     for limit in (limit for limit in _LIMITS if limit > deployment.loading.limit_offsets):
         loading = replace(deployment.loading, limit_offsets=limit)
-        yield replace(free, loading=loading), f"limit.offsets_per_run: {limit:,} with spark.tasks: {{tasks}}"
+        yield replace(free, loading=loading), f"limit.offsets_per_run: {limit:,}, {_TASKS_KNOB}"
     for times in (2, 4, 8):
         seconds = times * deployment.interval_seconds
         yield replace(free, interval_seconds=seconds), f"a schedule with {seconds / 60:g} minutes between runs"
     pipelines = 2 * deployment.pipelines
     while pipelines <= most_pipelines:
-        text = f"{pipelines:,} pipelines, each with topics and a table of its own, with spark.tasks: {{tasks}}"
+        text = f"{pipelines:,} pipelines, each with topics and a table of its own, {_TASKS_KNOB}"
         yield replace(free, pipelines=pipelines), text
         pipelines *= 2
