@@ -32,7 +32,7 @@ CONTAINER_MB = 896
 #: Short enough to wait for its end, where no place in the queue can come.
 PATIENCE_SECONDS = 20
 #: Long enough for an application's master to start on a busy machine; the wait for executors is as long.
-LONGER_PATIENCE_SECONDS = 60
+LONGER_PATIENCE_SECONDS = 120
 CONFIG_ERROR = 78
 EXECUTOR, MASTER = "YarnCoarseGrainedExecutorBackend", "org.apache.spark.deploy.yarn.ExecutorLauncher"
 
@@ -51,7 +51,7 @@ def nothing_is_left(cluster: YarnCluster, large: PipelineAtRisk) -> Iterator[Non
     """Looks, after each test, that no application of its load is left in YARN."""
     yield
     try:
-        until(lambda: not loads_in(cluster), "no load is left in YARN", LONGER_PATIENCE_SECONDS)
+        until(lambda: not loads_in(cluster), "no load is left in YARN", 60)
     finally:
         for application_id in cluster.applications():
             cluster.kill(application_id)
@@ -99,6 +99,7 @@ def test_a_task_whose_executor_is_killed_in_the_middle_of_copy_runs_again_and_it
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_an_application_master_that_is_killed_is_replaced_and_rows_are_there_once(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -113,7 +114,7 @@ def test_an_application_master_that_is_killed_is_replaced_and_rows_are_there_onc
     large.require_every_record_once()
 
 
-@pytest.mark.parametrize("victim", ["JVM", "Python driver"])
+@pytest.mark.parametrize("victim", ["JVM", pytest.param("Python driver", marks=pytest.mark.slow)])
 def test_a_driver_that_is_killed_leaves_nothing_in_yarn(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -157,7 +158,7 @@ def test_a_load_that_gets_no_place_in_the_queue_ends_for_a_retry_and_leaves_the_
     job = start_on(cluster, large, NARROW_QUEUE, patience_seconds=PATIENCE_SECONDS)
     until(lambda: bool(loads_in(cluster)), "the load waits in the queue", START_SECONDS)
     require_heartbeats(large)
-    assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
+    assert job.process.wait(LONGER_PATIENCE_SECONDS) == RETRY_LATER, job.output
     assert f"YARN gave the application no place within {PATIENCE_SECONDS} seconds" in job.output
     assert list(cluster.applications()) == [occupier]
     require_hold_given_back(large)
@@ -167,6 +168,7 @@ def test_a_load_that_gets_no_place_in_the_queue_ends_for_a_retry_and_leaves_the_
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_a_load_whose_place_in_the_queue_an_administrator_takes_away_ends_for_a_retry(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -244,7 +246,7 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, LOW_QUEUE)
         executor = ancestor(gate.waiting_client(), EXECUTOR)
         cluster.fill(DEFAULT_QUEUE)
@@ -259,13 +261,14 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
     # So large that each node has room for one.
     one_a_node = {"spark.executor.memoryOverhead": "1400m"}
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, conf={**one_a_node, **SPECULATION})
         gate.waiting_client()
         until(lambda: gate.passages() == 2, "Spark has started a copy of the slow task", START_SECONDS)
@@ -287,7 +290,7 @@ def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
         "spark.executor.instances": "0",
     }
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, conf=dynamic)
         executor = ancestor(gate.waiting_client(), EXECUTOR)
         until(lambda: processes_with(EXECUTOR) == [executor], "the executor without a task has gone", START_SECONDS)
