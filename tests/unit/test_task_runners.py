@@ -238,6 +238,7 @@ class IdleCluster:
 
 
 def runner_on(cluster: IdleCluster, monkeypatch: pytest.MonkeyPatch, timeout_seconds: float) -> SparkTaskRunner:
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: None)
     monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: cluster)
     return SparkTaskRunner(lambda _: CONTEXT, tasks=2, executor_timeout_seconds=timeout_seconds)
 
