@@ -166,8 +166,8 @@ class _ExecutorWatch:
                     seen_at = time.monotonic()
                 elif time.monotonic() - seen_at >= self._timeout_seconds:
                     self._gave_up.set()
+                    # At each look: on a busy machine the first one may come before the job itself.
                     self._spark.cancelAllJobs()
-                    return
         except (Py4JError, OSError) as error:
             # Without a JVM there is no job to wait for.
             _log.warning("could not ask Spark for its executors, its JVM is gone: %s", error)
