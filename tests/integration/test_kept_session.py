@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg2
@@ -48,6 +50,17 @@ def test_a_connection_that_was_idle_for_long_is_opened_anew(
     first = backend(session)
     monkeypatch.setattr(postgres_sessions, "_LONGEST_IDLE_SECONDS", -1.0)
     assert backend(session) != first
+
+
+def test_a_process_with_thousands_of_open_files_keeps_its_connection(database: dict[str, Any]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = 2_000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many + 1_000), hard))
+    with ExitStack() as files:
+        for _ in range(many):
+            files.callback(os.close, os.dup(0))
+        session = KeptSession(database)
+        assert backend(session) == backend(session)
 
 
 def test_a_use_that_fails_closes_its_connection(database: dict[str, Any]) -> None:

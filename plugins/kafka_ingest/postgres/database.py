@@ -515,5 +515,6 @@ class KeptSession:
 
 def _has_ended(connection: Connection) -> bool:
     """Tell whether the server has sent something to an idle connection: that it closes it, for whatever reason."""
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    return bool(readable)
+    poll = select.poll()  # select() takes no file descriptor above 1,023
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
