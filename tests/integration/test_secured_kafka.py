@@ -139,7 +139,7 @@ def planned(
     assert pipeline.query("SELECT state FROM kafka_ingest.batch") == [("planned",)]
 
 
-@pytest.mark.parametrize("runner", ["in-process", "spark"])
+@pytest.mark.parametrize("runner", ["in-process", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_load_that_kafka_refuses_stops_at_once_and_spark_tries_no_task_again(
     planned: PipelineUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str
 ) -> None:

@@ -24,6 +24,7 @@ from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Keys, Replace
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, PartitionOutcome, RunMode, run_options_of
 from kafka_ingest.protocol.decisions import PlanChoice
 from kafka_ingest.protocol.ledger_view import PlanView
+from kafka_ingest.protocol.log_faults import grant
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterSample
 from kafka_ingest.settings import BatchSettings, ColumnSource, Deletes, OrderBy, PipelineSettings
@@ -257,7 +258,10 @@ def _require_known(batch: Batch, retentions_ms: Mapping[str, int | None]) -> Non
             "it is not known whether the topics are compacted, and how long their tombstones stay",
             expected="the right DescribeConfigs on the topics of a pipeline with deletes, or of change events",
             found=f"none on {', '.join(unknown)}",
-            next_command="let the Kafka user of the connection describe the topics' settings, then clear load_batch",
+            next_command="clear load_batch after: "
+            + "; ".join(
+                grant("DescribeConfigs", f"--topic {topic}", batch.settings.kafka_connection) for topic in unknown
+            ),
         )
 
 
