@@ -77,7 +77,7 @@ class RolesWorld:
         return PipelineUnderTest(name, self.folder, self.admin, self.capture)
 
     def write_pipelines(self, *, made: str = "landing.made") -> None:
-        """Write the files; landing and made make their tables, and landing a column for a field that it does not know."""
+        """Write the files; landing and made make their tables, landing a column for a field that it does not know."""
         common: dict[str, Any] = {"key": None, "headers": None, "metadata_columns": None}
         value = {"format": "json", "columns": COLUMNS}
         self.pipeline("sales").write(self.topics.orders, value=value, target={"table": "shop.sales"}, **common)
