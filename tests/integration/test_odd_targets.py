@@ -244,7 +244,7 @@ def test_look_alikes_in_the_search_path_of_the_database_are_never_used(pipeline:
         also=(
             "CREATE SCHEMA other",
             *(f"CREATE TABLE other.{table} (LIKE shop.events)" for table in look_alikes),
-            "CREATE FUNCTION other.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT '-infinity'::timestamptz $$",
+            "CREATE FUNCTION other.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT now() $$",
             "CREATE FUNCTION other.hashtext(text) RETURNS integer LANGUAGE sql AS $$ SELECT 1 / 0 $$",
             f"ALTER DATABASE {pipeline.database['dbname']} SET search_path = other, public",
         ),
