@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.errors import TargetMismatch
+from kafka_ingest.errors import ConfigError, TargetMismatch
 from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
 from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced
-from tests.services import ProducerFactory
+from tests.services import ROLES, ProducerFactory
 
 COLUMNS = {
     "value": {
@@ -234,3 +234,41 @@ def test_a_record_for_which_a_function_raises_is_named_and_can_be_passed_as_the_
     assert code == 0, notes
     assert counts(pipeline.load_here()) == (1, 0)
     assert pipeline.rows("id") == [(0,), (2,)]
+
+
+def test_look_alikes_in_the_search_path_of_the_database_are_never_used(pipeline: PipelineUnderTest, sent: Sent) -> None:
+    look_alikes = ["events", "batch", "pipeline", "committed_offset", "dead_letter", "position_change"]
+    name = sent(
+        "a",
+        "b",
+        also=(
+            "CREATE SCHEMA other",
+            *(f"CREATE TABLE other.{table} (LIKE shop.events)" for table in look_alikes),
+            "CREATE FUNCTION other.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT now() $$",
+            "CREATE FUNCTION other.hashtext(text) RETURNS integer LANGUAGE sql AS $$ SELECT 1 / 0 $$",
+            f"ALTER DATABASE {pipeline.database['dbname']} SET search_path = other, public",
+        ),
+    )
+    assert counts(pipeline.load_here()) == (2, 0)
+    assert counts(pipeline.load_here(RunOptions(RunMode.RELOAD, offsets=(OffsetSpan(name, 0, 0, 2),)))) == (2, 0)
+    code, _, notes = pipeline.command("change", "events", "reset", "--to", "earliest", "--reason", "why", "--apply")
+    assert code == 0, notes
+    assert pipeline.rows("id, body") == [(0, "a"), (1, "b")]
+    for table in look_alikes:
+        assert pipeline.query(f"SELECT count(*) FROM other.{table}") == [(0,)]
+
+
+@pytest.mark.parametrize("definer", [True, False])
+def test_a_trigger_that_writes_where_the_loader_may_not_needs_its_owners_rights(
+    pipeline: PipelineUnderTest, sent: Sent, *, definer: bool
+) -> None:
+    function, trigger = row_trigger("INSERT INTO shop.log VALUES (new.id); RETURN NULL;", "AFTER INSERT")
+    kept = ("CREATE TABLE shop.log (id bigint)", f"REVOKE ALL ON shop.log FROM {ROLES['loader']}")
+    sent("a", also=(*kept, f"{function} SECURITY DEFINER" if definer else function, trigger))
+    if definer:
+        assert counts(pipeline.load_here()) == (1, 0)
+        assert pipeline.query("SELECT id FROM shop.log") == [(0,)]
+        return
+    with pytest.raises(ConfigError, match="permission denied for table log"):
+        pipeline.load_here()
+    assert pipeline.rows("id") == []
