@@ -50,6 +50,7 @@ class KafkaBroker:
         self._proxied_as = proxied_as
         self._ports = PortBook(folder.parent)
         self._process = ManagedProcess("kafka", folder)
+        self._jvm_options: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start the broker and wait until it answers; the first time, format its data folder. Idempotent.
@@ -117,7 +118,8 @@ class KafkaBroker:
         logging = self.folder / "log4j2.yaml"
         logging.write_text(_LOGGING, encoding="utf-8")
         # Twice the heap that the broker takes in the tests; Java would take a quarter of the machine.
-        command = [java(), "-Xms128m", "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", "-cp", self._classpath()]
+        options = ["-Xms128m", "-Xmx512m", f"-Dlog4j2.configurationFile={logging}", *self._jvm_options]
+        command = [java(), *options, "-cp", self._classpath()]
         if not (self.folder / "data" / "meta.properties").exists():
             self._format([*command, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties)])
         self._process.start([*command, "kafka.Kafka", str(properties)], cwd=self.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,7 +149,8 @@ class RangeEnd:
         if error.code() == KafkaError._PARTITION_EOF:
             self.last_event_end = message.offset()
             self.ended = message.offset() >= self.split.end
-        elif error.code() in PASSING and not error.fatal():
+        elif (error.code() in PASSING or message.topic() is None) and not error.fatal():
+            # Without a topic it is about the group, which is not used: a login that is renewed ends its requests, too.
             self.output_tail = error.str()
         else:
             raise PartitionFailure(error, message.offset())
@@ -160,27 +162,43 @@ class RangeEnd:
 _ASK_SECONDS = 5.0
 
 
-def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure) -> IngestError:
-    """Turn a partition's error into one of ours."""
+def failed_read(consumer: Consumer, end: RangeEnd, failure: PartitionFailure, connection: str) -> IngestError:
+    """Turn a partition's error into one of ours, which names the Airflow connection where its user lacks a right."""
     code = failure.error.code()
     if client.is_truncation(failure.error):
         return _truncated(end, failure.error.str()).error(Purpose.READ)
     if code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
         return _out_of_range(consumer, end, failure)
     if code in client.REFUSALS or failure.error.fatal():
-        return ConfigError(
-            f"Kafka refuses to let this client read {end.split.topic_partition}",
-            expected="the right to READ the topic",
-            found=failure.error.str(),
-            next_command="correct the connection, or: "
-            + grant_read(end.split.topic, "of the pipeline (kafka.connection)"),
-        )
+        return _refused(end, failure.error, connection)
     return RetryLater(
         f"{end.split.topic_partition} cannot be read at offset {end.next_offset}",
         expected="a readable record batch",
         found=failure.error.str(),
         next_command="none: the task tries again; when it fails there again, check the broker's log directories",
     )
+
+
+def _refused(end: RangeEnd, error: KafkaError, connection: str) -> ConfigError:
+    return ConfigError(
+        f"Kafka refuses to let this client read {end.split.topic_partition}",
+        expected="the right to READ the topic",
+        found=error.str(),
+        next_command=f"correct the connection, or: {grant_read(end.split.topic, connection)}",
+    )
+
+
+def unseen_topic(consumer: Consumer, end: RangeEnd, connection: str) -> ConfigError | None:
+    """Ask whether this client may see the topic, and return the error where not.
+
+    librdkafka (2.16) gives a consumer no message and no event about it: it waits.
+    """
+    try:
+        error = consumer.list_topics(end.split.topic, timeout=_ASK_SECONDS).topics[end.split.topic].error
+    except KafkaException:
+        return None
+    is_refused = error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    return _refused(end, error, connection) if is_refused else None
 
 
 @contextmanager
@@ -297,6 +315,7 @@ class KafkaRangeReader:
 
     def __init__(self, config: Mapping[str, str], *, no_progress_timeout_seconds: float = 120) -> None:
         self._timeout_seconds = no_progress_timeout_seconds
+        self._connection = config.get(client.CONNECTION, "")
         self._events = client.ClientEvents(config)
         self._fetch_position = client.FetchPosition()
         callbacks = {"error_cb": self._events, "stats_cb": self._fetch_position}
@@ -334,7 +353,7 @@ class KafkaRangeReader:
                 self._end_leader_epoch = self._epoch_after(end)
                 self._start_leader_epoch = end.first_epoch if end.has_record else self._end_leader_epoch
             except PartitionFailure as failure:
-                raise failed_read(self._consumer, end, failure) from None
+                raise failed_read(self._consumer, end, failure, self._connection) from None
             finally:
                 self._leave_partition()
 
@@ -367,16 +386,32 @@ class KafkaRangeReader:
         ``consume`` alone would wait for a full batch or its whole time-out at the end of every range.
         """
         deadline = time.monotonic() + self._timeout_seconds
+        ask_at = min(deadline, time.monotonic() + client.SILENCE_SECONDS)
         self._fetch_position.follow(end.split.topic, end.split.partition)
-        while (first := self._consumer.poll(_POLL_SECONDS)) is None:
+        while (first := self._next_message(end)) is None:
             if self._fetch_position.has_moved():
                 deadline = time.monotonic() + self._timeout_seconds
+            if time.monotonic() > ask_at and not self._events.output_tail:
+                ask_at = math.inf
+                self._require_visible(end)
             if self._events.refused_for_good or time.monotonic() > deadline:
                 self._give_up(end)
         self._events.forget()
         # librdkafka holds many times as much of large records as a batch takes.
         many = min(_MOST_AT_ONCE, MAX_BYTES // max(1, len(first)) + 1)
         return [first, *self._consumer.consume(many, 0)]
+
+    def _next_message(self, end: RangeEnd) -> Message | None:
+        """Wait for a message; one of the group is noted and is none, so that it never counts as an answer."""
+        message = self._consumer.poll(_POLL_SECONDS)
+        if message is None or message.topic() is not None:
+            return message
+        end.take([message])
+        return None
+
+    def _require_visible(self, end: RangeEnd) -> None:
+        if refused := unseen_topic(self._consumer, end, self._connection):
+            raise refused
 
     def _give_up(self, end: RangeEnd) -> NoReturn:
         tried = f"reading {end.split.topic_partition} at offset {end.next_offset}"

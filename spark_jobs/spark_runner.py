@@ -20,7 +20,7 @@ from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.staging import StageContext, StageFault, StageResult, StageTask, one_result_per_task
 from kafka_ingest.secrets import scrubbed, secret_values
 from spark_jobs.process import leave_no_core_file, start_arrow_without_pandas
-from spark_jobs.spark_start import SparkStart, most_tasks
+from spark_jobs.spark_start import SparkStart, most_tasks, where_to_look
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class SparkTaskRunner:
             if (sign := _sign_of_death(error)) is not None:
                 raise _tasks_died(batch, sign, _places(batch, context)) from error
             if _APPLICATION_ENDED in str(error):
-                raise _application_ended(str(spark.master)) from error
+                raise _application_ended(spark) from error
             raise
         return one_result_per_task(tasks, answers)
 
@@ -166,8 +166,8 @@ class _ExecutorWatch:
                     seen_at = time.monotonic()
                 elif time.monotonic() - seen_at >= self._timeout_seconds:
                     self._gave_up.set()
+                    # At each look: on a busy machine the first one may come before the job itself.
                     self._spark.cancelAllJobs()
-                    return
         except (Py4JError, OSError) as error:
             # Without a JVM there is no job to wait for.
             _log.warning("could not ask Spark for its executors, its JVM is gone: %s", error)
@@ -181,8 +181,9 @@ class _ExecutorWatch:
         return RetryLater(
             f"Spark gave the application no executor for {self._timeout_seconds:.0f} seconds",
             expected=f"cores and memory on {self._spark.master} within hold.start_timeout_seconds",
-            found="none: others hold them, or no worker has as much as one executor asks for",
-            next_command="see on the master's web page who holds the cores and what workers offer; then run it again",
+            found="none: others hold them, no worker has as much as one executor asks for, or executors cannot start",
+            next_command=f"{where_to_look(self._spark.getConf())} says who holds the cores, or why none starts; then "
+            "run it again",
         )
 
 
@@ -211,12 +212,13 @@ def _tasks_died(batch: Batch, sign: str, places: str) -> RetryLater:
     )
 
 
-def _application_ended(master: str) -> RetryLater:
+def _application_ended(spark: SparkContext) -> RetryLater:
     return RetryLater(
         "the cluster ended the application while its tasks ran",
-        expected=f"the application alive on {master} until its tasks have ended",
-        found="it was ended: by an administrator, by the cluster's manager, or with the node of its master",
-        next_command="ask on the cluster's page who ended it and why; then run it again",
+        expected=f"the application alive on {spark.master} until its tasks have ended",
+        found="it was ended: by an administrator, by the cluster's manager, with the node of its master, or by Spark "
+        "itself, after too many executors had failed",
+        next_command=f"see ERROR in the log above; {where_to_look(spark.getConf())} says why; then run it again",
     )
 
 

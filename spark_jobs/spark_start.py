@@ -70,7 +70,7 @@ class SparkStart:
         try:
             return SparkContext.getOrCreate(conf)
         except Py4JError as error:
-            raise self._fault(error, str(conf.get(_MASTER, ""))) from error
+            raise self._fault(error, conf) from error
         finally:
             self._done.set()
 
@@ -88,8 +88,8 @@ class SparkStart:
             self._gave_up = True
             self.end()
 
-    def _fault(self, error: Py4JError, master: str) -> IngestError:
-        words = _words_of(error)
+    def _fault(self, error: Py4JError, conf: SparkConf) -> IngestError:
+        words, master = _words_of(error), conf.get(_MASTER, "")
         if self._gave_up:
             return RetryLater(
                 f"YARN gave the application no place within {self._timeout_seconds:.0f} seconds",
@@ -108,8 +108,15 @@ class SparkStart:
             f"Spark did not start on {master}",
             expected="a cluster that accepts the application",
             found=words,
-            next_command="see the log above and the cluster's page; then: python -m kafka_ingest preflight PIPELINE",
+            next_command=f"see ERROR in the log above, and {where_to_look(conf)}; then run it again",
         )
+
+
+def where_to_look(conf: SparkConf) -> str:
+    """Return where a cluster tells why an application gets no executors from it."""
+    if str(conf.get(_MASTER, "")).startswith("k8s://"):
+        return f"kubectl get events --namespace {conf.get('spark.kubernetes.namespace', 'default')}"
+    return "the cluster's page"
 
 
 def _end_application(tag: str) -> None:

@@ -27,6 +27,7 @@ from spark_jobs.replay_job import replay
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
 
 PASSWORD = "A-password-1"
+PIPELINES = ("sales", "customers", "landing", "made")
 COLUMNS: list[dict[str, str]] = [{"name": "id", "type": "bigint"}, {"name": "note", "type": "text"}]
 METADATA = (
     "kafka_topic text NOT NULL, kafka_generation int NOT NULL, kafka_partition int NOT NULL,"
@@ -58,7 +59,7 @@ class Topics:
 
 @dataclass
 class RolesWorld:
-    """One database, its roles under names of a test's own, and three pipelines: sales, customers, landing.
+    """One database, its roles under names of a test's own, and the pipelines of a test.
 
     Attributes:
         admin: A superuser's parameters for ``psycopg2.connect``.
@@ -75,8 +76,8 @@ class RolesWorld:
     def pipeline(self, name: str) -> PipelineUnderTest:
         return PipelineUnderTest(name, self.folder, self.admin, self.capture)
 
-    def write_pipelines(self) -> None:
-        """Write the three files; landing makes its table, and a column for a field that it does not know."""
+    def write_pipelines(self, *, made: str = "landing.made") -> None:
+        """Write the files; landing and made make their tables, and landing a column for a field that it does not know."""
         common: dict[str, Any] = {"key": None, "headers": None, "metadata_columns": None}
         value = {"format": "json", "columns": COLUMNS}
         self.pipeline("sales").write(self.topics.orders, value=value, target={"table": "shop.sales"}, **common)
@@ -85,8 +86,9 @@ class RolesWorld:
         target = {"table": "shop.customers", **upsert, "history": "shop.customers_history"}
         self.pipeline("customers").write(self.topics.customers, value=keyed, target=target, **common)
         adding = {**value, "new_fields": "add_column"}
-        created = {"table": "landing.events", "create_table": True}
-        self.pipeline("landing").write(self.topics.orders, value=adding, target=created, **common)
+        for name, table, fields in (("landing", "landing.events", adding), ("made", made, value)):
+            target = {"table": table, "create_table": True}
+            self.pipeline(name).write(self.topics.orders, value=fields, target=target, **common)
 
     def act_as(self, role: str) -> None:
         """Let the pipelines' connection be that of a role; ``admin`` is the superuser."""
@@ -102,7 +104,7 @@ class RolesWorld:
         self.act_as("admin")
         self.capture.readouterr()
         named = [text for role, name in self.names.items() for text in (f"--{role}", name)]
-        assert main(["roles", "sales", "customers", "landing", *named, *options]) == 0
+        assert main(["roles", *PIPELINES, *named, *options]) == 0
         return self.capture.readouterr().out
 
     def run(self, statements: str, role: str = "admin", **bound: object) -> list[tuple[Any, ...]]:
@@ -147,23 +149,27 @@ class RolesWorld:
         self.change_everything()
 
     def load_everything(self) -> None:
-        """Preflight, load, load again, rebuild, audit, tidy."""
+        """Load, load again, rebuild, audit."""
         self.act_as("loader")
-        for name in ("sales", "customers", "landing"):
-            self.preflight(name)
+        for name in PIPELINES:
             self.load(name)
         again = (OffsetSpan(self.topics.orders, 0, 0, 4),)
         self.load("sales", RunOptions(RunMode.RELOAD, offsets=again, reason="trial"))
         self.load("customers", RunOptions(RunMode.REBUILD, reason="trial"))
-        for name in ("sales", "customers", "landing"):
+        for name in PIPELINES:
             self.done("audit", name)
         self.done("status")
 
     def change_everything(self) -> None:
-        """Replay, discard, reset, retire, read again, rename, roll back: with loads between them, of the loader."""
+        """Replay, discard, roll back, reset, retire, read again, load elsewhere; with loads of the loader between."""
         self.act_as("operator" if "operator" in self.names else "loader")
-        self.resolve(DeadLetterAction.REPLAY)
-        self.resolve(DeadLetterAction.DISCARD)
+        # As if a mended producer had sent it: each replay has a record that fits.
+        mended = "UPDATE kafka_ingest.dead_letter SET key = '9', value = '{\"id\": 9}'"
+        self.run(f"{mended} WHERE resolution IS NULL")
+        for name in ("sales", "customers", "made"):
+            self.resolve(name, DeadLetterAction.REPLAY)
+        self.resolve("sales", DeadLetterAction.DISCARD)
+        self.done("roll-back", "made", "--batches", "1", "--reason", "trial", "--apply")
         self.change("sales", "reset", "--to", "earliest")
         self.act_as("loader")
         self.pipeline("sales").plan_only("left-open")
@@ -175,7 +181,9 @@ class RolesWorld:
         self.act_as("operator" if "operator" in self.names else "loader")
         self.change("customers", "retire-topic", self.topics.customers)
         self.change("customers", "read-topic-again", self.topics.customers)
-        self.done("roll-back", "landing", "--batches", "1", "--reason", "trial", "--apply")
+        self.done("roll-back", "sales", "--batches", "1", "--reason", "trial", "--apply")
+        self.write_pipelines(made="landing.others")
+        self.change("made", "change-target")
         self.done("status")
 
     def preflight(self, name: str) -> None:
@@ -185,10 +193,10 @@ class RolesWorld:
         lines = answered("postgresql", lambda: database_results(settings.batch, probe))
         assert [line for line in lines if line.result is Verdict.FAIL] == []
 
-    def resolve(self, action: DeadLetterAction) -> None:
-        """Replay or discard the dead letters of sales, without the process that the command starts for it."""
-        settings = find_pipeline("sales")
-        request = DeadLetterRequest(uuid4().hex, "sales", action, DeadLetterChoice(), "somebody", "trial")
+    def resolve(self, name: str, action: DeadLetterAction) -> None:
+        """Replay or discard dead letters, without the process that the command starts for it."""
+        settings = find_pipeline(name)
+        request = DeadLetterRequest(uuid4().hex, name, action, DeadLetterChoice(), "somebody", "trial")
         replay(ReplayOrder(world_of(settings).postgres_params(), settings, request, apply=True))
 
     def change(self, pipeline: str, *change: str) -> None:
@@ -197,7 +205,7 @@ class RolesWorld:
     def look_at_everything(self) -> None:
         """Ask all that changes nothing, as the reader."""
         self.act_as("reader")
-        for name in ("sales", "customers", "landing"):
+        for name in PIPELINES:
             for command in (["status"], ["lag"], ["batches"], ["dead-letters", "list"], ["audit"], ["size"]):
                 self.done(*command, name)
         self.run("SELECT id FROM shop.customers_history", "reader")

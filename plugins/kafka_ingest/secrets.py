@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 _SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|jaas|key\.pem$|private[._-]?key|oauthbearer\.config|user\.info",
+    r"passw|passphrase|secret|token(?!\.endpoint\.url$)|credential|jaas|key\.pem$|private[._-]?key|oauthbearer\.config|user\.info",
     re.IGNORECASE,
 )
 #: The text between the two lines that frame a private key in PEM; certificates are public (RFC 7468).

@@ -10,7 +10,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sandbox.registry import client_settings
 from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest
-from tests.services import ProducerFactory, TopicFactory
+from tests.secured_broker import SecuredBroker, secured_broker
+from tests.services import ProducerFactory, TopicFactory, services_of_one_test
 
 
 @pytest.fixture
@@ -18,6 +19,13 @@ def pipeline(raw_pipeline: PipelineUnderTest, topic: TopicFactory, producer: Pro
     """A pipeline on the shared broker, in a database of its own; its topic and file are not made yet."""
     raw = raw_pipeline
     return FedPipeline(raw.name, raw.folder, raw.database, raw.capture, make_topic=topic, make_producer=producer)
+
+
+@pytest.fixture(scope="session")
+def secured() -> Iterator[SecuredBroker]:
+    """A running broker with logins, certificates, tokens and rights, with its issuer, for all tests that ask for it."""
+    with secured_broker(services_of_one_test().folder) as broker:
+        yield broker
 
 
 @pytest.fixture

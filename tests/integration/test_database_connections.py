@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -30,6 +31,7 @@ from kafka_ingest.preflight.database import database_results
 from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.staging import StageContext, StageTask
 from kafka_ingest.protocol.target import TargetShape
+from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
 from spark_jobs.load_job import InProcessRunner, load_ports
 from spark_jobs.stage import stage_task
@@ -359,3 +361,50 @@ def test_texts_in_the_connection_reach_plan_driver_and_executors(
         loads.send(b"1")
         assert loads.load(runner="spark")["counts"]["rows"] == 1
         assert loads.rows("payload") == [(b"1",)]
+
+
+def blocks(language: str) -> list[str]:
+    page = (CHECKOUT / "docs" / "secured-services.md").read_text(encoding="utf-8")
+    [section] = re.findall(r"^## PostgreSQL$(.*?)(?=^## |\Z)", page, re.S | re.M)
+    return re.findall(rf"```{language}\n(.*?)```", section, re.S)
+
+
+def of_the_server(documented: Mapping[str, Any], secured: SecuredPostgres) -> dict[str, Any]:
+    """Return a connection of the page with the test's own names, password, texts and paths in place of the page's."""
+    known = documented["extra"]
+    has_certificate = "sslcert" in known
+    login = "certified" if has_certificate else "loader"
+    key = "certified.enc.key" if "sslpassword" in known else "certified.key"
+    files = {"sslrootcert": "ca.crt", "sslcert": "certified.crt", "sslkey": key}
+    show = secured.text if "BEGIN" in known["sslrootcert"] else secured.file
+    own: dict[str, str] = {name: show(file) for name, file in files.items() if name in known}
+    own |= {"sslpassword": KEY_PASSWORD} if "sslpassword" in known else {}
+    fields = {"host": "localhost", "port": secured.port, "schema": "postgres", "login": login}
+    password = {"password": HOSTILE} if "password" in documented else {}
+    assert documented.keys() - fields.keys() == {"conn_type", "extra", *password}
+    return {**documented, **fields, **password, "extra": {**known, **own}}
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=["authority", "certificate", "paths"])
+def test_the_documented_connections_connect(
+    block: str, secured: SecuredPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = of_the_server(json.loads(block), secured)
+    connect(params_of(monkeypatch, connection), application_name="test").close()
+
+
+def test_the_documented_lines_make_a_connection_of_files(
+    secured: SecuredPostgres,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [lines] = blocks("python")
+    for name, file in {"ca.crt": "ca.crt", "etl.crt": "certified.crt", "etl.key": "certified.key"}.items():
+        (tmp_path / name).write_text(secured.text(file))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(lines, "secured-services.md", "exec"), {})
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["extra"]["sslkey"] == secured.text("certified.key")
+    connection = of_the_server(printed, secured)
+    connect(params_of(monkeypatch, connection), application_name="test").close()

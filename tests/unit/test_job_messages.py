@@ -94,7 +94,8 @@ def test_a_secret_is_hidden_in_every_spelling(shown: str) -> None:
 
 
 def test_secrets_are_found_by_the_names_of_their_settings() -> None:
-    kafka = {"bootstrap.servers": "b", "sasl.password": "1", "ssl.key.pem": "2", "sasl.oauthbearer.client.secret": "3"}
+    tokens = {"sasl.oauthbearer.client.secret": "3", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"}
+    kafka = {"bootstrap.servers": "b", "sasl.password": "1", "ssl.key.pem": "2", **tokens}
     postgres = {"user": "u", "password": "4", "sslpassword": "5", "passfile": "6", "host": "h"}
     assert sorted(secret_values(kafka, postgres)) == ["1", "2", "3", "4", "5"]
 

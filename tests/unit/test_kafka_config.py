@@ -104,6 +104,27 @@ def test_half_a_login_is_told_once_and_by_the_half_that_is_missing(missing: str)
     assert text.count("sasl.username") + text.count("sasl.password") == 1
 
 
+def test_every_missing_part_of_a_login_with_tokens_is_told_at_once() -> None:
+    tokens = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER"}
+    assert "sasl.oauthbearer.method: expected oidc beside sasl.mechanism" in refusal_of({**BOOTSTRAP, **tokens})
+    text = refusal_of({**BOOTSTRAP, **tokens, "sasl.oauthbearer.method": "oidc"})
+    for key in ("client.id", "client.secret", "token.endpoint.url"):
+        assert f"sasl.oauthbearer.{key}: expected one beside sasl.mechanism, found nothing" in text
+
+
+@pytest.mark.parametrize(("between", "is_right"), [("\n", True), ("\\n", False), (" ", False)])
+def test_a_certificate_in_one_line_is_told_as_that(tmp_path: Path, between: str, *, is_right: bool) -> None:
+    """JSON keeps line breaks that are spelled ``\\n``: what loses them is a second quoting, or a copy from a form."""
+    pem = Authority(tmp_path, "ca").location.read_text(encoding="ascii").replace("\n", between)
+    extra: dict[str, object] = {"security.protocol": "SSL", "ssl.ca.pem": pem}
+    if is_right:
+        assert config_of(extra)["ssl.ca.pem"] == pem
+    else:
+        assert "ssl.ca.pem: expected PEM with its line breaks, which JSON spells \\n" in refusal_of(
+            {**BOOTSTRAP, **extra}
+        )
+
+
 @pytest.mark.parametrize("password", [{}, {"ssl.key.password": SECRET}])
 def test_a_key_that_its_password_does_not_open_is_told_as_that(tmp_path: Path, password: dict[str, str]) -> None:
     Authority(tmp_path, "ca").issue("app")

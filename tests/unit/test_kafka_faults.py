@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError
-from kafka_ingest.kafka import client
+from kafka_ingest.kafka import client, refusals
 from kafka_ingest.kafka.client import CONNECTION, ClientEvents
 from kafka_ingest.kafka.log import KafkaAdmin
+from kafka_ingest.kafka.refusals import Reason
 
 # As librdkafka 2.16 words them.
 LOGIN = KafkaError(
@@ -20,7 +21,18 @@ LOGIN = KafkaError(
 )
 HANDSHAKE = KafkaError(KafkaError._SSL, "ssl://127.0.0.1:1/bootstrap: SSL handshake failed: wrong version number")
 VERIFY = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: SSL routines::certificate verify failed")
+NO_TOKEN = KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: invalid_client")
 CLIENT = KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/1: tls alert certificate required: SSL alert number 116")
+NO_SECOND_LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_ssl://127.0.0.1:1/1: SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL "
+    "state: broker's supported mechanisms: ",
+)
+LOST_LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_ssl://127.0.0.1:1/1: SASL OAUTHBEARER mechanism handshake failed: Local: Broker transport failure: broker's "
+    "supported mechanisms: (n/a) (after 0ms in state DOWN)",
+)
 DOWN = KafkaError(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connection refused")
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
@@ -56,12 +68,30 @@ def test_a_login_that_kafka_itself_answers_is_final_at_the_third_refusal() -> No
     assert events(LOGIN, LOGIN, LOGIN).refused_for_good
 
 
+@pytest.mark.usefixtures("clock")
+def test_a_renewed_token_that_an_open_connection_does_not_take_is_no_refusal() -> None:
+    seen = events()
+    seen.forget()
+    for _ in range(5):
+        seen(NO_SECOND_LOGIN)
+    assert not seen.refused_for_good
+    assert isinstance(seen.unavailable(tried="reading", seconds=120), BrokerUnavailable)
+    assert events(NO_SECOND_LOGIN, NO_SECOND_LOGIN, NO_SECOND_LOGIN).refused_for_good
+
+
+def test_a_connection_that_is_lost_during_a_login_is_no_refusal(clock: Clock) -> None:
+    seen = events(LOST_LOGIN, LOST_LOGIN, LOST_LOGIN)
+    clock.now += 20
+    assert not seen.refused_for_good
+    assert isinstance(seen.unavailable(tried="planning", seconds=30), BrokerUnavailable)
+
+
 @pytest.mark.parametrize("refusal", [HANDSHAKE, VERIFY, CLIENT])
 def test_a_refusal_by_tls_is_final_only_when_it_has_lasted(clock: Clock, refusal: KafkaError) -> None:
     """A load balancer before a broker that starts gives three of them within a second."""
     seen = events(refusal, refusal, refusal, refusal)
     assert not seen.refused_for_good
-    clock.now += 14
+    clock.now += 9
     assert not seen.refused_for_good
     clock.now += 2
     assert seen.refused_for_good
@@ -101,6 +131,29 @@ def test_a_refusal_names_its_settings_the_connection_and_the_command_that_looks_
     assert error.next_command.startswith(setting)
     assert "the Airflow connection shop_kafka" in error.what
     assert error.next_command.endswith('run "python -m kafka_ingest preflight PIPELINE"')
+
+
+@pytest.mark.parametrize("is_outage", [False, True])
+@pytest.mark.usefixtures("clock")
+def test_a_token_that_does_not_come_is_final_where_its_issuer_refuses_the_client(
+    monkeypatch: pytest.MonkeyPatch, *, is_outage: bool
+) -> None:
+    asked: list[object] = []
+
+    def ask(config: object) -> Reason:
+        asked.append(config)
+        return Reason("the issuer's words", "mend this", is_outage=is_outage)
+
+    monkeypatch.setattr(refusals, "token_fault", ask)
+    seen = events(NO_TOKEN, ALL_DOWN)
+    assert [seen.refused_for_good for _ in range(3)] == [not is_outage] * 3
+    error = seen.unavailable(tried="planning", seconds=30)
+    assert isinstance(error, BrokerUnavailable if is_outage else ConfigError)
+    assert (error.found, error.next_command.startswith("mend this")) == ("the issuer's words", True)
+    assert len(asked) == 1
+    seen(NO_TOKEN)
+    assert seen.refused_for_good != is_outage
+    assert len(asked) == 2
 
 
 def test_a_client_that_cannot_be_made_is_a_fault_of_configuration_without_secrets() -> None:

@@ -201,7 +201,7 @@ def test_every_concern_of_a_topic_is_a_line_of_its_own() -> None:
                     "topic orders",
                     WARN,
                     "its settings could not be read: Broker: Topic authorization failed",
-                    "DESCRIBE_CONFIGS",
+                    "--operation DescribeConfigs --topic orders, ",
                 )
             ],
             id="settings that may not be read are a warning with the broker's words",
@@ -727,7 +727,10 @@ def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool
     return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
-ALL = "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, spark, spark-submit, python packages"
+ALL = (
+    "kafka, topic orders, postgresql, ledger, privileges, target table, housekeeping, "
+    "spark, spark-submit, python packages"
+)
 BEHIND_CONNECTIONS = {
     *("topic orders", "ledger", "privileges", "target table", "housekeeping", "spark-submit", "python packages")
 }

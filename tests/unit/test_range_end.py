@@ -77,6 +77,14 @@ def test_events_and_records_of_another_assignment_are_not_mistaken_for_this_one(
     assert not end.ended
 
 
+def test_a_fault_of_the_group_which_is_not_used_ends_nothing(end: RangeEnd) -> None:
+    """A login that is renewed ends requests that look for the group's coordinator (librdkafka 2.16)."""
+    assert end.take([event(KafkaError._AUTHENTICATION, topic=None), record(11)]) != []
+    assert "Authentication" in end.output_tail
+    with pytest.raises(PartitionFailure):
+        end.take([event(KafkaError._AUTHENTICATION)])
+
+
 @pytest.mark.parametrize("wrong", [[11, 11], [12, 11], [9, 11], [10, 12, 11, 13]])
 def test_offsets_that_do_not_rise_stop_the_read(end: RangeEnd, wrong: list[int]) -> None:
     with pytest.raises(RetryLater, match="out of order"):

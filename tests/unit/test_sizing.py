@@ -207,6 +207,9 @@ def test_who_is_no_faster_than_producers_never_catches_up() -> None:
     assert size.speed < 1
     assert size.catch_up_hours(1) == FOR_EVER
     assert size.hopeless_outage_hours == 0
+    # The oldest record gets older and older, so retention, however long, reaches it.
+    assert size.longest_outage_hours == 0
+    assert verdict(size, "retention").result == TOO_MUCH
     assert verdict(size, "catching up").result == TOO_MUCH
     values = {figure.name: figure.value for figure in figures(size)}
     assert values["catching up after 12 h"] is None

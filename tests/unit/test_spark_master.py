@@ -180,6 +180,14 @@ def test_what_spark_could_not_start_without_is_named(host: str, missing: str, mo
     assert "preflight" in caught.value.next_command
 
 
+def test_a_property_whose_variable_is_not_set_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAME", "worker-0")
+    job = JobSettings(conf=(*IMAGE.items(), ("spark.driver.host", "${env:POD_NAME}.${env:POD_DOMAIN}")))
+    with pytest.raises(ConfigError) as caught:
+        conf_of_master(job, master(K8S))
+    assert caught.value.found == "spark.driver.host names the variable POD_DOMAIN, which is not set here"
+
+
 def test_a_pipeline_may_name_the_image_and_a_resource_manager_that_is_down_is_not_waited_for_long() -> None:
     job = JobSettings(conf=tuple(IMAGE.items()))
     assert conf_of_master(job, master(K8S)) == ENCRYPTED

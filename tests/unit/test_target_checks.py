@@ -117,7 +117,10 @@ def test_triggers_and_rules_that_write_beside_fit() -> None:
 
 
 def test_a_sequence_matters_only_where_the_pipeline_does_not_fill_the_column() -> None:
-    table = replace(FITTING, forbidden_sequences=(("nr", "shop.nr_seq"), ("kafka_offset", "shop.other_seq")))
+    table = replace(
+        FITTING,
+        missing_rights=(("nr", "USAGE", "SEQUENCE shop.nr_seq"), ("kafka_offset", "USAGE", "SEQUENCE shop.other_seq")),
+    )
     assert only_mismatch(table)[3] == 'GRANT USAGE ON SEQUENCE shop.nr_seq TO "loader";'
 
 

@@ -192,13 +192,14 @@ class IdleCluster:
 
     Attributes:
         executors: How many it is said to have, at each look; the last one stays.
+        cancelled: Whether its job was told to end.
     """
 
     master = "spark://m:7077"
 
     def __init__(self, *executors: int) -> None:
         self._executors = list(executors)
-        self._cancelled = threading.Event()
+        self.cancelled = threading.Event()
         self._jsc = self
         self.stopped = False
 
@@ -227,27 +228,42 @@ class IdleCluster:
         return self
 
     def collect(self) -> list[StageResult]:
-        assert self._cancelled.wait(30), "nobody cancelled it"
+        assert self.cancelled.wait(30), "nobody cancelled it"
         raise RuntimeError("Job 0 cancelled")
 
     def cancelAllJobs(self) -> None:  # noqa: N802 (PySpark's name)
-        self._cancelled.set()
+        self.cancelled.set()
 
     def stop(self) -> None:
         self.stopped = True
 
 
+class BusyCluster(IdleCluster):
+    """One whose driver is so slow that its job begins after the first look for executors has cancelled all jobs."""
+
+    def collect(self) -> list[StageResult]:
+        assert self.cancelled.wait(30), "nobody looked"
+        self.cancelled.clear()
+        return super().collect()
+
+
 def runner_on(cluster: IdleCluster, monkeypatch: pytest.MonkeyPatch, timeout_seconds: float) -> SparkTaskRunner:
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: None)
     monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: cluster)
     return SparkTaskRunner(lambda _: CONTEXT, tasks=2, executor_timeout_seconds=timeout_seconds)
 
 
-@pytest.mark.parametrize("executors", [(0,), (1, 1, 0)], ids=["never one", "one that was lost"])
+@pytest.mark.parametrize(
+    "cluster",
+    [IdleCluster(0), IdleCluster(1, 1, 0), BusyCluster(0)],
+    ids=["never one", "one that was lost", "a job that begins late"],
+)
 def test_a_cluster_that_gives_no_executor_ends_the_load_for_a_retry(
-    executors: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    cluster: IdleCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RetryLater, match="no executor for 0 seconds") as caught:
-        runner_on(IdleCluster(*executors), monkeypatch, timeout_seconds=0.01).run(BATCH, TASKS)
+        runner_on(cluster, monkeypatch, timeout_seconds=0.01).run(BATCH, TASKS)
+    assert cluster.cancelled.is_set()
     assert "spark://m:7077" in caught.value.expected
 
 

@@ -1,4 +1,4 @@
-"""Kafka's clients: settings, what a listener speaks, what a refusal means."""
+"""Kafka's clients: their settings, and what their events mean."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import logging
 import re
 import socket
-import ssl
-import struct
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,87 +14,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, libversion
 
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
+from kafka_ingest.kafka import refusals
 from kafka_ingest.secrets import scrubbed, secret_values
 from kafka_ingest.settings import IsolationLevel
-
-# ----------
-# What a listener speaks, and why its certificate is refused: asked directly, after librdkafka has failed.
-#
-# librdkafka (2.16) says "certificate verify failed" for a foreign authority, an expired certificate and another host
-# name alike. It says nothing at all where a client without TLS or login meets a listener that wants them.
-
-_SECONDS = 3.0
-# A SaslHandshake, version 1, for a mechanism that nobody has: no login is tried. A listener with logins answers
-# UNSUPPORTED_SASL_MECHANISM, one without ILLEGAL_SASL_STATE (Kafka 4.2, protocol guide).
-_MECHANISM = b"NONE"
-_REQUEST = struct.pack(">hhihh", 17, 1, 1, -1, len(_MECHANISM)) + _MECHANISM
-_WITH_LOGIN, _WITHOUT_LOGIN = 33, 34
-
-
-def listener_protocols(address: str) -> frozenset[str]:
-    """Return the values of ``security.protocol`` that fit a listener (``host:port``); none where that stays unknown."""
-    for tls in (True, False):
-        try:
-            with _connect(address) as plain, _wrapped(plain, address, tls=tls) as connection:
-                return _protocols(_login_answer(connection), tls=tls)
-        except (OSError, ValueError):
-            continue
-    return frozenset()
-
-
-def certificate_fault(address: str, config: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
-    """Return why Python's TLS refuses the broker's certificate under the same settings; ``None`` where it does not."""
-    try:
-        context = ssl.create_default_context(
-            cafile=config.get("ssl.ca.location") or None, cadata=config.get("ssl.ca.pem") or None
-        )
-        context.check_hostname = config.get("ssl.endpoint.identification.algorithm", "https") != "none"
-        with _connect(address) as plain, context.wrap_socket(plain, server_hostname=_host(address)):
-            return None
-    except ssl.SSLCertVerificationError as error:
-        return error
-    except (OSError, ValueError):
-        return None
-
-
-def _connect(address: str) -> socket.socket:
-    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout=_SECONDS)
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
-
-
-def _wrapped(plain: socket.socket, address: str, *, tls: bool) -> socket.socket:
-    if not tls:
-        return plain
-    context = ssl.create_default_context()
-    context.check_hostname = False  # nothing is trusted or sent: the question is only whether it speaks TLS
-    context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(plain, server_hostname=_host(address))
-
-
-def _login_answer(connection: socket.socket) -> int | None:
-    """Return the error code of a SaslHandshake; ``None`` where the peer does not speak Kafka."""
-    try:
-        connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
-        answer = b""
-        while len(answer) < 10 and (received := connection.recv(1_024)):
-            answer += received
-    except OSError:
-        return None
-    return int(struct.unpack(">h", answer[8:10])[0]) if len(answer) >= 10 else None
-
-
-def _protocols(answer: int | None, *, tls: bool) -> frozenset[str]:
-    with_login, without = ("SASL_SSL", "SSL") if tls else ("SASL_PLAINTEXT", "PLAINTEXT")
-    if answer == _WITH_LOGIN:
-        return frozenset({with_login})
-    if answer == _WITHOUT_LOGIN:
-        return frozenset({without})
-    # A listener that requires a client certificate ends the connection here; one that only accepts it may be anything.
-    return frozenset({with_login, without}) if tls else frozenset()
-
 
 # ----------
 # What librdkafka's errors mean.
@@ -125,17 +45,10 @@ REFUSALS = frozenset(
 #: This many refusals are final before the time-out. A single one can come from a broker that is starting.
 FINAL_REFUSALS = 3
 #: A load balancer before a starting broker, or a broker that has not loaded its certificates yet, refuses for some
-#: seconds: half of a plan's time-out (30 s). A refusal that is an answer to a login needs no such patience.
-PATIENCE_SECONDS = 15.0
+#: seconds: a third of a plan's time-out (30 s). A refusal that is an answer to a login needs no such patience.
+PATIENCE_SECONDS = 10.0
 #: After this time without an answer the listener itself is asked what it speaks; an election takes less.
 SILENCE_SECONDS = 5.0
-
-#: Kafka's own answer: the broker was up and understood the login.
-_ANSWER = re.compile(r"SASL authentication error|Unsupported SASL mechanism|not valid in current SASL state")
-_BROKER_CERTIFICATE = re.compile(r"certificate verify failed")
-#: TLS alerts about the client's certificate (RFC 8446, 6.2), which librdkafka reports as a lost connection.
-_CLIENT_CERTIFICATE = re.compile(r"SSL alert number (?:4[2-6]|48|116)\b")
-_ADDRESS = re.compile(r"(?:^|//)((?:\[[^]]+\]|[^/:\s]+):\d+)/")
 
 
 class OncePerMinute(logging.Filter):
@@ -173,8 +86,12 @@ class ClientEvents:
         self._config = config
         self._since: float | None = None
         self._is_refused_now = False
+        self._has_worked = False
         self._mismatch = ""
         self._has_asked = False
+        self._lacks_token = False
+        self._token_fault: refusals.Reason | None = None
+        self._has_asked_issuer = False
 
     def __call__(self, error: KafkaError) -> None:
         """Take one event; used as ``error_cb``."""
@@ -182,7 +99,12 @@ class ClientEvents:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # says less than the errors before it
             return
         words = error.str()
-        self._is_refused_now = error.code() in REFUSALS or error.fatal() or _is_about_certificates(words)
+        self._lacks_token = refusals.lacks_token(words)
+        if self._lacks_token:  # who refuses, if anybody does, is the issuer of tokens: it is asked
+            self._has_asked_issuer = False
+        is_refusal = error.code() in REFUSALS or error.fatal() or refusals.is_about_certificates(words)
+        passes = self._lacks_token or refusals.passes(words, has_worked=self._has_worked)
+        self._is_refused_now = is_refusal and not passes
         if self._is_refused_now:
             self.refusals.append(words)
         self.output_tail = words
@@ -191,18 +113,21 @@ class ClientEvents:
     def refused_for_good(self) -> bool:
         """Whether waiting longer is pointless."""
         seconds = 0.0 if self._since is None else time.monotonic() - self._since
+        if self._lacks_token and (fault := self._asked_issuer()) is not None and not fault.is_outage:
+            return True
         if seconds > SILENCE_SECONDS and self._has_other_protocol():
             return True
         if len(self.refusals) < FINAL_REFUSALS:
             return False
-        return seconds > PATIENCE_SECONDS or _ANSWER.search(self.refusals[-1]) is not None
+        return seconds > PATIENCE_SECONDS or refusals.is_answer(self.refusals[-1])
 
     def forget(self) -> None:
         """Forget what was collected: a broker has answered."""
         self.refusals.clear()
         self.output_tail = ""
         self._since = None
-        self._is_refused_now = self._has_asked = False
+        self._has_worked = True
+        self._is_refused_now = self._has_asked = self._lacks_token = self._has_asked_issuer = False
 
     def unavailable(self, *, tried: str, seconds: float) -> IngestError:
         """Return the error for a broker that has not answered: refused, or just not there."""
@@ -212,16 +137,23 @@ class ClientEvents:
                 f"Kafka at {bootstrap} does not speak as {connection} does ({tried})",
                 expected=f"security.protocol: {self._mismatch}, which the listener speaks",
                 found=f"security.protocol: {self._protocol}",
-                next_command=f"correct security.protocol, or the port in bootstrap.servers: {look_at(self._config)}",
+                next_command=f"set security.protocol to {self._mismatch}, or correct the port in bootstrap.servers: "
+                f"{look_at(self._config)}",
             )
-        # The last event counts: a broker that refused while it went down is down.
-        if self._is_refused_now or self.refused_for_good:
-            found, remedy = _explained(self.refusals[-1], self._config)
+        reason = self._reason()
+        if reason is not None and not reason.is_outage:
             return ConfigError(
                 f"Kafka at {bootstrap} refuses the client of {connection} ({tried})",
                 expected="a login, certificates and rights that both sides accept",
-                found=found,
-                next_command=f"{remedy}: {look_at(self._config)}",
+                found=reason.found,
+                next_command=f"{reason.remedy}: {look_at(self._config)}",
+            )
+        if reason is not None:
+            return BrokerUnavailable(
+                f"The client of {connection} gets no token for Kafka at {bootstrap} ({tried})",
+                expected=f"a token within {seconds:g} s",
+                found=reason.found,
+                next_command=f"{reason.remedy}; the task tries again",
             )
         return BrokerUnavailable(
             f"Kafka at {bootstrap} does not answer ({tried})",
@@ -235,12 +167,26 @@ class ClientEvents:
     def _protocol(self) -> str:
         return self._config.get("security.protocol", "plaintext").upper()
 
+    def _reason(self) -> refusals.Reason | None:
+        """Return why there is no connection; ``None`` where nobody refuses."""
+        # The last event counts: a broker that refused while it went down is down.
+        if self._is_refused_now or (self.refusals and self.refused_for_good):
+            return refusals.reason_of(self.refusals[-1], self._config)
+        return self._asked_issuer()
+
+    def _asked_issuer(self) -> refusals.Reason | None:
+        """Return what the issuer of tokens says; asked once for each token that did not come."""
+        if not self._has_asked_issuer:
+            self._has_asked_issuer = True
+            self._token_fault = refusals.token_fault(self._config)
+        return self._token_fault
+
     def _has_other_protocol(self) -> bool:
         """Tell whether a bootstrap listener says that it speaks another protocol; asked once."""
         if not self._has_asked and not self.refusals:
             self._has_asked = True
             first = self._config.get("bootstrap.servers", "").split(",")[0].strip().rpartition("://")[2]
-            spoken = listener_protocols(first)
+            spoken = refusals.listener_protocols(first)
             self._mismatch = " or ".join(sorted(spoken)) if spoken and self._protocol not in spoken else ""
         return bool(self._mismatch)
 
@@ -263,47 +209,6 @@ def client_fault(error: KafkaException, config: Mapping[str, str]) -> ConfigErro
         found=scrubbed(error.args[0].str(), secret_values(config)),
         next_command=look_at(config),
     )
-
-
-def _is_about_certificates(words: str) -> bool:
-    return bool(_BROKER_CERTIFICATE.search(words) or _CLIENT_CERTIFICATE.search(words))
-
-
-def _explained(words: str, config: Mapping[str, str]) -> tuple[str, str]:
-    """Return what was found, and the settings that mend it."""
-    if _BROKER_CERTIFICATE.search(words):
-        return _broker_certificate(words, config)
-    if _CLIENT_CERTIFICATE.search(words):
-        return words, (
-            "set ssl.certificate.location and ssl.key.location (or ssl.certificate.pem and ssl.key.pem) to a client "
-            "certificate that the broker trusts"
-        )
-    if "Unsupported SASL mechanism" in words:
-        return words, "set sasl.mechanism to one that the broker supports"
-    if "not valid in current SASL state" in words:
-        return words, "set security.protocol to PLAINTEXT or SSL: this listener takes no login"
-    if "SASL" in words:
-        return words, "correct sasl.username and sasl.password"
-    return words, "correct security.protocol, sasl.* and ssl.*"
-
-
-def _broker_certificate(words: str, config: Mapping[str, str]) -> tuple[str, str]:
-    address = _ADDRESS.search(words)
-    fault = certificate_fault(address[1], config) if address else None
-    if fault is None:
-        return words, (
-            "set ssl.ca.location (or ssl.ca.pem) to the authority of the broker's certificate, unless it has expired "
-            "or is for another host name"
-        )
-    found = f"{words}; the certificate: {fault.verify_message}"
-    if "expired" in fault.verify_message:
-        return found, "renew the broker's certificate; no setting mends it"
-    if "mismatch" in fault.verify_message:
-        return found, (
-            "name the broker in bootstrap.servers as its certificate does (advertised.listeners, too), or set "
-            "ssl.endpoint.identification.algorithm to none"
-        )
-    return found, "set ssl.ca.location (or ssl.ca.pem) to the authority that signed the broker's certificate"
 
 
 def library_version() -> str:
@@ -412,7 +317,13 @@ GROUP_ONLY = frozenset(
 ALIASES: Mapping[str, str] = {
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": refusals.CLIENT_ID,
+    "sasl.oauthbearer.client.credentials.client.secret": refusals.CLIENT_SECRET,
 }
+
+#: What a key of a login must hold, where that is always the same.
+_LOGIN: Mapping[str, str] = {"sasl.oauthbearer.method": "oidc"}
 
 _QUOTED = re.compile(r'"([a-z][a-z0-9._]*)"')
 _JAVA_KEYS = ("sasl.jaas", "ssl.keystore", "ssl.truststore")
@@ -486,28 +397,41 @@ def _own_faults(given: Mapping[str, str], fixed: Mapping[str, str]) -> Iterator[
             yield f"{key}: expected nothing, found a Python callback, which cannot travel to a Spark executor"
         elif key == "isolation.level" and value.strip().lower() != fixed[key]:
             yield f"{key}: expected {fixed[key]}, as kafka.isolation_level of the pipeline file says; found {value}"
-    yield from (f"{key}: expected one beside sasl.mechanism, found nothing" for key in _missing_login(given))
+    yield from (
+        f"{key}: expected {_LOGIN.get(key, 'one')} beside sasl.mechanism, found nothing"
+        for key in _missing_login(given)
+    )
 
 
 def _missing_login(config: Mapping[str, str]) -> list[str]:
-    protocol, mechanism = (
-        config.get("security.protocol", ""),
-        config.get("sasl.mechanism", config.get("sasl.mechanisms", "")),
-    )
-    has_password = mechanism.upper().startswith(("PLAIN", "SCRAM"))
-    if not protocol.upper().startswith("SASL") or not has_password:
+    if not config.get("security.protocol", "").upper().startswith("SASL"):
         return []
-    return [key for key in ("sasl.username", "sasl.password") if not config.get(key)]
+    mechanism = config.get("sasl.mechanism", "").upper()
+    wanted: tuple[str, ...] = ()
+    if mechanism.startswith(("PLAIN", "SCRAM")):
+        wanted = ("sasl.username", "sasl.password")
+    elif mechanism == "OAUTHBEARER":
+        secret = (refusals.CLIENT_ID, refusals.CLIENT_SECRET, refusals.TOKEN_URL)
+        wanted = ("sasl.oauthbearer.method", *(secret if refusals.has_client_secret(config) else ()))
+    return [key for key in wanted if not config.get(key)]
 
 
 def _with_login(config: Mapping[str, str]) -> Mapping[str, str]:
     """Fill in a missing login, which is a reported fault already: librdkafka would blame the half that is there."""
-    return {**config, **dict.fromkeys(_missing_login(config), "?")}
+    return {**config, **{key: _LOGIN.get(key, "?") for key in _missing_login(config)}}
+
+
+def _on_trial(config: Mapping[str, str]) -> dict[str, str]:
+    """Return settings whose client connects to nobody: to no broker, and to no issuer of tokens, which it waits for."""
+    found = {key: value for key, value in config.items() if key != "bootstrap.servers"}
+    if config.get("sasl.mechanism", "").upper() == "OAUTHBEARER" and "security.protocol" in config:
+        found["security.protocol"] = config["security.protocol"].upper().removeprefix("SASL_")
+    return found
 
 
 def _librdkafka_faults(config: Mapping[str, str]) -> list[str]:
     """Return librdkafka's faults: it names one key at a time, so each one is taken out and the rest tried again."""
-    left = {key: value for key, value in config.items() if key != "bootstrap.servers"}  # without it no connection opens
+    left = _on_trial(config)
     faults: list[str] = []
     while True:
         try:
@@ -515,16 +439,20 @@ def _librdkafka_faults(config: Mapping[str, str]) -> list[str]:
         except KafkaException as error:
             words = error.args[0].str()
             key = next(_named_keys(words, left), None)
-            if key in ("ssl.key.location", "ssl.key.pem") and _is_encrypted(config):
-                words = f"expected the password of the encrypted key, found another or none ({words})"
-                faults.append(_masked(f"ssl.key.password: {words}", config))
-            else:
-                faults.append(_masked(f"{key}: {words}" if key else words, config))
+            faults.append(_masked(_told(key, words, config), config))
             if key is None:
                 return faults
             del left[key]
         else:
             return faults
+
+
+def _told(key: str | None, words: str, config: Mapping[str, str]) -> str:
+    if key in ("ssl.key.location", "ssl.key.pem") and _is_encrypted(config):
+        return f"ssl.key.password: expected the password of the encrypted key, found another or none ({words})"
+    if key in config and str(key).endswith(".pem") and "\n" not in config[str(key)].strip():
+        return f"{key}: expected PEM with its line breaks, which JSON spells \\n, found a single line ({words})"
+    return f"{key}: {words}" if key else words
 
 
 def _is_encrypted(config: Mapping[str, str]) -> bool:

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
 from kafka_ingest.kafka import client
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
+from kafka_ingest.protocol.log_faults import grant, grant_read
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from kafka_ingest.topic_patterns import matching_topics
@@ -57,6 +58,7 @@ class KafkaAdmin:
 
     def __init__(self, config: Mapping[str, str], *, timeout_seconds: float) -> None:
         self._events = client.ClientEvents(config)
+        self._connection = config.get(client.CONNECTION, "")
         self._timeout_seconds = timeout_seconds
         known = {
             key: value for key, value in config.items() if key not in client.CONSUMER_ONLY and key != client.CONNECTION
@@ -122,7 +124,7 @@ class KafkaAdmin:
         if self._tells_rights and any(_is_unsupported(answer) for answer in answers.values()):
             self._tells_rights = False  # a broker before 2.3 (KIP-430): its topics are described all the same
             return self._described(topics)
-        _refuse_forbidden(answers)
+        _refuse_forbidden(answers, self._connection)
         return answers
 
     def offsets(self, partitions: Iterable[TopicPartition], *kinds: OffsetKind) -> list[list[OffsetAnswer]]:
@@ -168,6 +170,7 @@ class KafkaAdmin:
         if all(isinstance(answer, KafkaError) and answer.code() in _NO_ANSWER for answer in answers.values()):
             self._open().poll(0)
             raise self._unavailable(tried, next(iter(answers.values())))
+        self._events.forget()
         return answers
 
     def _answer(self, future: Future[Any], deadline: float, tried: str) -> Any:
@@ -222,20 +225,17 @@ def _is_unsupported(answer: Any) -> bool:
     return isinstance(answer, KafkaError) and answer.code() == KafkaError._UNSUPPORTED_FEATURE
 
 
-def _refuse_forbidden(answers: Mapping[str, Any]) -> None:
-    wrong = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
-    faults = [
-        f"{topic}: {answer.str()}"
-        for topic, answer in answers.items()
-        if isinstance(answer, KafkaError) and answer.code() in wrong
-    ]
-    if faults:
+def _refuse_forbidden(answers: Mapping[str, Any], connection: str) -> None:
+    errors = {topic: answer for topic, answer in answers.items() if isinstance(answer, KafkaError)}
+    forbidden = [name for name, error in errors.items() if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    misnamed = [name for name, error in errors.items() if error.code() == KafkaError.TOPIC_EXCEPTION]
+    if forbidden or misnamed:
+        grants = [grant_read(topic, connection) for topic in forbidden]
         raise ConfigError(
             "Kafka does not let this client see all topics of the pipeline",
             expected="valid topic names, and the right READ, which lets a client describe them, too",
-            found="; ".join(faults),
-            next_command="correct kafka.topics in the pipeline file, or: kafka-acls.sh --bootstrap-server BROKER --add "
-            "--allow-principal User:NAME --operation Read --topic TOPIC, NAME being the connection's user",
+            found="; ".join(f"{topic}: {errors[topic].str()}" for topic in (*forbidden, *misnamed)),
+            next_command="; or: ".join(["correct kafka.topics in the pipeline file", *grants]),
         )
 
 
@@ -299,7 +299,8 @@ class KafkaGroupMirror:
                 f"Kafka did not store {len(refused)} of {len(offsets)} offsets of the consumer group {group}",
                 expected="a group without members, and the right READ on the group and its topics",
                 found="; ".join(named[:_NAMED]),
-                next_command="stop consumers that use this group, grant READ on it, or set mirror_group: false",
+                next_command="stop consumers that use this group, or set mirror_group: false, or: "
+                + grant("Read", f"--group {group}", self._config.get(client.CONNECTION, "")),
             )
 
     def _refused(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
@@ -314,6 +315,8 @@ class KafkaGroupMirror:
         try:
             answer = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
+            if (forbidden := _forbidden_group(consumer)) is not None:
+                return dict.fromkeys(offsets, forbidden)
             if error.args[0].code() in _NO_COORDINATOR | client.REFUSALS:
                 raise self._unavailable(group, events, error.args[0]) from error
             return dict.fromkeys(offsets, error.args[0].str())
@@ -334,6 +337,15 @@ class KafkaGroupMirror:
         if not events.output_tail or error.code() in client.REFUSALS:
             events(error)
         return events.unavailable(tried=f"storing offsets of group {group}", seconds=self._timeout_seconds)
+
+
+def _forbidden_group(consumer: Consumer) -> str | None:
+    """Return the broker's words where the group may not be written: the call itself only waits for a coordinator."""
+    while message := consumer.poll(0):
+        error = message.error()
+        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return str(error.str())
+    return None
 
 
 # ----------

@@ -210,7 +210,8 @@ class CatalogTable:
         indexes: Indexes, usable or not, by name.
         hooks: Triggers and rules.
         unlogged_parts: Partitions and inheritance children that a crash empties, quoted where needed.
-        forbidden_sequences: Column, and the sequence of its default that the role may not use, quoted where needed.
+        missing_rights: What the role lacks on what the table itself uses: column whose default it is, or ``None`` where
+            every row needs it, then the right, and on what.
         foreign_parts: Table or partition that the role does not own, quoted where needed, and its owner.
         unidentified_parts: Parts without replica identity, and the publications that ask for one.
         dependents: Foreign keys with rows that a reload deletes or changes, too.
@@ -225,7 +226,7 @@ class CatalogTable:
     indexes: tuple[CatalogIndex, ...] = ()
     hooks: tuple[TargetHook, ...] = ()
     unlogged_parts: tuple[str, ...] = ()
-    forbidden_sequences: tuple[tuple[str, str], ...] = ()
+    missing_rights: tuple[tuple[str | None, str, str], ...] = ()
     foreign_parts: tuple[tuple[str, str], ...] = ()
     unidentified_parts: tuple[UnidentifiedPart, ...] = ()
     dependents: tuple[Dependent, ...] = ()
@@ -307,7 +308,7 @@ def read_table(cursor: Any, target: TargetSettings) -> CatalogTable | None:
         indexes=_indexes(cursor, relation),
         hooks=read_hooks(cursor, target),
         unlogged_parts=tuple(name for (name,) in _listed(cursor, "target_unlogged_parts", relation=relation)),
-        forbidden_sequences=_listed(cursor, "target_sequences", relation=relation),
+        missing_rights=_listed(cursor, "target_missing_rights", relation=relation),
         foreign_parts=_listed(cursor, "target_foreign_parts", relation=relation),
         unidentified_parts=_unidentified_parts(cursor, relation),
         dependents=tuple(Dependent(*row) for row in _listed(cursor, "target_dependents", relation=relation)),

@@ -36,7 +36,6 @@ CHANGE_RIGHTS: Mapping[str, str] = {
     "committed_offset": _WRITE,
     "dead_letter": "SELECT, UPDATE, DELETE",
     "dead_letter_request": "SELECT, INSERT, UPDATE",
-    "log_observation": "SELECT",
     "pipeline": "SELECT, UPDATE",
     "position_change": "SELECT, INSERT",
     "removed_key": _WRITE,
@@ -54,7 +53,7 @@ _WITHOUT_PAYLOAD: Mapping[str, str] = {
 
 def ledger_rights(table: str) -> str:
     """Return all that a role needs on a table of the ledger that loads and changes."""
-    wanted = {*LOAD_RIGHTS[table].split(", "), *CHANGE_RIGHTS[table].split(", ")}
+    wanted = {*LOAD_RIGHTS[table].split(", "), *CHANGE_RIGHTS.get(table, "").split(", ")}
     return ", ".join(right for right in _WRITE.split(", ") if right in wanted)
 
 
@@ -130,16 +129,16 @@ def _on_ledger(roles: Roles) -> Iterator[str]:
     for writer in (name for name in roles.writers if name in granted):
         yield f"GRANT USAGE, CREATE ON SCHEMA kafka_ingest_staging TO {quoted(writer)};"
         yield f"{later} GRANT {_WRITE} ON TABLES TO {quoted(writer)};"
-        for table in LOAD_RIGHTS:
-            yield f"GRANT {_rights(roles, writer, table)} ON kafka_ingest.{table} TO {quoted(writer)};"
+        for table, rights in _rights(roles, writer).items():
+            yield f"GRANT {rights} ON kafka_ingest.{table} TO {quoted(writer)};"
     if roles.reader in granted:
         yield from _looks_at_ledger(roles, later)
 
 
-def _rights(roles: Roles, writer: str, table: str) -> str:
+def _rights(roles: Roles, writer: str) -> Mapping[str, str]:
     if len(roles.writers) == 1:
-        return ledger_rights(table)
-    return (CHANGE_RIGHTS if writer == roles.operator else LOAD_RIGHTS)[table]
+        return {table: ledger_rights(table) for table in LOAD_RIGHTS}
+    return CHANGE_RIGHTS if writer == roles.operator else LOAD_RIGHTS
 
 
 def _looks_at_ledger(roles: Roles, later: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def table_mismatches(
         *_unique_key_mismatches(settings, table),
         *(upsert_mismatches(settings, settings.upsert, table) if settings.upsert else ()),
         *_table_right_mismatches(settings, table),
-        *_sequence_right_mismatches(settings, table),
+        *_used_right_mismatches(settings, table),
         *(owner_mismatches(table) if settings.value.new_fields is NewFields.ADD_COLUMN else ()),
     )
 
@@ -256,11 +256,12 @@ def _table_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Ite
         yield Mismatch(f"role {rights.role}", "every row visible", found, fix)
 
 
-def _sequence_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+def _used_right_mismatches(settings: BatchSettings, table: CatalogTable) -> Iterator[Mismatch]:
+    """Yield rights on what defaults, CHECKs, domains and indexes use; a default counts where no value is written."""
     written = {column.name for column in written_columns(settings)}
-    for column, sequence in table.forbidden_sequences:
+    for column, right, thing in table.missing_rights:
         if column not in written:
-            yield from _not_granted(table.rights, (False, "USAGE", f"SEQUENCE {sequence}"))
+            yield from _not_granted(table.rights, (False, right, thing))
 
 
 def owner_mismatches(table: CatalogTable) -> Iterator[Mismatch]:

@@ -14,7 +14,7 @@ from kafka_ingest.kafka.log import ConfigAnswer, KafkaAdmin, KafkaLog
 from kafka_ingest.kafka.registry import SCHEMA_KINDS, SchemaRegistry
 from kafka_ingest.preflight.checks import CheckResult, Verdict, answered
 from kafka_ingest.protocol.log import TopicState
-from kafka_ingest.protocol.log_faults import grant_read
+from kafka_ingest.protocol.log_faults import grant, grant_read
 from kafka_ingest.settings import BatchSettings, PipelineSettings, ScheduleSettings, TopicIdentity
 
 #: One interval until the next run, one for a run that fails, one for a person to act.
@@ -182,9 +182,10 @@ def topic_results(
     """
     yield from _missing_topics(settings, topics)
     for topic in topics:
-        is_state = settings.batch.upsert is not None
-        found = _setting_concerns(topic, limits, interval_seconds, is_state=is_state)
-        concerns = [*_partition_concerns(settings, topic), *found]
+        concerns = [
+            *_partition_concerns(settings, topic),
+            *_setting_concerns(settings.batch, topic, limits, interval_seconds),
+        ]
         yield from concerns or [CheckResult(f"topic {topic.state.topic}", Verdict.PASS, _summary(topic))]
 
 
@@ -225,16 +226,16 @@ def _unreadable(state: TopicState) -> Iterator[str]:
 
 
 def _setting_concerns(
-    topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None, *, is_state: bool
+    batch: BatchSettings, topic: TopicFacts, limits: FetchLimits, interval_seconds: float | None
 ) -> Iterator[CheckResult]:
     if isinstance(topic.config, str):
         found = f"its settings could not be read: {topic.config}"
-        fix = "grant DESCRIBE_CONFIGS on it to the connection's user"
+        fix = grant("DescribeConfigs", f"--topic {topic.state.topic}", batch.kafka_connection)
         yield CheckResult(f"topic {topic.state.topic}", Verdict.WARN, found, fix)
         return
     yield from _durability_concerns(topic)
     # What compaction takes, a pipeline that wants every record misses, and one of the current state does not.
-    yield from _state_concerns(topic, interval_seconds) if is_state else _compaction_concerns(topic)
+    yield from _state_concerns(topic, interval_seconds) if batch.upsert else _compaction_concerns(topic)
     yield from _retention_concerns(topic, interval_seconds)
     yield from _size_concerns(topic, limits)
 

@@ -411,9 +411,20 @@ def _forbidden_topics(settings: PipelineSettings, snapshot: LogSnapshot) -> Iter
 
 def grant_read(topic: str, connection: str) -> str:
     """Return the command that grants the one right that a read of the topic lacks."""
+    return grant("Read", f"--topic {topic}", connection)
+
+
+def grant(operation: str, resource: str, connection: str) -> str:
+    """Return the command that grants the connection's user a right, in the spelling of Kafka's own tool.
+
+    Args:
+        operation: Such as ``Read``, which brings ``Describe``, or ``DescribeConfigs``.
+        resource: Option of the tool that names it: ``--topic NAME`` or ``--group NAME``.
+        connection: Id of the Airflow connection.
+    """
     return (
-        "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME --operation Read "
-        f"--topic {topic}, NAME being the user of the Airflow connection {connection}"
+        f"kafka-acls.sh --bootstrap-server BROKER --add --allow-principal User:NAME --operation {operation} {resource}"
+        f", NAME being the user of the Airflow connection {connection}"
     )
 
 

@@ -237,10 +237,13 @@ class Sizing:
     def longest_outage_hours(self) -> float:
         """The longest outage after which Kafka still has every record: what is left of retention for it.
 
-        Before it records wait for an interval, and after it the first run has to have read them.
+        Before it records wait for an interval, and after it the first run has to have read them. Who does not catch up
+        survives none: the oldest record only gets older.
         """
         if self.traffic.retention_hours is None:
             return inf
+        if self.speed <= 1:
+            return 0
         taken = (self.deployment.interval_seconds + self.full_run.run_seconds) / HOUR
         return max(0.0, self.traffic.retention_hours - taken)
 

@@ -158,7 +158,7 @@ def _of_falling_behind(size: Sizing) -> Iterator[Figure]:
         "longest outage",
         size.longest_outage_hours,
         "h",
-        f"retention of {retention:g} h, less an interval and a full run",
+        f"retention of {retention:g} h, less an interval and a full run; 0 where the speed is 1 or less",
     )
     yield Figure("outage to catch up longer than retention", size.hopeless_outage_hours, "h", "retention x (speed - 1)")
 
@@ -221,6 +221,9 @@ def _retention_verdict(size: Sizing, retention_hours: float) -> SizeVerdict:
     if retention_hours < wanted:
         found = f"{retention_hours:g} h, less than {_RETENTION_INTERVALS} intervals ({wanted:g} h)"
         return SizeVerdict("retention", TOO_MUCH, found, f"retention of {wanted:g} h or more, or a shorter interval")
+    if not size.longest_outage_hours:
+        found = f"{retention_hours:g} h: loading never catches up, so records expire before they are read"
+        return SizeVerdict("retention", TOO_MUCH, found, "catch up faster (above)")
     outage = size.deployment.outage_hours
     if retention_hours < needed or size.longest_outage_hours < outage:
         found = f"{retention_hours:g} h: an outage of {outage:g} h, or catching up after it, takes longer"

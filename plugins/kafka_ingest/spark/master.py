@@ -54,7 +54,9 @@ _DECIDED_ELSEWHERE = frozenset(
     {"spark.master", "spark.app.name", "spark.driver.memory", "spark.executor.memory", "spark.executor.cores"}
 )
 #: Properties that name a secret of Kubernetes or a file that holds one.
-_NAMES_NO_SECRET = re.compile(r"(?i)file$|^spark\.kubernetes\.\w+\.secret(s|KeyRef)\.")
+_NAMES_NO_SECRET = re.compile(r"(?i)file$|^spark\.kubernetes\.(\w+\.secret(s|KeyRef)\.|container\.image\.pullSecrets$)")
+#: A variable of the driver's environment; Spark leaves one that it does not find as it is (``ConfigReader``, 4.2).
+_VARIABLE = re.compile(r"\$\{env:(\S+?)\}")
 _HOLDS_SECRET = re.compile(r"(?i)(passw\w*|secret|token)\s*=")
 
 
@@ -208,6 +210,10 @@ def _missing(job: JobSettings, master: SparkMaster, set_here: Mapping[str, str])
         yield f"neither {' nor '.join(HADOOP_FOLDERS)} is set here: name the folder with yarn-site.xml"
     if master.kind is MasterKind.KUBERNETES and not set_here.keys() & {*_IMAGES}:
         yield f"no {_IMAGES[0]}: name the image of the executors"
+    for key, value in set_here.items():
+        for name in _VARIABLE.findall(value):
+            if name not in os.environ:
+                yield f"{key} names the variable {name}, which is not set here"
 
 
 def _cannot_start(master: SparkMaster, faults: list[str]) -> ConfigError:
