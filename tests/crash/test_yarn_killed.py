@@ -18,6 +18,8 @@ from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import ancestor, child, is_running, processes_with
 from tests.crash.test_spark_killed import (  # noqa: F401 (fixtures)
     GATED,
+    PARTITIONS,
+    RECORDS,
     RETRY_LATER,
     SPECULATION,
     large,
@@ -256,8 +258,9 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
         for application_id in higher:
             cluster.kill(application_id)
         assert job.process.wait(START_SECONDS) == 0, job.output
-        assert gate.passages() == 3
-    assert "preempted" in job.output
+        # At least both attempts of the task and the publish: on a busy machine the first may have been tried again.
+        assert gate.passages() >= 3
+    assert "was preempted" in job.output
     large.require_every_record_once()
 
 
@@ -276,6 +279,8 @@ def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(
         gate.open()
         assert job.process.wait(START_SECONDS) == 0, job.output
         assert gate.passages() == 3
+    # It was a copy, and not the same task tried again.
+    assert "TaskCrashed" not in job.output
     large.require_every_record_once()
 
 
@@ -290,14 +295,21 @@ def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
         "spark.executor.instances": "0",
     }
-    with gated_table(large, gated=GATED, for_long=True) as gate:
+    with gated_table(large, gated=GATED) as gate:
         job = start_on(cluster, large, conf=dynamic)
-        executor = ancestor(gate.waiting_client(), EXECUTOR)
-        until(lambda: processes_with(EXECUTOR) == [executor], "the executor without a task has gone", START_SECONDS)
+        gate.waiting_client()
+        [application_id] = loads_in(cluster)
+        until(lambda: staged_offsets(large) > RECORDS // PARTITIONS, "the other task has ended", START_SECONDS)
+        left = "the application's master and the executor of the slow task are left"
+        until(lambda: cluster.application(application_id)["runningContainers"] == 2, left, START_SECONDS)
         gate.open()
         assert job.process.wait(START_SECONDS) == 0, job.output
-        assert gate.passages() == 2
     large.require_every_record_once()
+
+
+def staged_offsets(pipeline: PipelineAtRisk) -> int:
+    [(found,)] = pipeline.files.query("SELECT staged_offsets FROM kafka_ingest.batch_hold")
+    return int(found)
 
 
 def is_running_in(cluster: YarnCluster) -> bool:
