@@ -9,6 +9,7 @@ and without a metadata database. Only Airflow is imported here, so this file can
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import socket
@@ -70,8 +71,6 @@ def describe_task(task: Any) -> dict[str, Any]:
 
 def describe_dag(dag: Any) -> dict[str, Any]:
     """Return what policies look at in a DAG; serialise it too, as the dag processor does."""
-    from airflow.serialization.serialized_objects import DagSerialization
-
     return {
         "dag_id": dag.dag_id,
         "file": dag.relative_fileloc,
@@ -83,19 +82,37 @@ def describe_dag(dag: Any) -> dict[str, Any]:
         "start_date": dag.start_date.isoformat() if dag.start_date else None,
         "timetable": type(dag.timetable).__name__,
         "tasks": [describe_task(task) for task in dag.tasks],
-        "serialized": json.dumps(DagSerialization.to_dict(dag), default=str),
+        "serialized": json.dumps(serialized(dag), default=str),
     }
+
+
+def serialized(dag: Any) -> Any:
+    """Return what Airflow keeps of a DAG in its database."""
+    from airflow.serialization import serialized_objects
+
+    # Its name in Airflow 3.1 is the second one.
+    serialization = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
+    return serialization.to_dict(dag)
+
+
+def empty_bag(folder: Path) -> Any:
+    """Return Airflow's collection of the DAGs of a bundle, with the folder on the path as in the dag processor."""
+    try:
+        from airflow.dag_processing.dagbag import BundleDagBag
+    except ModuleNotFoundError:  # Airflow 3.1
+        sys.path.append(str(folder))
+        dag_bag = importlib.import_module("airflow.models.dagbag").DagBag
+        return dag_bag(dag_folder=folder, bundle_path=folder, collect_dags=False)
+    return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
 
 
 def load_folder(folder: Path) -> dict[str, Any]:
     """Loads file by file: DAGs, import errors, seconds; heavy modules, network calls and opened YAML files of each."""
-    from airflow.dag_processing.dagbag import BundleDagBag
-
     attempts: list[str] = []
     opened: list[str] = []
     note_opened_yaml(opened)
     with closed_network(attempts):
-        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
+        bag = empty_bag(folder)
         files = []
         for path in sorted(folder.rglob("*.py")):
             opened.clear()
