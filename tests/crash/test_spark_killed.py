@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_ingest.errors import Fenced
+from kafka_ingest.errors import OK, Fenced
 from kafka_ingest.spark.submission import read_outcome
 from sandbox.airflow_settings import connection_variables, spark_connection
 from sandbox.kafka import KafkaBroker
@@ -184,6 +184,22 @@ def require_a_retry_loads_everything(pipeline: PipelineAtRisk, job: DriverProces
     gate.open()
     assert pipeline.run("killed").state.value == "committed"
     pipeline.require_every_record_once()
+
+
+@pytest.mark.slow
+def test_a_load_that_was_killed_in_the_middle_of_copy_is_finished_by_the_same_run_of_spark(
+    large: PipelineAtRisk,
+) -> None:
+    with gated_table(large, gated=GATED) as gate:
+        killed = large.start_command("run", large.name, "--run-id", "killed")
+        os.kill(ancestor(gate.waiting_client(), "SparkSubmit"), signal.SIGKILL)
+        assert killed.end() == RETRY_LATER, killed.output
+        assert large.loaded()[0].total() == 0
+        gate.open()
+        retry = large.start_command("run", large.name, "--run-id", "killed")
+        assert retry.process.wait(START_SECONDS) == OK, retry.output
+    assert large.files.query("SELECT state, claim FROM kafka_ingest.batch") == [("committed", 2)]
+    large.require_every_record_once()
 
 
 def test_an_orphaned_driver_that_does_not_end_is_fenced(pipeline: PipelineAtRisk, tmp_path: Path) -> None:

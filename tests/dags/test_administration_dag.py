@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk.exceptions import ParamValidationError
+from airflow.providers.common.compat.sdk import AirflowFailException, ParamValidationError
 
 from kafka_ingest.forms.change import KINDS, LOOKS, kinds_of
 from kafka_ingest.forms.order import read_order

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import ParamValidationError
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import ParamValidationError
 
 from kafka_ingest.errors import ConfigError, DeadLetterReason
 from kafka_ingest.forms import change, run

@@ -386,7 +386,8 @@ def test_the_command_is_folded_away() -> None:
     ]
 
 
-def test_the_hook_of_the_operator_logs_in_this_way() -> None:
+def test_the_hook_of_the_operator_logs_in_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
     operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
     assert isinstance(operator._get_hook().log, SparkSubmitLog)
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowSkipException
-from airflow.sdk.observability import stats
+from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest.errors import DatabaseUnavailable
 from kafka_ingest.metrics import METRICS, MetricKind
@@ -56,8 +55,14 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     found: Any = Recorder()
+    try:
+        from airflow.sdk.observability import stats
+    except ModuleNotFoundError:  # Airflow 3.1
+        monkeypatch.setattr(Stats, "instance", found)
+        yield found
+        return
     stats.initialize(factory=lambda: found, export_legacy_names=True)
     yield found
     stats.initialize(factory=None, export_legacy_names=True)  # type: ignore[arg-type]  # as before Airflow sets one

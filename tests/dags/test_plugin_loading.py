@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sandbox.paths import CHECKOUT
 
 _SCRIPT = """
@@ -19,7 +21,8 @@ from airflow import plugins_manager
 plugins_manager.ensure_plugins_loaded()
 report = {
     "plugins": [info["name"] for info in plugins_manager.get_plugin_info()],
-    "errors": plugins_manager.get_import_errors(),
+    # In Airflow 3.1 it is a dictionary of the module.
+    "errors": getattr(plugins_manager, "get_import_errors", lambda: plugins_manager.import_errors)(),
     "executed": sorted(
         name for name, module in sys.modules.items()
         if "." not in name and (getattr(module, "__file__", "") or "").startswith(sys.argv[1])
@@ -29,11 +32,12 @@ print("REPORT" + json.dumps(report))
 """
 
 
-def load_plugins(plugins: Path, home: Path) -> dict[str, object]:
+def load_plugins(plugins: Path, home: Path, syntax: str = "glob") -> dict[str, object]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("AIRFLOW")} | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAG_IGNORE_FILE_SYNTAX": syntax,
     }
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(plugins)], env=environment, capture_output=True, text=True, check=True
@@ -43,8 +47,9 @@ def load_plugins(plugins: Path, home: Path) -> dict[str, object]:
     return report
 
 
-def test_airflow_executes_the_plugin_file_alone(tmp_path: Path) -> None:
-    report = load_plugins(CHECKOUT / "plugins", tmp_path)
+@pytest.mark.parametrize("syntax", ["glob", "regexp"])
+def test_airflow_executes_the_plugin_file_alone(tmp_path: Path, syntax: str) -> None:
+    report = load_plugins(CHECKOUT / "plugins", tmp_path, syntax)
 
     assert report["executed"] == ["kafka_ingest_plugin"]  # not even the package: the plugin does not need it
     assert report["errors"] == {}

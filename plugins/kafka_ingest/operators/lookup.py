@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.log import mask_secret
 
 from kafka_ingest.connections import ConnectionValues, environment_variable
 from kafka_ingest.errors import ConfigError
