@@ -27,7 +27,7 @@ SEED ?= 1
 MODE ?= append
 
 .PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
-	test-airflow check format model model-deep mutants bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
+	test-airflow check format model model-deep mutants compat bench bench-quick lock-requirements verify-requirements generate verify-generated build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ model-deep: $(READY) ## run 20,000 random schedules of the real steps against fa
 mutants: $(READY) ## remove each guard of the protocol in turn: a test must fail (ONLY=text: guards whose name has it)
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only "$(ONLY)")
 
+compat: $(READY) ## run DAGs, and a load with kill and retry, on the oldest and newest versions of everything (ONLY=text; docs/compatibility.md)
+	@$(IMPORTS) $(BIN)/python -m tools.compat $(if $(ONLY),--only "$(ONLY)")
+
 bench: $(READY) ## measure against peers and limits and write docs/benchmarks.md (hours, 40 GB; needs a quiet machine)
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks full
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page
@@ -129,10 +132,12 @@ verify-requirements: $(READY)
 generate: $(READY) ## write the reference pages from the model of the pipeline file, the metrics and the results of benchmarks
 	@$(IMPORTS) $(BIN)/python -m tools.reference
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page
+	@$(IMPORTS) $(BIN)/python -m tools.compat --page
 
 verify-generated: $(READY)
 	@$(IMPORTS) $(BIN)/python -m tools.reference --check
 	@$(IMPORTS) $(BIN)/python -m tests.benchmarks.page --check
+	@$(IMPORTS) $(BIN)/python -m tools.compat --check
 
 build: ## build the wheel into dist/ (needs no make setup)
 	@test -x $(BUILD)/bin/python || "$(PYTHON)" -m venv $(BUILD)

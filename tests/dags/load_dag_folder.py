@@ -88,10 +88,9 @@ def describe_dag(dag: Any) -> dict[str, Any]:
 
 def serialized(dag: Any) -> Any:
     """Return what Airflow keeps of a DAG in its database."""
-    from airflow.serialization import serialized_objects
-
+    module: Any = importlib.import_module("airflow.serialization.serialized_objects")
     # Its name in Airflow 3.1 is the second one.
-    serialization = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
+    serialization = getattr(module, "DagSerialization", None) or module.SerializedDAG
     return serialization.to_dict(dag)
 
 
