@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ def read_shell(text: str) -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "yaml": lambda text: list(yaml.safe_load_all(text)),
     "python": ast.parse,
+    "json": json.loads,
     "dockerfile": read_dockerfile,
     "sh": read_shell,
 }
