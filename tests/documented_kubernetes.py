@@ -32,7 +32,7 @@ def connection() -> Thing:
 
 
 def secret_by_file() -> Thing:
-    """Return the properties that take Spark's own secret from files, the second of them."""
+    """Return the properties that take Spark's own secret from a file, the second of them."""
     found: Thing = json.loads(blocks("json")[1])
     return found
 
