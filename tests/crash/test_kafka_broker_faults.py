@@ -13,7 +13,7 @@ from sandbox.kafka import KafkaBroker
 from tests.crash.changing_topics import ChangingTopic
 from tests.crash.eventful_run import PLANNED, READING, EventfulRun
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import FreshTopics, TopicFactory, services_of_one_test
+from tests.services import FreshTopics, TopicFactory, as_role, services_of_one_test
 
 RECORDS = 30_000
 #: Fetches so little ahead that most of the log is not yet read when its first chunk is staged.
@@ -47,7 +47,7 @@ def pipeline(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> PipelineUnderTest:
-    set_connections(monkeypatch, bootstrap=own_broker.bootstrap, database=database)
+    set_connections(monkeypatch, bootstrap=own_broker.bootstrap, database=as_role("loader", database))
     monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
     found = PipelineUnderTest("events", tmp_path, database, capfd)
     found.write(long_topic, headers=None)
@@ -99,7 +99,7 @@ def test_a_connection_that_leads_to_another_cluster_stops_the_plan_and_what_was_
     ChangingTopic(own_broker.bootstrap, name).produce([b"foreign"] * 10)
 
     def lead_to(broker: KafkaBroker) -> None:
-        set_connections(monkeypatch, bootstrap=broker.bootstrap, database=pipeline.database)
+        set_connections(monkeypatch, bootstrap=broker.bootstrap, database=as_role("loader", pipeline.database))
 
     def cut_off() -> None:
         raise RetryLater("the test cuts the first attempt off")

@@ -24,7 +24,7 @@ from tests.crash.eventful_run import PLANNED, EventfulRun
 from tests.crash.kafka_cluster import KafkaCluster
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import fresh_database, services_of_one_test
+from tests.services import as_role, fresh_database, services_of_one_test
 
 TOPIC, FIRST, SECOND = "events", 11, 12
 
@@ -62,7 +62,7 @@ def story(
 ) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("pipelines")
     with fresh_database(postgres_server) as database, pytest.MonkeyPatch.context() as environment:
-        set_connections(environment, bootstrap=cluster.bootstrap, database=database)
+        set_connections(environment, bootstrap=cluster.bootstrap, database=as_role("loader", database))
         environment.setenv("KAFKA_INGEST_PIPELINES", str(folder))
         yield tell(cluster, database, folder)
 

@@ -16,7 +16,7 @@ from sandbox.postgres import PostgresServer
 from tests.crash.eventful_run import EventfulRun
 from tests.crash.small_disk import TABLESPACE, execute, file_size_limit, small_tablespace
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import FreshTopics, Producers, fresh_database, services_of_one_test
+from tests.services import FreshTopics, Producers, as_role, fresh_database, services_of_one_test
 
 #: Two of these fit neither into one file of the limit nor into the tablespace; one does.
 RECORDS, SIZE_BYTES = 14_000, 1_000
@@ -100,7 +100,7 @@ def scarce(
     is_limit = request.param == "file size limit"
     # The database goes before the tablespace in which its tables lie.
     with nullcontext() if is_limit else small_tablespace(own_server), fresh_database(own_server) as database:
-        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=as_role("loader", database))
         monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
         pipeline = PipelineUnderTest("events", tmp_path, database, capfd)
         shortage: Shortage = partial(file_size_limit, own_server) if is_limit else nullcontext

@@ -27,7 +27,7 @@ from tests.crash.mixed_topic import MixedTopic
 from tests.crash.pipeline_at_risk import SECTIONS, PipelineAtRisk
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import fresh_database, services_of_one_test
+from tests.services import as_role, fresh_database, services_of_one_test
 
 BEFORE_COMMIT, COMMITTED = "load.publication.commit:before", "load.publication.commit:after"
 
@@ -54,7 +54,7 @@ def on_own_server(
 ) -> Iterator[PipelineAtRisk]:
     """A pipeline whose database is on a server of its own; one run is behind it."""
     with fresh_database(own_server) as database:
-        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=as_role("loader", database))
         monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
         files = PipelineUnderTest("events", tmp_path, database, capfd)
         files.write(mixed_topic.name, **SECTIONS)

@@ -147,7 +147,7 @@ def held(
         daemons = [pid for process in (cluster.processes if cluster else ()) if (pid := process.pid())]
         processes = [pid for root in (job.process.pid, *daemons) for pid in tree_below(root)]
         body = "".join(key_of_the_database.splitlines()[1:-1])
-        secrets = (*KAFKA_SECRETS.values(), str(large.files.database["password"]), body[:48])
+        secrets = (*KAFKA_SECRETS.values(), password_of_the_database(), body[:48])
         secrets += tuple(re.findall(r"\w+-s3cret-of-the-walk", " ".join(AIRFLOW_SECRETS.values())))
         spark_secret = standalone.secret if request.param == STANDALONE else ""
         folder = cluster.folder if cluster else None
@@ -175,6 +175,10 @@ def connections_with_secrets(key_of_the_database: str) -> dict[str, str]:
     postgres = json.loads(os.environ["AIRFLOW_CONN_POSTGRES_DEFAULT"])
     postgres["extra"] = {"sslkey": key_of_the_database}
     return connection_variables({"kafka_default": json.dumps(kafka), "postgres_default": json.dumps(postgres)})
+
+
+def password_of_the_database() -> str:
+    return str(json.loads(os.environ["AIRFLOW_CONN_POSTGRES_DEFAULT"])["password"])
 
 
 @pytest.fixture
@@ -247,7 +251,7 @@ def test_the_message_of_a_crash_has_no_secret(
         assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
     said = message.read_text(errors="replace") + job.output
     assert "SIGSEGV" in said
-    secrets = (*KAFKA_SECRETS.values(), str(large.files.database["password"]), *AIRFLOW_SECRETS.values())
+    secrets = (*KAFKA_SECRETS.values(), password_of_the_database(), *AIRFLOW_SECRETS.values())
     assert [secret for secret in secrets if secret in said] == []
 
 

@@ -26,7 +26,7 @@ from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import ancestor, child, is_running, state_of
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
-from tests.services import KAFKA_SECONDS, FreshTopics, Producers
+from tests.services import KAFKA_SECONDS, FreshTopics, Producers, as_role
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -74,7 +74,7 @@ def large(
     capfd: pytest.CaptureFixture[str],
 ) -> Iterator[PipelineAtRisk]:
     """A pipeline that loads the large topic in one run, on two cores of this process's Spark."""
-    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=database)
+    set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=as_role("loader", database))
     monkeypatch.setenv("KAFKA_INGEST_PIPELINES", str(tmp_path))
     at_risk = PipelineAtRisk(PipelineUnderTest("events", tmp_path, database, capfd), large_topic)
     write(at_risk)

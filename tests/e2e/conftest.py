@@ -19,7 +19,7 @@ from sandbox.airflow_settings import connection_variables, postgres_connection, 
 from sandbox.kafka import KafkaBroker
 from sandbox.postgres import PostgresServer
 from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, AirflowWorld
-from tests.services import FreshTopics, TestServices, fresh_database
+from tests.services import ROLES, FreshTopics, TestServices, fresh_database
 
 #: A task or scheduler that gives no sign of life is given up after 40 s and 25 s instead of 300 s and 30 s; the tasks
 #: of a dead scheduler are watched over again only when the next one has adopted them, which it looks for every 300 s by
@@ -46,14 +46,13 @@ def world(
     pipelines, own_dags = tmp_path_factory.mktemp("pipelines"), tmp_path_factory.mktemp("own_dags")
     topics = FreshTopics(kafka_broker.bootstrap)
     with (
-        database_user(postgres_server) as user,
-        fresh_database(postgres_server) as target,
         fresh_database(postgres_server) as own,
+        database_user(postgres_server) as user,
+        fresh_database(postgres_server) as warehouse,
     ):
-        warehouse = {**target, **user}
         setup = AirflowSetup(
             database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
-            connections=connections(kafka_broker.bootstrap, warehouse),
+            connections=connections(kafka_broker.bootstrap, {**warehouse, **user}),
             extra_env={"KAFKA_INGEST_PIPELINES": str(pipelines), **bundles(own_dags), **QUICK_TO_GIVE_UP, **PATIENT},
         )
         # Ports are remembered beside the folder: several pytest runs may share the services.
@@ -70,10 +69,10 @@ def world(
 
 @contextmanager
 def database_user(server: PostgresServer) -> Iterator[dict[str, str]]:
-    """Makes a user whose password needs quoting in a shell, in JSON and in a URL."""
+    """Makes a loader whose password needs quoting in a shell, in JSON and in a URL; drops it after its tables."""
     name = f"loader_{uuid.uuid4().hex[:8]}"
-    role, password = sql.Identifier(name), sql.Literal(PASSWORD)
-    execute(server.params(), sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(role, password))
+    role, password, loader = sql.Identifier(name), sql.Literal(PASSWORD), sql.Identifier(ROLES["loader"])
+    execute(server.params(), sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}").format(role, password, loader))
     yield {"user": name, "password": PASSWORD}
     execute(server.params(), sql.SQL("DROP ROLE {}").format(role))
 
