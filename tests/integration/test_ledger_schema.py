@@ -210,7 +210,7 @@ def test_schemas_that_an_administrator_made_are_enough(empty: dict[str, Any], we
 def test_a_role_that_may_not_write_is_told_what_to_grant(empty: dict[str, Any], weak_role: dict[str, Any]) -> None:
     migrate(empty)
     run(empty, f"GRANT USAGE ON SCHEMA kafka_ingest TO {weak_role['user']}")
-    with pytest.raises(ConfigError, match=r"GRANT SELECT, INSERT, UPDATE, DELETE ON kafka_ingest\.schema_migration"):
+    with pytest.raises(ConfigError, match=r"GRANT SELECT ON kafka_ingest\.schema_migration TO the role [a-z ]+$"):
         PostgresLedger(weak_role).plan_view("orders", REQUEST, batch_settings().target)
 
 

@@ -247,7 +247,9 @@ def _grant(found: str) -> str:
         return f"GRANT USAGE ON SEQUENCE {match[1]} {to}"
     if match := re.search(r"for (?:table|view|relation) (\S+)", found):
         if match[1] in LOAD_RIGHTS:
-            return f"GRANT {ledger_rights(match[1])} ON kafka_ingest.{match[1]} {to}; to read only, SELECT"
+            rights = ledger_rights(match[1])
+            reads_only = "" if rights == "SELECT" else "; to read only, SELECT"
+            return f"GRANT {rights} ON kafka_ingest.{match[1]} {to}{reads_only}"
         return f"GRANT SELECT, INSERT, DELETE ON {match[1]} {to}"
     return "let the owner grant it to the role of the connection, or connect as the owner"
 
