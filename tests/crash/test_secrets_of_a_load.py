@@ -34,6 +34,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 LOCAL, STANDALONE, YARN = "local", "standalone", "yarn"
 THIEF_SECONDS = 60
+#: Log4j's settings of executors; a driver has a property of Spark for it.
+EVERYTHING = """\
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n%ex
+rootLogger.level = debug
+rootLogger.appenderRef.console.ref = console
+"""
 #: What nobody uses, and everybody carries: the broker takes no login.
 KAFKA_SECRETS = {
     "sasl.password": "kafka-s3cret-of-the-walk",
@@ -130,9 +140,10 @@ def held(
     variables, conf = on_master(request.param, standalone, yarn)
     variables |= connections_with_secrets(key_of_the_database) | AIRFLOW_SECRETS | {"TMPDIR": str(temporary)}
     (temporary / "events").mkdir()
+    (temporary / "events" / "log4j2.properties").write_text(EVERYTHING)
     conf |= {
         "spark.log.level": "DEBUG",
-        "spark.executor.syncLogLevel.enabled": "true",
+        "spark.executorEnv.LOG4J_CONFIGURATION_FILE": str(temporary / "events" / "log4j2.properties"),
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
         "spark.eventLog.enabled": "true",
