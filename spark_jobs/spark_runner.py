@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 
-from kafka_ingest.errors import Fenced, IngestError, RetryLater
+from kafka_ingest.errors import ConfigError, Fenced, IngestError, RetryLater
 from kafka_ingest.postgres.faults import trace_without_payload
 from kafka_ingest.postgres.staging_tables import PostgresStaging
 from kafka_ingest.protocol.batch import Batch
@@ -37,6 +38,8 @@ _SIGNS_OF_DEATH = (
 )
 
 
+#: Python's and Spark's words for executors on which no task can run (Spark 4.2).
+_UNFIT = re.compile(r"No module named '[\w.]+'|\[PYTHON_VERSION_MISMATCH\].*|Cannot run program \".*")
 #: Spark's words where somebody else ended the application: an administrator, the master, YARN (``DAGScheduler``, 4.2).
 _APPLICATION_ENDED = "SparkContext was shut down"
 
@@ -98,6 +101,8 @@ class SparkTaskRunner:
                 raise
             if (sign := _sign_of_death(error)) is not None:
                 raise _tasks_died(batch, sign, _places(batch, context)) from error
+            if (unfit := _UNFIT.search(str(error))) is not None:
+                raise _unfit_executors(batch, unfit[0]) from error
             if _APPLICATION_ENDED in str(error):
                 raise _application_ended(spark) from error
             raise
@@ -209,6 +214,16 @@ def _tasks_died(batch: Batch, sign: str, places: str) -> RetryLater:
             f" section RetryLater, says: python -m kafka_ingest change {batch.pipeline} reset"
             ' --to-offset TOPIC PARTITION OFFSET --supersede --reason "..."'
         ),
+    )
+
+
+def _unfit_executors(batch: Batch, found: str) -> ConfigError:
+    return ConfigError(
+        "Spark's executors cannot run the tasks of a load",
+        expected="the packages of docs/deploying.md (Which packages), in a Python of the driver's minor version",
+        found=found,
+        next_command="install them where tasks run, or name another Python in spark.pyspark.python (spark.conf); then: "
+        f"python -m kafka_ingest preflight {batch.pipeline} --spark",
     )
 
 

@@ -28,6 +28,7 @@ from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import ancestor, child, command_of, tree_below
 from tests.crash.test_spark_killed import GATED, RETRY_LATER, large, large_topic  # noqa: F401 (fixtures)
 from tests.deadlines import until
+from tests.integration.pipeline_under_test import password_of_the_database
 from tests.kubernetes_stand_in import KubernetesStandIn, Nodes, kubernetes_stand_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pods have addresses of their own, 127.0.0.N")
@@ -71,7 +72,7 @@ class Loads:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        return (KAFKA_SECRET, str(self.pipeline.files.database["password"]))
+        return (KAFKA_SECRET, password_of_the_database())
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tests.crash.gated_table import START_SECONDS, Gate, gated_table
 from tests.crash.pipeline_at_risk import SECTIONS, DriverProcess, PipelineAtRisk
 from tests.crash.process_tree import child, command_of, listening_ports, tree_below
 from tests.crash.test_spark_killed import GATED, RETRY_LATER, large, large_topic  # noqa: F401 (fixtures)
+from tests.integration.pipeline_under_test import password_of_the_database
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -176,7 +177,8 @@ def on_master(kind: str, standalone: SparkCluster, yarn: YarnCluster) -> tuple[d
         yarn.start()
         connection = json.dumps({"conn_type": "spark", "host": "yarn"})
         variables = {**yarn.environment, **connection_variables({"spark_default": connection})}
-        return variables, {"spark.executor.instances": "1", "spark.executor.memoryOverhead": "256m"}
+        conf = {"spark.executor.instances": "1", "spark.pyspark.python": sys.executable}
+        return variables, conf
     return {}, {}
 
 
@@ -186,10 +188,6 @@ def connections_with_secrets(key_of_the_database: str) -> dict[str, str]:
     postgres = json.loads(os.environ["AIRFLOW_CONN_POSTGRES_DEFAULT"])
     postgres["extra"] = {"sslkey": key_of_the_database}
     return connection_variables({"kafka_default": json.dumps(kafka), "postgres_default": json.dumps(postgres)})
-
-
-def password_of_the_database() -> str:
-    return str(json.loads(os.environ["AIRFLOW_CONN_POSTGRES_DEFAULT"])["password"])
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -181,6 +182,11 @@ def set_connections(
     for name, values in connections.items():
         environment.setenv(f"AIRFLOW_CONN_{name}", json.dumps(values))
     environment.setenv("AIRFLOW_CONN_SPARK_DEFAULT", spark)
+
+
+def password_of_the_database() -> str:
+    """Return the password with which pipelines connect by default."""
+    return str(json.loads(os.environ["AIRFLOW_CONN_POSTGRES_DEFAULT"])["password"])
 
 
 def written(serializer: Callable[..., bytes], topic: str, value: object, field: str = MessageField.VALUE) -> bytes:

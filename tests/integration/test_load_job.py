@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,8 +18,8 @@ import pytest
 from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
-from tests.integration.pipeline_under_test import FedPipeline, produced, set_connections
-from tests.services import ProducerFactory
+from tests.integration.pipeline_under_test import FedPipeline, password_of_the_database, produced, set_connections
+from tests.services import ProducerFactory, as_role
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PARTITIONS, RECORDS = 3, 3_000
@@ -90,7 +91,7 @@ def test_the_job_loads_every_record_once_and_shows_no_secret(pipeline: FedPipeli
     assert sorted(pipeline.dead_letters("key, value")) == sorted((f"{n}".encode(), b"{broken") for n in BAD)
     assert pipeline.query("SELECT count(*) FROM pg_tables WHERE schemaname = 'kafka_ingest_staging'") == [(0,)]
 
-    password = str(pipeline.database["password"])
+    password = password_of_the_database()
     shown = " ".join(lines.seen) + done.stdout + done.stderr
     assert "spark.ui.enabled=false" in shown, "spark-submit was not seen"
     assert not any(secret in shown for secret in (password, quote(password, safe=""), json.dumps(password)[1:-1]))
@@ -117,6 +118,23 @@ def test_a_fault_in_a_task_comes_back_in_its_class_and_without_a_trace(pipeline:
     assert (pipeline.rows("document"), pipeline.dead_letters("reason")) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("python", "found"),
+    [(str(Path(sys.base_prefix, "bin", "python3")), "No module named '"), ("/nowhere/python3", "Cannot run program")],
+)
+def test_executors_without_what_tasks_need_are_told_without_a_trace_and_not_tried_again(
+    pipeline: FedPipeline, python: str, found: str
+) -> None:
+    pipeline.open(spark={"conf": {"spark.pyspark.python": python}})
+    pipeline.send("1")
+    done = kafka_ingest("run", "events")
+    assert done.returncode == 78, done.stderr
+    [message] = re.findall(r"(?ms)^ConfigError: .*", done.stderr)
+    assert "Spark's executors cannot run the tasks of a load" in message
+    assert found in message
+    assert "python -m kafka_ingest preflight events --spark" in message
+
+
 def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
     pipeline: FedPipeline, kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +146,8 @@ def test_on_a_cluster_executors_need_nothing_of_the_drivers_environment(
     cluster.start()
     try:
         spark = spark_connection(cluster.master_url, cluster.secret)
-        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=pipeline.database, spark=spark)
+        loader = as_role("loader", pipeline.database)
+        set_connections(monkeypatch, bootstrap=kafka_broker.bootstrap, database=loader, spark=spark)
         done = kafka_ingest("run", "events", "--json")
     finally:
         cluster.destroy()

@@ -18,7 +18,12 @@ from psycopg2 import sql
 from sandbox.airflow_settings import spark_connection
 from sandbox.kafka import KafkaBroker
 from sandbox.spark import SparkCluster
-from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, set_connections
+from tests.integration.pipeline_under_test import (
+    FedPipeline,
+    PipelineUnderTest,
+    password_of_the_database,
+    set_connections,
+)
 
 PASSWORD = "s3cret-of-the-loader"
 COLUMNS = (
@@ -68,7 +73,7 @@ def preflight(pipeline: PipelineUnderTest, *arguments: str) -> tuple[int, Rows]:
     code, rows, notes = pipeline.command("preflight", pipeline.name, *arguments)
     shown = json.dumps(rows) + notes
     assert PASSWORD not in shown
-    assert str(pipeline.database["password"]) not in shown
+    assert password_of_the_database() not in shown
     assert {tuple(row) for row in rows} == {("check", "pipeline", "result", "found", "fix")}
     return code, rows
 
