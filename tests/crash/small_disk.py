@@ -47,6 +47,7 @@ def small_tablespace(server: PostgresServer) -> Iterator[None]:
         owner = (folder.parent / "data").stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
         execute(server.params(), f"CREATE TABLESPACE {TABLESPACE} LOCATION '{folder}'")
+        execute(server.params(), f"GRANT CREATE ON TABLESPACE {TABLESPACE} TO PUBLIC")
         yield
         execute(server.params(), f"DROP TABLESPACE {TABLESPACE}")
     finally:

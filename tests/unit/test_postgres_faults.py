@@ -228,6 +228,7 @@ def test_a_missing_staging_table_is_not_a_missing_ledger() -> None:
         ("permission denied for table orders", "GRANT SELECT, INSERT, DELETE ON orders"),
         ("permission denied for table batch", "GRANT SELECT, INSERT, UPDATE ON kafka_ingest.batch TO"),
         ("permission denied for sequence orders_nr_seq", "GRANT USAGE ON SEQUENCE orders_nr_seq"),
+        ("permission denied for tablespace fast", "GRANT CREATE ON TABLESPACE fast"),
         ("must be owner of table orders", "owner"),
     ],
 )

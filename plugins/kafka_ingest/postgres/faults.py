@@ -245,6 +245,8 @@ def _grant(found: str) -> str:
         return f"GRANT {rights} ON SCHEMA {match[1]} {to}{more}"
     if match := re.search(r"for sequence (\S+)", found):
         return f"GRANT USAGE ON SEQUENCE {match[1]} {to}"
+    if match := re.search(r"for tablespace (\S+)", found):  # of default_tablespace
+        return f"GRANT CREATE ON TABLESPACE {match[1]} {to}"
     if match := re.search(r"for (?:table|view|relation) (\S+)", found):
         if match[1] in LOAD_RIGHTS:
             rights = ledger_rights(match[1])
