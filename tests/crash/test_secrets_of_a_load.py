@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -101,6 +102,16 @@ class HeldLoad:
 
     def below_submitter(self) -> list[int]:
         return [pid for pid in self.processes if pid != self.job.process.pid]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def core_files_are_allowed() -> Iterator[None]:
+    """Where they are not allowed, nobody could see that a load writes none. Clusters inherit it, too."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    assert resource.getrlimit(resource.RLIMIT_CORE)[0] != 0
+    yield
+    resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
 @pytest.fixture(scope="module")
