@@ -15,7 +15,7 @@ from kafka_ingest.errors import IngestError, exit_code
 #: In the order of ``--help``: before the first run, a run, a look at it, upkeep, changes.
 _COMMANDS = (
     look.PREFLIGHT,
-    size.SIZE,
+    *size.COMMANDS,
     *setup.COMMANDS,
     *run.COMMANDS,
     *look.COMMANDS,

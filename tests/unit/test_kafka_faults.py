@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
-from typing import Any
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -185,3 +187,39 @@ def test_a_broker_that_tells_no_rights_is_asked_without_them(monkeypatch: pytest
     assert admin.describe(["orders"]) == {}
     assert broker.asked[0]
     assert not any(broker.asked[1:])
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Sends everybody to /elsewhere of the same server, and notes who comes there, with what."""
+
+    authorized: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.authorized.append(self.headers.get("Authorization", ""))
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_issuer_that_sends_elsewhere_gets_no_second_request_with_the_clients_secret() -> None:
+    with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        reason = refusals.token_fault(
+            {
+                "sasl.oauthbearer.method": "oidc",
+                refusals.CLIENT_ID: "loader",
+                refusals.CLIENT_SECRET: "s3cret",
+                refusals.TOKEN_URL: f"http://127.0.0.1:{server.server_port}/token",
+            }
+        )
+        server.shutdown()
+    assert reason is not None
+    assert reason.remedy == f"correct {refusals.TOKEN_URL}"
+    assert Redirecting.authorized == []

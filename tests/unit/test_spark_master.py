@@ -112,6 +112,11 @@ def test_properties_of_the_connection_reach_spark_and_airflows_own_keys_are_amon
     assert conf_of_master(JobSettings(), found).items() >= found.properties.items()
 
 
+def test_fields_of_airflows_form_that_nobody_filled_in_are_no_properties() -> None:
+    extra = {"queue": "", "namespace": None, "spark.yarn.queue": None, "spark.speculation": ""}
+    assert spark_master_of(ConnectionValues("cluster", "spark", host="yarn", extra=extra)).properties == {}
+
+
 def test_names_of_files_and_of_kubernetes_own_secrets_are_no_secrets() -> None:
     extra = {
         "namespace": "loads",

@@ -368,4 +368,4 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
 
 
-SIZE = run_size
+COMMANDS = (run_size,)

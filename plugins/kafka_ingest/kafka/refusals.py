@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from kafka_ingest.secrets import scrubbed, secret_values
 
@@ -209,9 +209,17 @@ def _ask_issuer(config: Mapping[str, str], trusted: ssl.SSLContext) -> bytes:
     user = base64.b64encode(f"{config[CLIENT_ID]}:{config[CLIENT_SECRET]}".encode()).decode()
     form = {"grant_type": "client_credentials", **({"scope": config[SCOPE]} if config.get(SCOPE) else {})}
     request = Request(url, urlencode(form).encode(), {"Authorization": f"Basic {user}"})  # noqa: S310 (checked above)
-    with urlopen(request, timeout=_SECONDS, context=trusted) as answer:  # noqa: S310 (checked above)
+    opener = build_opener(HTTPSHandler(context=trusted), _StayHere)
+    with opener.open(request, timeout=_SECONDS) as answer:
         body: bytes = answer.read(1_000_000)
     return body
+
+
+class _StayHere(HTTPRedirectHandler):
+    """A redirection is an answer like any other: Python would hand the client's secret to whoever it names."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 def _refused_by_issuer(status: int, body: str, config: Mapping[str, str]) -> Reason:

@@ -69,7 +69,7 @@ class Volume:
 
 
 def volume(log: Log, partitions: Sequence[TopicPartition], now_ms: int) -> Volume:
-    """Ask for offsets by time: 33 questions, whatever the number of partitions.
+    """Ask for offsets by time: 34 questions, whatever the number of partitions.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.

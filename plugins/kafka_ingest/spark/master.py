@@ -108,7 +108,8 @@ def spark_master_of(values: ConnectionValues) -> SparkMaster:
             next_command=f"correct {environment_variable(values.conn_id)}, or the connection in Airflow; "
             "docs/spark-clusters.md",
         )
-    extra = {_PROPERTY_OF.get(key, key): value for key, value in values.extra.items()}
+    # Airflow's form keeps the keys of fields that nobody filled in.
+    extra = {_PROPERTY_OF.get(key, key): value for key, value in values.extra.items() if value not in (None, "")}
     properties = {key: _text(value) for key, value in extra.items() if key.startswith("spark.") and key != SPARK_SECRET}
     return SparkMaster(values.conn_id, url, kind, properties, str(values.extra.get(SPARK_SECRET) or ""))
 
@@ -141,9 +142,8 @@ def conf_of_master(job: JobSettings, master: SparkMaster) -> dict[str, str]:
         raise _cannot_start(master, faults)
     encrypted = _ENCRYPTED if is_authenticated(job, master) else {}
     ours = encrypted | (_YARN_CONF if master.kind is MasterKind.YARN else {})
-    return {key: value for key, value in ours.items() if key == AUTHENTICATE or key not in set_here} | dict(
-        master.properties
-    )
+    unset = {key: value for key, value in ours.items() if key == AUTHENTICATE or key not in set_here}
+    return unset | dict(master.properties)
 
 
 def _url(values: ConnectionValues) -> str:
@@ -181,7 +181,7 @@ def _property_fault(key: str, value: object, kind: MasterKind | None) -> str:
             return f"{key} in the extra is not a text: put the cluster's secret in quotes"
         makes_its_own = value and kind in (MasterKind.YARN, MasterKind.KUBERNETES)
         return f"{key}: take it out, on {kind} Spark makes one for each application" if makes_its_own else ""
-    if not key.startswith("spark."):
+    if not key.startswith("spark.") or value is None:
         return ""
     if key in _DECIDED_ELSEWHERE or key.startswith("spark.submit."):
         return f"{key}: take it out, the job's submission and the pipeline file decide it"
