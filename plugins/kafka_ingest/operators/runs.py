@@ -10,11 +10,18 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, Stats
 
 from kafka_ingest import metrics
-from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
-from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
+from kafka_ingest.errors import BatchNotCommitted, Busy, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
+from kafka_ingest.operators.context import (
+    TaskLog,
+    airflow_outcome,
+    busy_timeout,
+    next_run_due,
+    planning_request_of,
+    request_of,
+)
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
@@ -69,11 +76,10 @@ _MOST_ROWS = 40
 
 def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
+    with airflow_outcome(log), counted_failure(pipeline, context, "plan"), timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
         if view := read_for_metrics(pipeline, batch.request):
-            send(metrics.lag_measurements(pipeline, view))
-            send(metrics.headroom_measurements(pipeline, view))
+            send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
 
 
@@ -213,7 +219,8 @@ def send(measurements: Iterable[metrics.Measurement]) -> None:
     for measurement in measurements:
         tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
         sender = getattr(Stats, _SENDERS[measurement.metric.kind])
-        sender(measurement.metric.name, measurement.value, tags=tags)
+        options = {"delta": True} if measurement.is_change else {}
+        sender(measurement.metric.name, measurement.value, tags=tags, **options)
 
 
 @contextmanager
@@ -224,6 +231,21 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
         yield
     milliseconds = (time.monotonic() - began) * 1_000
     send([metrics.Measurement(metrics.STEP_DURATION, milliseconds, pipeline, (("step", step),))])
+
+
+@contextmanager
+def counted_failure(pipeline: PipelineSettings, context: Context, step: str) -> Iterator[None]:
+    """Count a try of a step that fails, and its run where Airflow does not try again."""
+    try:
+        yield
+    except (Busy, AirflowSkipException):
+        raise
+    except (Exception, AirflowTaskTimeout) as fault:
+        ti = context["ti"]
+        # As Airflow's server decides (`_is_eligible_to_retry` in `execution_api/routes/task_instances.py`, 3.3.2).
+        is_last_try = isinstance(fault, StopAndCall) or ti.try_number > ti.max_tries
+        send(metrics.failure_measurements(pipeline.pipeline, step, type(fault).__name__, is_last_try=is_last_try))
+        raise
 
 
 # ----------
@@ -237,7 +259,7 @@ def load(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
-    with airflow_outcome(log):
+    with airflow_outcome(log), counted_failure(pipeline, context, "load"):
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
         if batch.state is not BatchState.COMMITTED:
@@ -294,7 +316,7 @@ def audit(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "audit"):
+    with airflow_outcome(log), counted_failure(pipeline, context, "audit"), timed_step(pipeline.pipeline, "audit"):
         own = own_batch(pipeline, request_of(context))
         if own is None:
             raise BatchNotCommitted(
@@ -314,7 +336,9 @@ def audit(
 def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
     world = _world(pipeline)
-    send(metrics.valid_through_measurements(batch, datetime.now(UTC)))
+    # A group in a DAG of somebody else runs when that DAG does, whatever the pipeline file says.
+    due = None if batch.request.task_group else next_run_due(pipeline.schedule, batch.planned_at)
+    send(metrics.success_measurements(batch, datetime.now(UTC), due))
     view = read_for_metrics(pipeline, batch.request)
     if view:
         send(metrics.lag_measurements(pipeline, view))
