@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_ingest.cli import main
+from kafka_ingest.__main__ import main
 from kafka_ingest.metrics import METRICS
 from sandbox.paths import CHECKOUT
 from tests.monitoring import ALERTS, DASHBOARD, FOLDER, PANELS, exported_names, names_in
@@ -58,7 +58,8 @@ def test_every_command_that_an_alert_names_exists(capsys: pytest.CaptureFixture[
 
 
 def test_every_alert_has_moments_at_which_it_fires_and_at_which_it_does_not() -> None:
-    fires, silent = set(), set()
+    fires: set[str] = set()
+    silent: set[str] = set()
     for case in CASES:
         for asked in case.get("alert_rule_test", []):
             (fires if asked["exp_alerts"] else silent).add(asked["alertname"])
