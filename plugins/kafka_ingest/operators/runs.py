@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, Stats
+from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest import metrics
-from kafka_ingest.errors import BatchNotCommitted, Busy, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
 from kafka_ingest.operators.context import (
     TaskLog,
     airflow_outcome,
@@ -25,6 +25,7 @@ from kafka_ingest.operators.context import (
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
+from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
@@ -76,8 +77,10 @@ _MOST_ROWS = 40
 
 def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
-    with airflow_outcome(log), counted_failure(pipeline, context, "plan"), timed_step(pipeline.pipeline, "plan"):
+    recorded_plan = _recorded(pipeline, Step.PLAN, context)
+    with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        attempt.batch_id = batch.batch_id
         if view := read_for_metrics(pipeline, batch.request):
             send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
@@ -233,18 +236,24 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
     send([metrics.Measurement(metrics.STEP_DURATION, milliseconds, pipeline, (("step", step),))])
 
 
+# ----------
+# What becomes of each try of a task, recorded for people.
+
+
 @contextmanager
-def counted_failure(pipeline: PipelineSettings, context: Context, step: str) -> Iterator[None]:
-    """Count a try of a step that fails, and its run where Airflow does not try again."""
+def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> Iterator[Attempt]:
+    """Record how the block ends, as the try of this task; count it where it fails."""
+    ti = context["ti"]
+    attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
     try:
-        yield
-    except (Busy, AirflowSkipException):
-        raise
-    except (Exception, AirflowTaskTimeout) as fault:
-        ti = context["ti"]
-        # As Airflow's server decides (`_is_eligible_to_retry` in `execution_api/routes/task_instances.py`, 3.3.2).
-        is_last_try = isinstance(fault, StopAndCall) or ti.try_number > ti.max_tries
-        send(metrics.failure_measurements(pipeline.pipeline, step, type(fault).__name__, is_last_try=is_last_try))
+        with recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException):
+            yield attempt
+    except BaseException as error:
+        if attempt.outcome is AttemptOutcome.FAILED:
+            # As Airflow's server decides (`_is_eligible_to_retry` in `execution_api/routes/task_instances.py`, 3.3.2).
+            is_last_try = isinstance(error, StopAndCall) or ti.try_number > ti.max_tries
+            fault = type(error).__name__
+            send(metrics.failure_measurements(pipeline.pipeline, step, fault, is_last_try=is_last_try))
         raise
 
 
@@ -259,14 +268,17 @@ def load(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
-    with airflow_outcome(log), counted_failure(pipeline, context, "load"):
+    with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
+        attempt.batch_id = batch.batch_id
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
+                record(attempt, world.attempts, _log.warning)  # that it runs
                 batch, phases = _load(world, batch, submit)
+            attempt.phases = phases
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
@@ -316,8 +328,10 @@ def audit(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
-    with airflow_outcome(log), counted_failure(pipeline, context, "audit"), timed_step(pipeline.pipeline, "audit"):
+    recorded_audit = _recorded(pipeline, Step.AUDIT, context)
+    with airflow_outcome(log), recorded_audit as attempt, timed_step(pipeline.pipeline, "audit"):
         own = own_batch(pipeline, request_of(context))
+        attempt.batch_id = own.batch_id if own else None
         if own is None:
             raise BatchNotCommitted(
                 "this run has no batch to audit",
