@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
-from airflow.sdk.log import redact
+from airflow.sdk._shared.secrets_masker import redact  # Airflow 3.1 to 3.3 have no public name for it
 
 if TYPE_CHECKING:
     from collections.abc import Callable
