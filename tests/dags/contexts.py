@@ -26,7 +26,10 @@ class OutletEvents:
 
 @dataclass
 class TaskInstance:
-    """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer."""
+    """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer.
+
+    ``xcoms`` is what the task has stored.
+    """
 
     task_id: str = "plan_batch"
     dag_id: str = "orders"
@@ -35,6 +38,10 @@ class TaskInstance:
     try_number: int = 1
     waiting_since: datetime | None = None
     server_state: str = "success"
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
 
     def get_first_reschedule_date(self, _: object) -> datetime | None:
         return self.waiting_since

@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 from kafka_ingest import metrics
 from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
 from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
+from kafka_ingest.operators.links import TaskLinks
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
@@ -67,10 +68,13 @@ def _world(pipeline: PipelineSettings) -> World:
 _MOST_ROWS = 40
 
 
-def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
+def plan(
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, links: TaskLinks
+) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
     with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        links.show_batch(batch)
         if view := read_for_metrics(pipeline, batch.request):
             send(metrics.lag_measurements(pipeline, view))
             send(metrics.headroom_measurements(pipeline, view))
@@ -229,33 +233,37 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 # ----------
 # Task *load_batch*.
 
+#: Is told of a Spark application that has started: its id, and the address of its own page (empty: it has none).
+OnApplication: TypeAlias = Callable[[str, str], None]
 #: Runs spark-submit to its end; returns the tail of its output when it failed, else an empty text.
-Submit: TypeAlias = Callable[[JobSubmission], str]
+Submit: TypeAlias = Callable[[JobSubmission, OnApplication], str]
 
 
 def load(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
     with airflow_outcome(log):
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
+        links.show_batch(batch)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
-                batch, phases = _load(world, batch, submit)
+                batch, phases = _load(world, batch, submit, links.show_application)
+            links.show_batch(batch)
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
 
 
-def _load(world: World, batch: Batch, submit: Submit) -> tuple[Batch, LoadPhases | None]:
+def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplication) -> tuple[Batch, LoadPhases | None]:
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         require_unlocked(batch, world.ledger())
-        output_tail = submit(world.submission(batch.batch_id, outcome_file))
+        output_tail = submit(world.submission(batch.batch_id, outcome_file), on_application)
         committed = loaded_batch(batch, world.ledger(), outcome_file, output_tail or "exit code 0")
         return committed, read_phases(outcome_file)
 
@@ -291,7 +299,12 @@ _ANNOUNCED = (
 
 
 def audit(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
+    pipeline: PipelineSettings,
+    context: Context,
+    log: TaskLog,
+    *,
+    announce: Callable[[AuditReport], None],
+    links: TaskLinks,
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
     with airflow_outcome(log), timed_step(pipeline.pipeline, "audit"):
@@ -303,6 +316,7 @@ def audit(
                 next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
                 pipeline=pipeline.pipeline,
             )
+        links.show_batch(own)
         report = audit_batch(own.batch_id, own.request, _world(pipeline).ledger())
         announce(report)
         everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
