@@ -23,6 +23,7 @@ from kafka_ingest.settings import BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from kafka_ingest.operators.runs import OnApplication
@@ -149,6 +150,9 @@ class LoadBatchOperator(SparkSubmitOperator):
             driver_memory=job.driver_memory,
             executor_memory=job.executor_memory,
             executor_cores=job.executor_cores,
+            # It would put the transport's key on the command line. The job reads and writes nothing that a listener
+            # of Spark could see: its data sets are those of this task.
+            openlineage_inject_transport_info=False,
             **kwargs,
         )
         self.pipeline = pipeline
@@ -172,6 +176,12 @@ class LoadBatchOperator(SparkSubmitOperator):
 
         links = self.links = TaskLinks(context["ti"].xcom_push, self.log, history=self.spark_history)
         return runs.load(self.pipeline, context, self.log, has_form=self.has_form, submit=submit, links=links)
+
+    def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage[Any, Any]:
+        """Return what was read and written; Airflow's OpenLineage provider asks, also where the task has failed."""
+        from kafka_ingest.operators.lineage import load_lineage
+
+        return load_lineage(self.pipeline, self.links.batch if self.links else None)
 
     def _submit(self, submission: JobSubmission, context: Context) -> str:
         """Run spark-submit to its end; return the tail of its output when it failed, else an empty text."""
