@@ -13,7 +13,7 @@ import structlog
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskInstanceState
-from airflow.sdk.execution_time.task_runner import finalize
+from airflow.sdk.execution_time import task_runner
 
 from kafka_ingest.errors import IngestError
 from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator
@@ -65,6 +65,8 @@ class FakeSystem:
             spark_master=lambda: SparkMaster("spark_default", "local[2]", MasterKind.LOCAL),
             submission=self._submission,
         )
+        # Where the end of a task stores its links: there is no supervisor to send them to.
+        monkeypatch.setattr(task_runner, "_xcom_push_to_db", lambda *_, **__: None)
         execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
         monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
 
@@ -90,7 +92,7 @@ class FakeSystem:
         task.execute(context)
         if ends_as:
             instance: Any = SimpleNamespace(task=task, start_date=None, end_date=None)
-            finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
+            task_runner.finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
         return next(iter(events.extras.values()), {})
 
     def _submission(self, batch_id: str, outcome_file: Path) -> JobSubmission:

@@ -46,6 +46,7 @@ EXTRA = {
     "superseded": 3,
     "dead_letters": 2,
     "warnings": ["orders[1]: retention is 9 offsets behind"],
+    "page": f"/kafka-ingest/batches/{LOADED.batch_id}",
 }
 
 

@@ -91,7 +91,7 @@ class SparkLink(BaseOperatorLink):
 
 
 def _found(operator: BaseOperator, link: BaseOperatorLink) -> str:
-    # In Airflow 3.1 an error here would fail a task whose work is done.
+    # In Airflow 3.1 an error here would keep the callbacks of a success from being called.
     links: TaskLinks | None = getattr(operator, "links", None)
     return links.urls.get(link.xcom_key, "") if links else ""
 

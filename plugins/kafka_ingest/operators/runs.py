@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 from kafka_ingest import metrics
 from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
 from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
-from kafka_ingest.operators.links import TaskLinks
+from kafka_ingest.operators.links import TaskLinks, page_path
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
@@ -372,6 +372,7 @@ def _announcement(batch: Batch) -> dict[str, Any]:
         **upsert_counts(counts),
         "dead_letters": counts.dead_letters,
         "warnings": list(batch.warnings),
+        "page": page_path("batches", batch.batch_id),
     }
 
 

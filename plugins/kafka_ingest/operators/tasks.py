@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -335,6 +336,10 @@ def _announced(context: Context) -> None:
 # Tasks *follow_up* and *report_left_out*.
 
 
+#: Runs can be triggered with a note from Airflow 3.2 on; a task can write none to its own run (3.3.2, Task SDK 1.3.2).
+_HAS_NOTES = "note" in signature(DagRunTriggerException).parameters
+
+
 class FollowUpOperator(BaseOperator):
     """Triggers another run of this DAG when the batch of this run used up the limit; else it is skipped.
 
@@ -361,6 +366,8 @@ class FollowUpOperator(BaseOperator):
         from kafka_ingest.operators import runs
 
         run_id, form = runs.follow_up(self.pipeline, context, self.log)
+        limit = self.pipeline.plan.limit.total_offsets
+        note = f"Goes on where run {context['ti'].run_id} stopped: it had used up its limit of {limit:,} offsets."
         raise DagRunTriggerException(
             trigger_dag_id=context["ti"].dag_id,
             dag_run_id=run_id,
@@ -373,6 +380,7 @@ class FollowUpOperator(BaseOperator):
             failed_states=[],
             poke_interval=0,
             deferrable=False,
+            **({"note": note} if _HAS_NOTES else {}),
         )
 
 
