@@ -27,6 +27,7 @@ from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
 from tests.dags.replaced_world import replace_world
+from tests.fakes.attempts import FakeAttempts
 from tests.fakes.database import FakeDatabase
 from tests.fakes.group_mirror import FakeGroupMirror
 from tests.fakes.ledger import FakeLedger
@@ -40,18 +41,20 @@ from tests.fakes.schema_evolution import FakeSchemaEvolution
 class FakeSystem:
     """Topic orders with two partitions, and everything that the operators of pipeline orders meet.
 
-    ``job_fault`` is what the job finds instead of loading.
+    ``job_says`` are lines that spark-submit prints first, ``job_fault`` is what the job finds instead of loading.
     """
 
     settings: PipelineSettings = field(default_factory=pipeline_settings)
     log: FakeLog = field(default_factory=FakeLog)
     database: FakeDatabase = field(default_factory=FakeDatabase)
+    job_says: tuple[str, ...] = ()
     job_fault: IngestError | None = None
 
     def __post_init__(self) -> None:
         self.log.create_topic("orders", partitions=2)
         self.ledger = FakeLedger(self.database)
         self.publisher = FakePublisher(self.database)
+        self.attempts = FakeAttempts()
         self.groups = FakeGroupMirror({TopicPartition("orders", 0), TopicPartition("orders", 1)})
         self._submitted = ""
 
@@ -62,6 +65,7 @@ class FakeSystem:
             plan_ports=lambda: ports,
             ledger=lambda: self.ledger,
             mirror=lambda: self.groups,
+            attempts=lambda: self.attempts,
             spark_master=lambda: SparkMaster("spark_default", "local[2]", MasterKind.LOCAL),
             submission=self._submission,
         )
@@ -113,6 +117,8 @@ class FakeSystem:
     def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
         """As the job does: what came of it is written down, and spark-submit tells an exit code alone."""
         outcome_file = Path(operator.submit_environment[OUTCOME_VARIABLE])
+        for line in self.job_says:
+            operator._get_hook().log.info(line)
         published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         clock, evolution = FakeClock(NOON), FakeSchemaEvolution(self.database)

@@ -117,6 +117,16 @@ def test_no_other_line_is_taken_for_an_application(line: str) -> None:
     assert told(line) == []
 
 
+def test_a_load_links_to_its_application_and_leaves_it_in_the_ledger(system: FakeSystem) -> None:
+    system.log.append("orders", b"1")
+    system.job_says = (f"{STARTED}, its page: {UI}",)
+    ti = TaskInstance("load_batch", run_id="r1")
+    LoadBatchOperator(task_id="load_batch", pipeline=system.settings).execute(run_context(ti=ti))
+    assert ti.xcoms[SPARK] == UI
+    [load] = system.attempts.recorded.values()
+    assert (load.spark_application_id, load.spark_ui_url) == (APPLICATION, UI)
+
+
 def links(history: str = "") -> tuple[TaskLinks, dict[str, str]]:
     stored: dict[str, str] = {}
     return TaskLinks(stored.__setitem__, logging.getLogger("task"), history=history), stored

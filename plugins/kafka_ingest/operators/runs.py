@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +19,7 @@ from kafka_ingest.operators.links import TaskLinks, page_path
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
+from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
@@ -72,8 +73,10 @@ def plan(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
+    recorded_plan = _recorded(pipeline, Step.PLAN, context)
+    with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        attempt.batch_id = batch.batch_id
         links.show_batch(batch)
         if view := read_for_metrics(pipeline, batch.request):
             send(metrics.lag_measurements(pipeline, view))
@@ -231,6 +234,17 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 
 
 # ----------
+# What becomes of each try of a task, recorded for people.
+
+
+def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> AbstractContextManager[Attempt]:
+    """Record how the block ends, as the try of this task."""
+    ti = context["ti"]
+    attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
+    return recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException)
+
+
+# ----------
 # Task *load_batch*.
 
 #: Is told of a Spark application that has started: its id, and the address of its own page (empty: it has none).
@@ -243,20 +257,34 @@ def load(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
-    with airflow_outcome(log):
+    with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
+        attempt.batch_id = batch.batch_id
         links.show_batch(batch)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
-                batch, phases = _load(world, batch, submit, links.show_application)
+                record(attempt, world.attempts, _log.warning)  # that it runs
+                batch, phases = _load(world, batch, submit, _shown(attempt, world, links))
+            attempt.phases = phases
             links.show_batch(batch)
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
+
+
+def _shown(attempt: Attempt, world: World, links: TaskLinks) -> OnApplication:
+    """Link to the application, and record it, as soon as it has started."""
+
+    def show(application_id: str, ui_url: str) -> None:
+        links.show_application(application_id, ui_url)
+        attempt.spark_application_id, attempt.spark_ui_url = application_id, ui_url
+        record(attempt, world.attempts, _log.warning)
+
+    return show
 
 
 def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplication) -> tuple[Batch, LoadPhases | None]:
@@ -307,8 +335,10 @@ def audit(
     links: TaskLinks,
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "audit"):
+    recorded_audit = _recorded(pipeline, Step.AUDIT, context)
+    with airflow_outcome(log), recorded_audit as attempt, timed_step(pipeline.pipeline, "audit"):
         own = own_batch(pipeline, request_of(context))
+        attempt.batch_id = own.batch_id if own else None
         if own is None:
             raise BatchNotCommitted(
                 "this run has no batch to audit",
