@@ -45,6 +45,7 @@ class OwnAirflow:
             "AIRFLOW_HOME": str(self.folder),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
+            "KAFKA_INGEST_SPARK_HISTORY": "https://spark.example/{application_id}/",
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "plugins"), str(CHECKOUT)]),
         }
@@ -74,7 +75,9 @@ def test_events_and_links_of_a_run_that_loads_and_of_one_that_fails(pipeline: Fe
     airflow = OwnAirflow(tmp_path / "airflow")
     airflow.events_folder.mkdir(parents=True)
     assert airflow.command("db", "migrate") == 0
-    pipeline.open(2, value=VALUE, airflow={"retries": 0}, tombstones="dead_letter", dead_letters={"max_count": 1})
+    with_ui = {"conf": {"spark.ui.enabled": "true"}}
+    rules = {"tombstones": "dead_letter", "dead_letters": {"max_count": 1}}
+    pipeline.open(2, value=VALUE, airflow={"retries": 0}, spark=with_ui, **rules)
     pipeline.send('{"order": {"number": 1}, "text": "a"}', '{"order": {"number": 2}}', "{broken")
     kafka, database = connection_from_environment("kafka_default"), pipeline.database
     assert kafka is not None
@@ -94,11 +97,14 @@ def test_events_and_links_of_a_run_that_loads_and_of_one_that_fails(pipeline: Fe
     facet = complete["run"]["facets"]["kafkaIngest_batch"]
     [(batch_id,)] = pipeline.query("SELECT batch_id::text FROM kafka_ingest.batch")
     assert (facet["batchId"], facet["ranges"]) == (batch_id, {pipeline.topic: {"0": [0, 3]}})
+    tries = "SELECT spark_application_id, spark_ui_url FROM kafka_ingest.attempt WHERE task_id = 'load_batch'"
+    [(application_id, ui_url)] = pipeline.query(tries)
+    assert ui_url.startswith("http://")
     link = f"/kafka-ingest/batches/{batch_id}"
     assert airflow.links() == [
         ("audit_batch", "_link_BatchLink", link),
         ("load_batch", "_link_BatchLink", link),
-        ("load_batch", "_link_SparkLink", ""),
+        ("load_batch", "_link_SparkLink", f"https://spark.example/{application_id}/"),
         ("plan_batch", "_link_BatchLink", link),
     ]
 
