@@ -40,6 +40,7 @@ from kafka_ingest.settings import (
     ValueFormat,
     ValueSettings,
 )
+from sandbox.paths import CHECKOUT
 from tests.builders import batch_settings, offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import run_context
 
@@ -247,6 +248,23 @@ def test_a_load_that_failed_names_topic_table_and_error_and_counts_nothing(tmp_p
     assert ([named(d) for d in event["inputs"]], [named(d) for d in event["outputs"]]) == ([TOPIC], [TABLE])
     assert (event["inputs"][0]["inputFacets"], event["outputs"][0]["outputFacets"]) == ({}, {})
     assert event["run"]["facets"]["errorMessage"]["message"] == "TooManyDeadLetters: 11 would not fit"
+
+
+def is_part(shown: Any, sent_: Any) -> bool:
+    """Whether all that is shown was sent; what was sent beside it is left out."""
+    if isinstance(shown, dict):
+        return all(key in sent_ and is_part(value, sent_[key]) for key, value in shown.items())
+    if isinstance(shown, list):
+        return len(shown) == len(sent_) and all(map(is_part, shown, sent_))
+    return bool(shown == sent_)
+
+
+def test_the_event_that_the_documentation_shows_is_part_of_what_is_sent(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "lineage.md").read_text(encoding="utf-8")
+    shown = json.loads(page[page.index('    {"eventType"') : page.index("(shortened)")])
+    event = sent(lineage(), tmp_path)
+    assert is_part(shown, event)
+    assert not is_part({**shown, "eventType": "FAIL"}, event)
 
 
 def test_no_event_holds_a_password_or_a_user(tmp_path: Path) -> None:
