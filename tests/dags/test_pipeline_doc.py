@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from kafka_ingest.operators.dags import pipeline_dag, pipeline_doc
+from kafka_ingest.operators.administration import administration_dag
+from kafka_ingest.operators.dags import housekeeping_dag, pipeline_dag, pipeline_doc
+from kafka_ingest.pipeline_files.files import PipelineCatalog
 from kafka_ingest.settings import DeadLetterLimits, PartitionFaultPolicy
 from tests.builders import batch_settings, pipeline_settings
 
@@ -30,16 +33,13 @@ def test_every_task_says_what_red_means_and_what_to_press() -> None:
     settings = pipeline_settings()
     plan = replace(settings.plan, on_partition_fault=PartitionFaultPolicy.LEAVE_OUT)
     tasks = pipeline_dag(replace(settings, plan=plan)).tasks
-    assert {task.task_id for task in tasks} == {
-        "plan_batch",
-        "load_batch",
-        "audit_batch",
-        "report_left_out",
-        "follow_up",
-    }
+    catalog = PipelineCatalog((settings,), ())
+    tasks += administration_dag(catalog, Path()).tasks + housekeeping_dag(catalog).tasks
+    names = "plan_batch load_batch audit_batch report_left_out follow_up administer keep_house"
+    assert {task.task_id for task in tasks} == set(names.split())
     for task in tasks:
         told = task.doc_md or ""
-        assert [word for word in ("**Red**", "**Press**", "docs/runbook.md") if word not in told] == [], task.task_id
+        assert [word for word in ("**Red**", "**Press**") if word not in told] == [], task.task_id
         assert "{" not in told
 
 

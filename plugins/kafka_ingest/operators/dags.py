@@ -291,6 +291,14 @@ Trigger it with `dry_run` to see what it would do. The same without Airflow: `py
 """
 
 
+_KEEP_HOUSE_DOC = """\
+Tidies the database of one connection.
+
+- **Red**: the database did not answer, or the role may not do it. No load depends on it; what was tidied stays so.
+- **Press**: *Clear*, at any moment and as often as you like.
+"""
+
+
 def is_switched_on(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether there is to be a DAG: unless :data:`SWITCH` says ``off``.
 
@@ -347,7 +355,7 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
         },
     ) as dag:
         # One broken database must not keep the others from being tidied.
-        HousekeepingOperator.partial(task_id="keep_house", map_index_template="{{ task.connection }}").expand(
-            connection=connections
-        )
+        HousekeepingOperator.partial(
+            task_id="keep_house", doc_md=_KEEP_HOUSE_DOC, map_index_template="{{ task.connection }}"
+        ).expand(connection=connections)
     return dag
