@@ -29,6 +29,7 @@ class TaskInstance:
     """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer.
 
     ``xcoms`` is what the task has stored.
+    Without retries: ``max_tries`` is their number, as Airflow calls it.
     """
 
     task_id: str = "plan_batch"
@@ -36,6 +37,7 @@ class TaskInstance:
     run_id: str = "manual__1"
     map_index: int | None = -1
     try_number: int = 1
+    max_tries: int = 0
     waiting_since: datetime | None = None
     server_state: str = "success"
     xcoms: dict[str, Any] = field(default_factory=dict)

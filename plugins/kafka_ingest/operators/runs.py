@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest import metrics
-from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
-from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
+from kafka_ingest.operators.context import (
+    TaskLog,
+    airflow_outcome,
+    busy_timeout,
+    next_run_due,
+    planning_request_of,
+    request_of,
+)
 from kafka_ingest.operators.links import TaskLinks, page_path
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
-from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
+from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
@@ -79,8 +86,7 @@ def plan(
         attempt.batch_id = batch.batch_id
         links.show_batch(batch)
         if view := read_for_metrics(pipeline, batch.request):
-            send(metrics.lag_measurements(pipeline, view))
-            send(metrics.headroom_measurements(pipeline, view))
+            send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
 
 
@@ -220,7 +226,8 @@ def send(measurements: Iterable[metrics.Measurement]) -> None:
     for measurement in measurements:
         tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
         sender = getattr(Stats, _SENDERS[measurement.metric.kind])
-        sender(measurement.metric.name, measurement.value, tags=tags)
+        options = {"delta": True} if measurement.is_change else {}
+        sender(measurement.metric.name, measurement.value, tags=tags, **options)
 
 
 @contextmanager
@@ -237,11 +244,21 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 # What becomes of each try of a task, recorded for people.
 
 
-def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> AbstractContextManager[Attempt]:
-    """Record how the block ends, as the try of this task."""
+@contextmanager
+def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> Iterator[Attempt]:
+    """Record how the block ends, as the try of this task; count it where it fails."""
     ti = context["ti"]
     attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
-    return recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException)
+    try:
+        with recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException):
+            yield attempt
+    except BaseException as error:
+        if attempt.outcome is AttemptOutcome.FAILED:
+            # As Airflow's server decides (`_is_eligible_to_retry` in `execution_api/routes/task_instances.py`, 3.3.2).
+            is_last_try = isinstance(error, StopAndCall) or ti.try_number > ti.max_tries
+            fault = type(error).__name__
+            send(metrics.failure_measurements(pipeline.pipeline, step, fault, is_last_try=is_last_try))
+        raise
 
 
 # ----------
@@ -358,7 +375,9 @@ def audit(
 def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
     world = _world(pipeline)
-    send(metrics.valid_through_measurements(batch, datetime.now(UTC)))
+    # A group in a DAG of somebody else runs when that DAG does, whatever the pipeline file says.
+    due = None if batch.request.task_group else next_run_due(pipeline.schedule, batch.planned_at)
+    send(metrics.success_measurements(batch, datetime.now(UTC), due))
     view = read_for_metrics(pipeline, batch.request)
     if view:
         send(metrics.lag_measurements(pipeline, view))
