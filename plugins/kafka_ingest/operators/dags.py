@@ -199,8 +199,9 @@ done by a later run. Running it again, at any moment, is harmless.
 
 - **Staging tables** are dropped whose batch is no longer planned, or whose claim was fenced by a newer one. Those of a
   live claim stay.
-- **Details of the ledger** are deleted: the ranges of superseded batches older than `older_than_days`. Batches,
-  published ranges, positions, position changes and dead letters stay for good.
+- **Details of the ledger** are deleted: the ranges of superseded batches, and what became of tries of tasks
+  (`kafka_ingest.attempt`), older than `older_than_days`. Batches, published ranges, positions, position changes and
+  dead letters stay for good.
 - **BRIN indexes** of the target tables are summarised.
 
 It runs from the day of its installation on: it is not paused when Airflow first sees it. Deployments that run the
@@ -253,7 +254,7 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
                 type="integer",
                 minimum=0,
                 maximum=MOST_DAYS,
-                description="Age from which the ranges of superseded batches are deleted.",
+                description="Age from which ranges of superseded batches, and what became of tries, are deleted.",
             ),
             "dry_run": Param(False, type="boolean", description="Say what would be done; change nothing."),
         },
