@@ -201,15 +201,24 @@ class WrittenLedger:
         if end is not None:
             self.observe(place, start=start, end=end)
 
-    def observe(self, place: Mapping[str, Any], *, start: int, end: int, rate_from: int = 0, hours: int = 0) -> None:
-        """Record what the newest plan saw; with hours also how far the log start has moved in them."""
+    def observe(
+        self,
+        place: Mapping[str, Any],
+        *,
+        start: int,
+        end: int,
+        high: int | None = None,
+        rate_from: int = 0,
+        hours: int = 0,
+    ) -> None:
+        """Record what the newest plan saw; with hours also from where the log start has moved in them."""
         self.insert(
             "log_observation",
             **place,
             seen_at=LOADED_AT,
             log_start_offset=start,
             end_offset=end,
-            high_watermark=end,
+            high_watermark=end if high is None else high,
             rate_from_at=LOADED_AT - timedelta(hours=hours),
             rate_from_offset=rate_from if hours else start,
             next_rate_from_at=LOADED_AT,

@@ -256,7 +256,7 @@ def read_place(text: str) -> RecordPlace | None:
     """Read a place; ``None`` where the text holds none."""
     try:
         topic, *numbers = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     if not isinstance(topic, str) or "\0" in topic or [type(n) for n in numbers] != [int, int, int]:
         return None

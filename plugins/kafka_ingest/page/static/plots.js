@@ -6,7 +6,8 @@
     return;
   }
   const data = JSON.parse(document.getElementById(box.dataset.plots).textContent);
-  if (data.at.length === 0) {
+  // One batch alone has no time line.
+  if (data.at.length < 2) {
     box.hidden = true;
     return;
   }
@@ -49,8 +50,7 @@
         height: 180,
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { y: false, drag: { x: true, y: false } },
-        // One batch alone has an hour around it.
-        scales: { x: { range: (_, low, high) => (low === high ? [low - 1800, high + 1800] : [low, high]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [{ ...axis, values: (_, values, __, ___, step) => values.map((value) => day(value, step)) }, { ...axis, size: 56, values: (_, values) => values.map(short) }],
         series: [
           { label: "time", value: (_, value) => (value === null || value === undefined ? "-" : time(value)) },
