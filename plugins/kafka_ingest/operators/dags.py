@@ -24,6 +24,7 @@ from kafka_ingest.operators.tasks import (
 from kafka_ingest.pipeline_files.files import PipelineCatalog
 from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import (
+    DAG_ID_PREFIX,
     FirstRun,
     FirstRunKind,
     PartitionFaultPolicy,
@@ -160,9 +161,6 @@ def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatch
 
 # ----------
 # One pipeline becomes one DAG: plan_batch, load_batch, audit_batch, and what follows.
-
-#: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
-DAG_ID_PREFIX = "kafka_to_postgres__"
 
 
 def dag_id_of(pipeline: str) -> str:
