@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from airflow import settings
-from airflow.models import Connection, import_all_models
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
-from airflow.models.base import Base
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
@@ -25,21 +23,16 @@ NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 RUNS = 12
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _database() -> Iterator[None]:
-    import_all_models()  # type: ignore[no-untyped-call]
-    Base.metadata.create_all(settings.engine)
-    with create_session() as session:
-        session.add(DagBundleModel(name="dags-folder"))
-    yield
-    Base.metadata.drop_all(settings.engine)
+pytestmark = pytest.mark.usefixtures("airflow_tables")
 
 
 @pytest.fixture(autouse=True)
-def _no_dags() -> Iterator[None]:
+def _a_bundle_without_dags() -> Iterator[None]:
+    with create_session() as session:
+        session.add(DagBundleModel(name="dags-folder"))
     yield
     with create_session() as session:
-        for model in (TaskOutletAssetReference, AssetModel, DagRun, DagModel, Connection):
+        for model in (TaskOutletAssetReference, AssetModel, DagRun, DagModel, DagBundleModel):
             session.query(model).delete()
 
 
