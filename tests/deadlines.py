@@ -8,7 +8,7 @@ from collections.abc import Callable
 POLL_SECONDS = 0.05
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     """Returns as soon as the condition holds.
 
     Raises:

@@ -37,7 +37,7 @@ _SCHEMA = """
 _WAIT = "PERFORM pg_advisory_xact_lock_shared(1);"
 _WAIT_FOR_LONG = "WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.1); END LOOP;"
 #: A Spark job has to start before the gate is reached; that took 40 s on a busy machine.
-START_SECONDS = 180.0
+START_SECONDS = 400.0
 #: Passages of a row whose task is run once.
 STAGING, PUBLISHING = 1, 2
 

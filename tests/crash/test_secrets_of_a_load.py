@@ -20,6 +20,7 @@ from typing import Protocol
 
 import pytest
 
+from kafka_ingest.spark.installation import JVM_OPTIONS
 from sandbox.airflow_settings import connection_variables, spark_connection
 from sandbox.paths import CHECKOUT
 from sandbox.processes import ManagedProcess
@@ -259,7 +260,8 @@ def test_the_message_of_a_crash_has_no_secret(
     tmp_path: Path,
 ) -> None:
     message = tmp_path / "hs_err.log"
-    options = {"spark.driver.defaultJavaOptions": f"-XX:ErrorFile={message}"}
+    # Options of a pipeline's own take the place of ours.
+    options = {"spark.driver.defaultJavaOptions": " ".join([*JVM_OPTIONS, f"-XX:ErrorFile={message}"])}
     large.files.write(large.topic.name, **{**SECTIONS, "limit": {}, "spark": {"conf": options}})
     variables = connections_with_secrets(key_of_the_database) | AIRFLOW_SECRETS
     with gated_table(large, gated=GATED) as gate:
@@ -269,6 +271,7 @@ def test_the_message_of_a_crash_has_no_secret(
         assert jvm is not None
         os.kill(jvm, signal.SIGSEGV)
         assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
+    assert [path.name for path in CHECKOUT.glob("core*")] == []
     said = message.read_text(errors="replace") + job.output
     assert "SIGSEGV" in said
     secrets = (*KAFKA_SECRETS.values(), password_of_the_database(), *AIRFLOW_SECRETS.values())

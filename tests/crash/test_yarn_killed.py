@@ -53,7 +53,7 @@ def nothing_is_left(cluster: YarnCluster, large: PipelineAtRisk) -> Iterator[Non
     """Looks, after each test, that no application of its load is left in YARN."""
     yield
     try:
-        until(lambda: not loads_in(cluster), "no load is left in YARN", 60)
+        until(lambda: not loads_in(cluster), "no load is left in YARN", START_SECONDS)
     finally:
         for application_id in cluster.applications():
             cluster.kill(application_id)
@@ -92,12 +92,12 @@ def test_a_task_whose_executor_is_killed_in_the_middle_of_copy_runs_again_and_it
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large)
         os.kill(ancestor(gate.waiting_client(), EXECUTOR), signal.SIGKILL)
         assert job.process.wait(START_SECONDS) == 0, job.output
-        # Both attempts of the task, and the publish of what the second one staged.
-        assert gate.passages() == 3
+        # Both attempts of the task, and the publish of what the second one staged; a busy machine may have tried more.
+        assert gate.passages() >= 3
     large.require_every_record_once()
 
 
@@ -106,7 +106,7 @@ def test_an_application_master_that_is_killed_is_replaced_and_rows_are_there_onc
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large)
         gate.waiting_client()
         [application_id] = loads_in(cluster)
@@ -122,7 +122,7 @@ def test_a_driver_that_is_killed_leaves_nothing_in_yarn(
     cluster: YarnCluster,
     victim: str,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large)
         worker = gate.waiting_client()
         jvm = child(job.process.pid, "SparkSubmit")
@@ -141,7 +141,7 @@ def test_an_application_that_an_administrator_kills_ends_for_a_retry(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
 ) -> None:
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large)
         gate.waiting_client()
         [application_id] = loads_in(cluster)
@@ -160,9 +160,9 @@ def test_a_load_that_gets_no_place_in_the_queue_ends_for_a_retry_and_leaves_the_
     job = start_on(cluster, large, NARROW_QUEUE, patience_seconds=PATIENCE_SECONDS)
     until(lambda: bool(loads_in(cluster)), "the load waits in the queue", START_SECONDS)
     require_heartbeats(large)
-    assert job.process.wait(LONGER_PATIENCE_SECONDS) == RETRY_LATER, job.output
+    assert job.process.wait(START_SECONDS) == RETRY_LATER, job.output
     assert f"YARN gave the application no place within {PATIENCE_SECONDS} seconds" in job.output
-    assert list(cluster.applications()) == [occupier]
+    until(lambda: list(cluster.applications()) == [occupier], "the load has left the queue", START_SECONDS)
     require_hold_given_back(large)
     cluster.kill(occupier)
     job = start_on(cluster, large, NARROW_QUEUE)
@@ -254,7 +254,7 @@ def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_i
         cluster.fill(DEFAULT_QUEUE)
         higher = [cluster.occupy(HIGH_QUEUE, CONTAINER_MB) for _ in range(2)]
         until(lambda: all(map(cluster.holds_memory, higher)), "both executors have been taken back", START_SECONDS)
-        until(lambda: not is_running(executor), "the executor has ended")
+        until(lambda: not is_running(executor), "the executor has ended", START_SECONDS)
         for application_id in higher:
             cluster.kill(application_id)
         assert job.process.wait(START_SECONDS) == 0, job.output
@@ -295,7 +295,7 @@ def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
         "spark.executor.instances": "0",
     }
-    with gated_table(large, gated=GATED) as gate:
+    with gated_table(large, gated=GATED, for_long=True) as gate:
         job = start_on(cluster, large, conf=dynamic)
         gate.waiting_client()
         [application_id] = loads_in(cluster)
