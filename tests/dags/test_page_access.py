@@ -10,10 +10,9 @@ from airflow.api_fastapi.app import create_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.auth.managers.simple import simple_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 
-from kafka_ingest.errors import ConfigError
 from kafka_ingest.page import access
 
 #: Since 3.2 a token is looked for in the list of those that were logged out.
@@ -40,7 +39,13 @@ def client(manager: simple_auth_manager.SimpleAuthManager) -> TestClient:
     def who(reader: Annotated[access.Reader, Depends(access.reader_of)]) -> dict[str, Any]:
         return {"name": reader.name, "orders": sorted(reader.readable([ORDERS]))}
 
-    return TestClient(app)
+    @app.get("/login")
+    def login(request: Request) -> str:
+        return access.login_path(request)
+
+    airflow = FastAPI(root_path="/airflow")
+    airflow.mount("/kafka-ingest", app)
+    return TestClient(airflow)
 
 
 def token(manager: simple_auth_manager.SimpleAuthManager, role: str | None) -> str:
@@ -52,12 +57,12 @@ def reader(manager: simple_auth_manager.SimpleAuthManager, role: str | None) -> 
 
 
 def test_nobody_reads_without_a_login(client: TestClient) -> None:
-    assert client.get("/").status_code == 401
+    assert client.get("/airflow/kafka-ingest/").status_code == 401
 
 
 @pytest.mark.parametrize("text", ["", "no-token", "a.b.c"])
 def test_a_cookie_that_is_no_token_is_no_login(client: TestClient, text: str) -> None:
-    assert client.get("/", headers={"Cookie": f"_token={text}"}).status_code == 401
+    assert client.get("/airflow/kafka-ingest/", headers={"Cookie": f"_token={text}"}).status_code == 401
 
 
 @pytest.mark.parametrize("header", ["Cookie", "Authorization"])
@@ -65,8 +70,13 @@ def test_airflows_cookie_and_its_bearer_token_are_logins(
     client: TestClient, manager: simple_auth_manager.SimpleAuthManager, header: str
 ) -> None:
     prefix = {"Cookie": "_token=", "Authorization": "Bearer "}[header]
-    answer = client.get("/", headers={header: prefix + token(manager, "viewer")})
+    answer = client.get("/airflow/kafka-ingest/", headers={header: prefix + token(manager, "viewer")})
     assert answer.json() == {"name": "ada", "orders": [ORDERS]}
+
+
+def test_the_login_leads_back_to_what_was_asked_for(client: TestClient) -> None:
+    answer = client.get("/airflow/kafka-ingest/login?reason=malformed").json()
+    assert answer == "/airflow/api/v2/auth/login?next=%2Fairflow%2Fkafka-ingest%2Flogin%3Freason%3Dmalformed"
 
 
 def test_a_person_without_a_role_reads_no_dag(manager: simple_auth_manager.SimpleAuthManager) -> None:
@@ -88,21 +98,6 @@ def test_payloads_need_the_custom_view_too(
 
     assert not reader(manager, "admin").may_see_payloads(ORDERS)
     assert [(question["method"], question["resource_name"]) for question in asked] == [("GET", "Kafka Ingest Payloads")]
-
-
-def test_the_switch_takes_payloads_from_everybody(
-    manager: simple_auth_manager.SimpleAuthManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_INGEST_PAGE_PAYLOADS", "off")
-    assert not reader(manager, "admin").may_see_payloads(ORDERS)
-
-
-def test_a_switch_that_is_neither_on_nor_off_is_told(
-    manager: simple_auth_manager.SimpleAuthManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_INGEST_PAGE_PAYLOADS", "false")
-    with pytest.raises(ConfigError, match="KAFKA_INGEST_PAGE_PAYLOADS cannot be used"):
-        reader(manager, "admin").may_see_payloads(ORDERS)
 
 
 def test_a_dag_of_a_team_is_asked_for_with_its_team(

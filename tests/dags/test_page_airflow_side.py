@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import event, insert
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.page.airflow_side import AirflowDatabase, page_connections
+from kafka_ingest.page.airflow_side import AirflowDatabase
 from kafka_ingest.settings import DAG_ID_PREFIX
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -129,23 +129,12 @@ def test_300_dags_take_as_many_queries_as_one() -> None:
     assert asked() == one == 4
 
 
-def test_the_page_reads_with_a_connection_of_its_own_where_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_INGEST_PAGE_CONNECTIONS", '{"warehouse": "warehouse_reader"}')
-    for conn_id, user in (("warehouse", "loader"), ("warehouse_reader", "reader"), ("other", "loader")):
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", f"postgres://{user}:secret@db:5432/shop")
-
-    users = [AirflowDatabase().postgres_params(conn_id)["user"] for conn_id in ("warehouse", "other")]
-
-    assert users == ["reader", "loader"]
+def test_a_connection_is_read_where_airflow_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgres://reader:secret@db:5432/shop")
+    params = AirflowDatabase().postgres_params("warehouse")
+    assert (params["host"], params["user"], params["dbname"]) == ("db", "reader", "shop")
 
 
 def test_a_connection_that_is_not_there_is_told_with_its_command() -> None:
     with pytest.raises(ConfigError, match="airflow connections add nowhere --conn-type postgres"):
         AirflowDatabase().postgres_params("nowhere")
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"warehouse": 1}', '{"warehouse": ""}'])
-def test_a_list_of_connections_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("KAFKA_INGEST_PAGE_CONNECTIONS", text)
-    with pytest.raises(ConfigError, match="KAFKA_INGEST_PAGE_CONNECTIONS cannot be used"):
-        page_connections()

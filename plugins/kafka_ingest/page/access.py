@@ -4,18 +4,17 @@ FastAPI apps of plugins are open to everybody unless they ask (Airflow 3.3.2, ``
 only mounts them). So each route of the page depends on :func:`reader_of`.
 
 A reader sees a pipeline where the auth manager lets the person read its DAG. Payloads may hold personal data, so they
-need three permissions: to read the DAG, to edit it, and to see the custom view :data:`PAYLOAD_VIEW`. The environment
-variable ``KAFKA_INGEST_PAGE_PAYLOADS=off`` takes them away from everybody.
+need three permissions: to read the DAG, to edit it, and to see the custom view :data:`PAYLOAD_VIEW`.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from urllib.parse import urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
@@ -24,7 +23,6 @@ from airflow.api_fastapi.core_api.security import bearer_scheme, get_user, resol
 from airflow.configuration import conf
 from fastapi import HTTPException, Request, status
 
-from kafka_ingest.errors import ConfigError
 from kafka_ingest.page.airflow_side import team_names
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 #: Name of the custom view that stands for payloads. FAB shows it as "can read on Kafka Ingest Payloads".
 PAYLOAD_VIEW = "Kafka Ingest Payloads"
-PAYLOAD_SWITCH = "KAFKA_INGEST_PAGE_PAYLOADS"
 
 Method: TypeAlias = Literal["GET", "PUT"]
 
@@ -74,16 +71,10 @@ class AirflowReader:
         return self._authorized("GET", dag_ids)
 
     def may_see_payloads(self, dag_id: str) -> bool:
-        """Tell whether the person may see keys, values and headers of the DAG's records.
-
-        Raises:
-            ConfigError: The switch holds neither ``on`` nor ``off``.
-        """
-        return (
-            payloads_are_on()
-            and all(self._authorized(method, [dag_id]) for method in ("GET", "PUT"))
-            and self.manager.is_authorized_custom_view(method="GET", resource_name=PAYLOAD_VIEW, user=self.user)
-        )
+        """Tell whether the person may see keys, values and headers of the DAG's records."""
+        return all(
+            self._authorized(method, [dag_id]) for method in ("GET", "PUT")
+        ) and self.manager.is_authorized_custom_view(method="GET", resource_name=PAYLOAD_VIEW, user=self.user)
 
     def _authorized(self, method: Method, dag_ids: Collection[str]) -> frozenset[str]:
         found: set[str] = set()
@@ -98,23 +89,6 @@ class AirflowReader:
     def _is_authorized(self, method: Method, dag_id: str, team: str) -> bool:
         details = DagDetails(id=dag_id, team_name=team)
         return self.manager.is_authorized_dag(method=method, details=details, user=self.user)
-
-
-def payloads_are_on() -> bool:
-    """Tell whether this Airflow shows payloads to those who may see them; it does unless it is told not to.
-
-    Raises:
-        ConfigError: The switch holds neither ``on`` nor ``off``.
-    """
-    text = os.environ.get(PAYLOAD_SWITCH, "").strip().lower()
-    if text not in ("", "on", "off"):
-        raise ConfigError(
-            f"{PAYLOAD_SWITCH} cannot be used",
-            expected="on or off",
-            found=text,
-            next_command=f"set {PAYLOAD_SWITCH} for Airflow's API server and restart it",
-        )
-    return text != "off"
 
 
 async def reader_of(request: Request) -> Reader:
@@ -138,6 +112,14 @@ async def _user_of(request: Request) -> BaseUser:
     # Airflow 3.1.0 reads no cookie on the server.
     token = credentials.credentials if credentials else request.cookies.get(COOKIE_NAME_JWT_TOKEN)
     return await resolve_user_from_token(token)
+
+
+def login_path(request: Request) -> str:
+    """Return the address of Airflow's login, which leads back to what was asked for."""
+    # Of Airflow, not of the page that is mounted in it.
+    root = str(request.scope.get("app_root_path", "")).rstrip("/")
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"{root}/api/v2/auth/login?{urlencode({'next': asked})}"
 
 
 def _teams(dag_ids: Collection[str]) -> dict[str | None, set[str]]:

@@ -6,8 +6,6 @@ is read with four queries, whatever the number of DAGs. The functions block: cal
 
 from __future__ import annotations
 
-import json
-import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
     from sqlalchemy.sql import Subquery
 
-#: A JSON object: connection id of pipelines to the id of the connection with which the page reads the same database.
-CONNECTION_SWITCH = "KAFKA_INGEST_PAGE_CONNECTIONS"
 #: How many of a DAG's newest runs the page shows.
 NEWEST_RUNS = 10
 
@@ -95,7 +91,7 @@ class AirflowSide(Protocol):
         """Return the DAGs that load pipelines, by id."""
 
     def postgres_params(self, conn_id: str) -> Mapping[str, str]:
-        """Return libpq's parameters of the database that a pipeline's connection names."""
+        """Return libpq's parameters of a connection of type ``postgres``."""
 
 
 class AirflowDatabase:
@@ -111,43 +107,21 @@ class AirflowDatabase:
         return [_dag_facts(row, connections.get(row.dag_id, ()), runs[row.dag_id], now) for row in dags]
 
     def postgres_params(self, conn_id: str) -> Mapping[str, str]:
-        """Return libpq's parameters of the database that a pipeline's connection names.
+        """Return libpq's parameters of a connection of type ``postgres``.
 
         Raises:
             ConfigError: There is no such connection, or it cannot be used.
         """
-        reader = page_connections().get(conn_id, conn_id)
         try:
-            stored = Connection.get_connection_from_secrets(reader)
+            stored = Connection.get_connection_from_secrets(conn_id)
         except AirflowNotFoundException:
             raise ConfigError(
-                f"There is no Airflow connection {reader}",
+                f"There is no Airflow connection {conn_id}",
                 expected="a connection of type postgres that Airflow's API server can look up",
-                next_command=f"airflow connections add {reader} --conn-type postgres --conn-host HOST --conn-login USER"
-                f" --conn-password ... --conn-schema DATABASE, or set {environment_variable(reader)}",
+                next_command=f"airflow connections add {conn_id} --conn-type postgres --conn-host HOST"
+                f" --conn-login USER --conn-password ... --conn-schema DATABASE, or set {environment_variable(conn_id)}",
             ) from None
         return postgres_params_of(connection_values(stored))
-
-
-def page_connections() -> Mapping[str, str]:
-    """Return the connections of pipelines that the page replaces by others, for example of a user who only reads.
-
-    Raises:
-        ConfigError: The variable holds no JSON object of texts.
-    """
-    text = os.environ.get(CONNECTION_SWITCH, "").strip() or "{}"
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str) and value for value in found.values()):
-        raise ConfigError(
-            f"{CONNECTION_SWITCH} cannot be used",
-            expected='a JSON object of connection ids, such as {"warehouse": "warehouse_reader"}',
-            found=text,
-            next_command=f"set {CONNECTION_SWITCH} for Airflow's API server and restart it",
-        )
-    return found
 
 
 def team_names(dag_ids: Collection[str]) -> Mapping[str, str]:
