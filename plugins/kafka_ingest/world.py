@@ -14,7 +14,7 @@ from kafka_ingest.kafka.registry import SchemaRegistry
 from kafka_ingest.kafka.sample import TopicSampler
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import KeptSession
-from kafka_ingest.postgres.ledger import PostgresLedger
+from kafka_ingest.postgres.ledger import PostgresAttempts, PostgresLedger
 from kafka_ingest.postgres.reports import PostgresReports, PostgresWrittenTable
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.postgres.target import PostgresTarget
@@ -78,6 +78,10 @@ class World:
             target=PostgresTarget(params, sessions=sessions),
             runs=self._runs,
         )
+
+    def attempts(self) -> PostgresAttempts:
+        """Return where it is recorded what became of each try."""
+        return PostgresAttempts(self.postgres_params())
 
     def change_ports(self) -> ChangePorts:
         """Return what a position change needs."""

@@ -27,6 +27,7 @@ from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
 from tests.dags.replaced_world import replace_world
+from tests.fakes.attempts import FakeAttempts
 from tests.fakes.database import FakeDatabase
 from tests.fakes.group_mirror import FakeGroupMirror
 from tests.fakes.ledger import FakeLedger
@@ -52,6 +53,7 @@ class FakeSystem:
         self.log.create_topic("orders", partitions=2)
         self.ledger = FakeLedger(self.database)
         self.publisher = FakePublisher(self.database)
+        self.attempts = FakeAttempts()
         self.groups = FakeGroupMirror({TopicPartition("orders", 0), TopicPartition("orders", 1)})
         self._submitted = ""
 
@@ -62,6 +64,7 @@ class FakeSystem:
             plan_ports=lambda: ports,
             ledger=lambda: self.ledger,
             mirror=lambda: self.groups,
+            attempts=lambda: self.attempts,
             spark_master=lambda: SparkMaster("spark_default", "local[2]", MasterKind.LOCAL),
             submission=self._submission,
         )

@@ -51,7 +51,7 @@ EXTRA = {
 
 
 def context() -> Any:
-    ti = SimpleNamespace(dag_id="orders", run_id="r1", task_id="audit_batch", map_index=-1)
+    ti = SimpleNamespace(dag_id="orders", run_id="r1", task_id="audit_batch", map_index=-1, try_number=1)
     return {"ti": ti, "outlet_events": OutletEvents()}
 
 

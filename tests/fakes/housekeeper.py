@@ -24,6 +24,8 @@ class FakeHousekeeper(FakePort):
         super().__init__(database)
         self.in_use: set[str] = set()
         self.unsummarized: dict[str, int] = {}
+        #: How many days ago each try of a step began.
+        self.attempt_days: list[int] = []
 
     def staging_tables(self) -> Sequence[StagingTable]:
         return [self._table(*attempt) for attempt in sorted(self.database.staged)]
@@ -42,6 +44,12 @@ class FakeHousekeeper(FakePort):
         if not is_dry_run:
             batches.update({b.batch_id: replace(b, ranges=()) for b in found})
         return sum(len(b.ranges) for b in found)
+
+    def delete_old_attempts(self, older_than_days: int, *, is_dry_run: bool) -> int:
+        old = [age for age in self.attempt_days if age >= older_than_days]
+        if not is_dry_run:
+            self.attempt_days = [age for age in self.attempt_days if age not in old]
+        return len(old)
 
     def brin_indexes(self) -> Sequence[str]:
         return sorted(self.unsummarized)

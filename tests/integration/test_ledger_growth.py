@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 GROWING = {"batch", "batch_partition", "dead_letter", "position_change"}
 #: Housekeeping, once a day: it looks for what nobody knows by name. And what all pipelines of a table have given up: in
 #: this ledger all pipelines load into one, which has a test of its own.
-LOOKS_EVERYWHERE = {"queries/delete_superseded_ranges", "queries/given_up_at"}
+LOOKS_EVERYWHERE = {"queries/delete_old_attempts", "queries/delete_superseded_ranges", "queries/given_up_at"}
 
 _MENTIONS = re.compile(rf"\bkafka_ingest\.({'|'.join(sorted(GROWING))})\b")
 _PIPELINE = 25

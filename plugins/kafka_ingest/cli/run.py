@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.cli.command import (
@@ -21,8 +22,9 @@ from kafka_ingest.cli.command import (
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy, naming
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
+from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
-from kafka_ingest.protocol.batch import Batch, BatchState, Request, RunMode
+from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, Request, RunMode
 from kafka_ingest.protocol.load import hold_given_back
 from kafka_ingest.protocol.plan import PlanPorts, PlanPreview, plan_batch, preview_plan
 from kafka_ingest.protocol.ports import Ledger
@@ -83,13 +85,22 @@ def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output
     world = _world(settings, options.runner)
     _require_job(world, options.runner)
     ports = world.plan_ports()
-    batch = _plan(settings, request, ports)
+
+    def attempt(step: Step, batch: Batch | None = None) -> AbstractContextManager[Attempt]:
+        own = Attempt(settings.pipeline, step, request, f"run.{step}", batch_id=batch.batch_id if batch else None)
+        return recorded(own, world.attempts, output.note)
+
+    with attempt(Step.PLAN) as planning:
+        batch = _plan(settings, request, ports)
+        planning.batch_id = batch.batch_id
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
-        with hold_given_back(batch, ports.ledger):
-            batch = _load(world, batch, ports.ledger, options.runner)
+        with attempt(Step.LOAD, batch) as loading, hold_given_back(batch, ports.ledger):
+            record(loading, world.attempts, output.note)  # that it runs
+            batch, loading.phases = _load(world, batch, ports.ledger, options.runner)
     try:
-        audit_batch(batch.batch_id, request, ports.ledger)
+        with attempt(Step.AUDIT, batch):
+            audit_batch(batch.batch_id, request, ports.ledger)
     except AccountingMismatch as violations:
         output.fault(violations)
         return AUDIT_FOUND
@@ -201,13 +212,13 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
         ) from None
 
 
-def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> Batch:
-    from kafka_ingest.spark.submission import loaded_batch
+def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> tuple[Batch, LoadPhases | None]:
+    from kafka_ingest.spark.submission import loaded_batch, read_phases
 
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         code = _run_job(world.submission(batch.batch_id, outcome_file), runner)
-        return loaded_batch(batch, ledger, outcome_file, f"exit code {code}")
+        return loaded_batch(batch, ledger, outcome_file, f"exit code {code}"), read_phases(outcome_file)
 
 
 def _run_job(submission: JobSubmission, runner: str) -> int:

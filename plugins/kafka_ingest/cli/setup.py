@@ -240,7 +240,7 @@ def _housekeeping_arguments(parser: Parser) -> None:
         type=_days,
         default=OLDER_THAN_DAYS,
         metavar="N",
-        help=f"age from which ranges of superseded batches are deleted (default: {OLDER_THAN_DAYS})",
+        help=f"age from which ranges of superseded batches, and tries, are deleted (default: {OLDER_THAN_DAYS})",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
 

@@ -24,13 +24,13 @@ from kafka_ingest.operators.tasks import (
 from kafka_ingest.pipeline_files.files import PipelineCatalog
 from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import (
-    DAG_ID_PREFIX,
     FirstRun,
     FirstRunKind,
     PartitionFaultPolicy,
     PipelineSettings,
     RunEnd,
     ScheduleSettings,
+    dag_id_of,
 )
 
 # ----------
@@ -163,16 +163,6 @@ def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatch
 # One pipeline becomes one DAG: plan_batch, load_batch, audit_batch, and what follows.
 
 
-def dag_id_of(pipeline: str) -> str:
-    """Return the DAG id of a pipeline."""
-    return DAG_ID_PREFIX + pipeline
-
-
-def pipeline_of(dag_id: str) -> str:
-    """Return the pipeline of a DAG id."""
-    return dag_id.removeprefix(DAG_ID_PREFIX)
-
-
 def pipeline_dag(pipeline: PipelineSettings) -> DAG:
     """Build the DAG of a pipeline. No connection is looked up and nothing is asked over the network.
 
@@ -209,8 +199,9 @@ done by a later run. Running it again, at any moment, is harmless.
 
 - **Staging tables** are dropped whose batch is no longer planned, or whose claim was fenced by a newer one. Those of a
   live claim stay.
-- **Details of the ledger** are deleted: the ranges of superseded batches older than `older_than_days`. Batches,
-  published ranges, positions, position changes and dead letters stay for good.
+- **Details of the ledger** are deleted: the ranges of superseded batches, and what became of tries of tasks
+  (`kafka_ingest.attempt`), older than `older_than_days`. Batches, published ranges, positions, position changes and
+  dead letters stay for good.
 - **BRIN indexes** of the target tables are summarised.
 
 It runs from the day of its installation on: it is not paused when Airflow first sees it. Deployments that run the
@@ -263,7 +254,7 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
                 type="integer",
                 minimum=0,
                 maximum=MOST_DAYS,
-                description="Age from which the ranges of superseded batches are deleted.",
+                description="Age from which ranges of superseded batches, and what became of tries, are deleted.",
             ),
             "dry_run": Param(False, type="boolean", description="Say what would be done; change nothing."),
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,7 @@ from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeou
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
+from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
@@ -69,8 +70,10 @@ _MOST_ROWS = 40
 
 def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "plan"):
+    recorded_plan = _recorded(pipeline, Step.PLAN, context)
+    with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        attempt.batch_id = batch.batch_id
         if view := read_for_metrics(pipeline, batch.request):
             send(metrics.lag_measurements(pipeline, view))
             send(metrics.headroom_measurements(pipeline, view))
@@ -227,6 +230,17 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 
 
 # ----------
+# What becomes of each try of a task, recorded for people.
+
+
+def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> AbstractContextManager[Attempt]:
+    """Record how the block ends, as the try of this task."""
+    ti = context["ti"]
+    attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
+    return recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException)
+
+
+# ----------
 # Task *load_batch*.
 
 #: Runs spark-submit to its end; returns the tail of its output when it failed, else an empty text.
@@ -237,14 +251,17 @@ def load(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
-    with airflow_outcome(log):
+    with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
+        attempt.batch_id = batch.batch_id
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
+                record(attempt, world.attempts, _log.warning)  # that it runs
                 batch, phases = _load(world, batch, submit)
+            attempt.phases = phases
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
@@ -294,8 +311,10 @@ def audit(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
-    with airflow_outcome(log), timed_step(pipeline.pipeline, "audit"):
+    recorded_audit = _recorded(pipeline, Step.AUDIT, context)
+    with airflow_outcome(log), recorded_audit as attempt, timed_step(pipeline.pipeline, "audit"):
         own = own_batch(pipeline, request_of(context))
+        attempt.batch_id = own.batch_id if own else None
         if own is None:
             raise BatchNotCommitted(
                 "this run has no batch to audit",

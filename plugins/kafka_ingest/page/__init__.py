@@ -1,1 +1,1 @@
-"""The page inside Airflow: read only, server rendered, mounted in the API server by ``kafka_ingest_plugin.py``."""
+"""The page inside Airflow: pipelines, batches and dead letters, read only."""

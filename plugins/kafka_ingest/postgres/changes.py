@@ -167,6 +167,8 @@ def _bind(cursor: Cursor, plan: ChangePlan, write: LedgerWrite, bound: PipelineR
         **_served_place(after),
         **identity_parameters(after.identity),
     )
+    if after.pipeline != bound.pipeline:
+        run_query(cursor, "rename_attempts", known_name=bound.pipeline, pipeline=after.pipeline)
 
 
 def _serve_elsewhere(

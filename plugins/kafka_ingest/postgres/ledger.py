@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from kafka_ingest.postgres.database import (
     Row,
     Sessions,
     TransactionLimits,
+    connect,
     database_faults,
     fetch_row,
     fetch_rows,
@@ -44,6 +45,7 @@ from kafka_ingest.postgres.rows import (
     request_parameters,
     standing_of,
 )
+from kafka_ingest.protocol.attempts import Attempt
 from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, Hold, Request
 from kafka_ingest.protocol.decisions import NewPlan
 from kafka_ingest.protocol.ledger_view import (
@@ -442,3 +444,67 @@ class PostgresLedger:
             transaction(connection, limits or self._limits) as cursor,
         ):
             yield cursor
+
+
+# ----------
+# Port ``Attempts``.
+
+#: Nobody should wait for a record that nothing depends on.
+_ATTEMPT_LIMITS = TransactionLimits(lock_timeout_seconds=2, idle_timeout_seconds=10)
+_ATTEMPT_CONNECT_SECONDS = 5
+#: Longer than any message for people.
+_MOST_MESSAGE = 20_000
+
+
+class PostgresAttempts:
+    """What became of each try of a step, in the ledger. Each record is one short transaction of its own.
+
+    Args:
+        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+    """
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        self._params = {"connect_timeout": _ATTEMPT_CONNECT_SECONDS, **params}
+
+    def record(self, attempt: Attempt) -> None:
+        """Record a try as it stands now.
+
+        Raises:
+            IngestError: It could not be recorded.
+        """
+        request, phases = attempt.request, attempt.phases
+        with (
+            closing(connect(self._params, application_name="kafka_ingest attempt")) as connection,
+            database_faults("record what became of this try"),
+            transaction(connection, _ATTEMPT_LIMITS) as cursor,
+        ):
+            require_current_ledger(cursor)
+            run_query(
+                cursor,
+                "record_attempt",
+                pipeline=attempt.pipeline,
+                step=attempt.step.value,
+                batch_id=attempt.batch_id,
+                dag_id=request.dag_id,
+                run_id=request.run_id,
+                task_id=attempt.task_id,
+                map_index=request.map_index,
+                try_number=attempt.try_number,
+                seconds=attempt.seconds,
+                outcome=attempt.outcome.value if attempt.outcome else None,
+                fault=attempt.fault,
+                message=_storable(attempt.message),
+                session_seconds=phases.session if phases else None,
+                stage_seconds=phases.stage if phases else None,
+                publish_seconds=phases.publish if phases else None,
+                spark_application_id=attempt.spark_application_id,
+                spark_ui_url=attempt.spark_ui_url,
+            )
+
+
+def _storable(text: str | None) -> str | None:
+    """Return a text that PostgreSQL can hold: a message may quote what stood in a record."""
+    if text is None:
+        return None
+    readable = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+    return readable if len(readable) <= _MOST_MESSAGE else readable[:_MOST_MESSAGE] + " ..."

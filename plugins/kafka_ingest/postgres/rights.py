@@ -14,6 +14,7 @@ from kafka_ingest.settings import BatchSettings, NewFields
 _WRITE = "SELECT, INSERT, UPDATE, DELETE"
 #: What plans, loads, audits and housekeeping need on each table of the ledger. A row is locked with UPDATE.
 LOAD_RIGHTS: Mapping[str, str] = {
+    "attempt": _WRITE,
     "batch": "SELECT, INSERT, UPDATE",
     "batch_hold": _WRITE,
     "batch_partition": _WRITE,
@@ -30,6 +31,7 @@ LOAD_RIGHTS: Mapping[str, str] = {
 }
 #: What changes of positions, roll-backs, replays and discards need.
 CHANGE_RIGHTS: Mapping[str, str] = {
+    "attempt": "SELECT, UPDATE",
     "batch": "SELECT, UPDATE",
     "batch_hold": "SELECT, DELETE",
     "batch_partition": "SELECT",

@@ -265,13 +265,19 @@ class PostgresHousekeeper:
 
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
         """Delete ranges and return their number; a dry run rolls the deletion back."""
-        with self._connection("delete ranges of superseded batches") as connection:
-            with transaction(connection) as cursor:
-                cursor.execute("SAVEPOINT nothing_deleted")
-                count = run_query(cursor, "delete_superseded_ranges", older_than_days=older_than_days)
-                if is_dry_run:
-                    cursor.execute("ROLLBACK TO SAVEPOINT nothing_deleted")
-            return count
+        return self._delete("delete_superseded_ranges", older_than_days, is_dry_run=is_dry_run)
+
+    def delete_old_attempts(self, older_than_days: int, *, is_dry_run: bool) -> int:
+        """Delete tries and return their number; a dry run rolls the deletion back."""
+        return self._delete("delete_old_attempts", older_than_days, is_dry_run=is_dry_run)
+
+    def _delete(self, query: str, older_than_days: int, *, is_dry_run: bool) -> int:
+        with self._connection("delete old details of the ledger") as connection, transaction(connection) as cursor:
+            cursor.execute("SAVEPOINT nothing_deleted")
+            count = run_query(cursor, query, older_than_days=older_than_days)
+            if is_dry_run:
+                cursor.execute("ROLLBACK TO SAVEPOINT nothing_deleted")
+        return count
 
     def brin_indexes(self) -> Sequence[str]:
         """List the BRIN indexes of the pipelines' targets and of their partitions, quoted, with their schemas."""

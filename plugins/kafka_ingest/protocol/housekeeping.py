@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -50,6 +50,7 @@ class Chore(StrEnum):
 
     DROP_STAGING_TABLE = "drop staging table"
     DELETE_SUPERSEDED_RANGES = "delete ranges of superseded batches"
+    DELETE_OLD_ATTEMPTS = "delete old attempts"
     SUMMARIZE_INDEX = "summarise BRIN index"
 
 
@@ -92,6 +93,9 @@ class Housekeeper(Protocol):
     def delete_superseded_ranges(self, older_than_days: int, *, is_dry_run: bool) -> int:
         """Delete the ranges of superseded batches of that age and return how many; a dry run only counts them."""
 
+    def delete_old_attempts(self, older_than_days: int, *, is_dry_run: bool) -> int:
+        """Delete what became of tries of that age and return how many; a dry run only counts them."""
+
     def brin_indexes(self) -> Sequence[str]:
         """List the BRIN indexes of all targets, as quoted names."""
 
@@ -101,29 +105,37 @@ class Housekeeper(Protocol):
 
 # The step.
 
-_RANGES = "kafka_ingest.batch_partition"
+_RANGES, _ATTEMPTS = "kafka_ingest.batch_partition", "kafka_ingest.attempt"
 
 
 def keep_house(housekeeper: Housekeeper, *, older_than_days: int, is_dry_run: bool = False) -> tuple[ChoreReport, ...]:
     """Tidy one target database, and return what was done, or in a dry run would be done.
 
-    Leftover staging tables go, never those of a live claim. Of the ledger, ranges of superseded batches go: no
-    position, row or decision depends on them. Everything else stays for good (docs/operating.md, "Housekeeping"). What
-    is in use, or belongs to another role, stays and is named. Each chore is durable by itself, so running it again goes
-    on where it stopped; with nothing to do it does nothing.
+    Leftover staging tables go, never those of a live claim. Of the ledger, ranges of superseded batches go, and what
+    became of old tries: no position, row or decision depends on them. Everything else stays for good
+    (docs/operating.md, "Housekeeping"). What is in use, or belongs to another role, stays and is named. Each chore is
+    durable by itself, so running it again goes on where it stopped; with nothing to do it does nothing.
 
     Args:
         housekeeper: The database.
-        older_than_days: Age of a superseded batch, by the database's clock, from which its ranges go.
+        older_than_days: Age of a superseded batch, by the database's clock, from which its ranges go, and of a try.
         is_dry_run: Change nothing.
 
     Raises:
         DatabaseUnavailable: The server cannot be reached.
         LedgerOutdated: The ledger is missing, or is not the one of this package.
     """
+
+    def ranges() -> int:
+        return housekeeper.delete_superseded_ranges(older_than_days, is_dry_run=is_dry_run)
+
+    def attempts() -> int:
+        return housekeeper.delete_old_attempts(older_than_days, is_dry_run=is_dry_run)
+
     return (
         *_drop_staging(housekeeper, is_dry_run),
-        *_delete_ranges(housekeeper, older_than_days, is_dry_run),
+        *_deleted(Chore.DELETE_SUPERSEDED_RANGES, _RANGES, ranges, is_dry_run),
+        *_deleted(Chore.DELETE_OLD_ATTEMPTS, _ATTEMPTS, attempts, is_dry_run),
         *_summarize(housekeeper, is_dry_run),
     )
 
@@ -140,11 +152,10 @@ def _drop_staging(housekeeper: Housekeeper, is_dry_run: bool) -> Iterator[ChoreR
         yield ChoreReport(Chore.DROP_STAGING_TABLE, table.name, outcome, reason=reason)
 
 
-def _delete_ranges(housekeeper: Housekeeper, older_than_days: int, is_dry_run: bool) -> Iterator[ChoreReport]:
-    count = housekeeper.delete_superseded_ranges(older_than_days, is_dry_run=is_dry_run)
+def _deleted(chore: Chore, table: str, delete: Callable[[], int], is_dry_run: bool) -> Iterator[ChoreReport]:
+    count = delete()
     if count:
-        outcome = Outcome.WOULD_BE_DONE if is_dry_run else Outcome.DONE
-        yield ChoreReport(Chore.DELETE_SUPERSEDED_RANGES, _RANGES, outcome, count)
+        yield ChoreReport(chore, table, Outcome.WOULD_BE_DONE if is_dry_run else Outcome.DONE, count)
 
 
 def _summarize(housekeeper: Housekeeper, is_dry_run: bool) -> Iterator[ChoreReport]:
