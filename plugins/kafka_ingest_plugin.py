@@ -43,10 +43,10 @@ class KafkaIngestPlugin(AirflowPlugin):
     """The plugin that shows the package under Admin, Plugins, and the page in the navigation."""
 
     name = "kafka_ingest"
-    fastapi_apps = [{"name": "Kafka ingest", "app": Page(), "url_prefix": "/kafka-ingest"}]  # noqa: RUF012 - Airflow's way
+    fastapi_apps = [{"name": "Kafka", "app": Page(), "url_prefix": "/kafka-ingest"}]  # noqa: RUF012 - Airflow's way
     external_views = [  # noqa: RUF012 - Airflow's way
         {
-            "name": "Kafka ingest",
+            "name": "Kafka",  # a longer one is cut off
             # Relative to the address of Airflow's UI, which may have a path (``[api] base_url``).
             "href": "kafka-ingest/",
             "url_route": "kafka-ingest",

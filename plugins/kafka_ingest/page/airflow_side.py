@@ -118,8 +118,8 @@ class AirflowDatabase:
             raise ConfigError(
                 f"There is no Airflow connection {conn_id}",
                 expected="a connection of type postgres that Airflow's API server can look up",
-                next_command=f"airflow connections add {conn_id} --conn-type postgres --conn-host HOST --conn-login USER"
-                f" --conn-password ... --conn-schema DATABASE, or set {environment_variable(conn_id)}",
+                next_command=f"airflow connections add {conn_id} --conn-type postgres --conn-host HOST "
+                f"--conn-login USER --conn-password ... --conn-schema DATABASE, or set {environment_variable(conn_id)}",
             ) from None
         return postgres_params_of(connection_values(stored))
 

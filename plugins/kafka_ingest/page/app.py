@@ -125,6 +125,7 @@ class _SafeHeaders:
 # ----------
 # The app.
 
+
 def airflow_page() -> FastAPI:
     """Return the app for Airflow's API server."""
     return create_app(AirflowDatabase(), reader_of)
