@@ -18,17 +18,14 @@ retired AS MATERIALIZED (
     WHERE s.retired_at IS NOT NULL
 ),
 
--- As protocol/log.py does it: newest, headrooms, Headroom.
-observed AS (
-    SELECT o.*,
-           max(o.seen_at) OVER (PARTITION BY o.pipeline) AS newest_seen_at,
-           CASE WHEN o.seen_at - o.rate_from_at >= interval '1 hour'
-                THEN (o.log_start_offset - o.rate_from_offset) / extract(epoch FROM o.seen_at - o.rate_from_at)
-           END AS rate
+newest_plans AS MATERIALIZED (
+    SELECT o.pipeline, max(o.seen_at) AS seen_at
       FROM kafka_ingest.log_observation AS o
      WHERE %(only)s::text[] IS NULL OR o.pipeline = ANY (%(only)s::text[])
+     GROUP BY o.pipeline
 ),
 
+-- As protocol/log.py does it: newest, headrooms, Headroom.
 logs AS (
     SELECT c.pipeline,
            count(*) AS partitions,
@@ -37,25 +34,33 @@ logs AS (
            max(o.seen_at) AS seen_at,
            sum(greatest(0, o.end_offset - c.committed_offset))::bigint AS lag_offsets,
            count(*) FILTER (WHERE o.end_offset > c.committed_offset) AS partitions_behind,
-           min(c.committed_offset - o.log_start_offset) AS headroom_offsets,
-           min((c.committed_offset - o.log_start_offset) / nullif(o.rate, 0))::double precision AS headroom_seconds,
-           count(*) FILTER (WHERE c.committed_offset < o.log_start_offset) AS partitions_losing,
+           min(headroom.offsets) AS headroom_offsets,
+           min(headroom.seconds) AS headroom_seconds,
+           count(*) FILTER (WHERE headroom.offsets < 0) AS partitions_losing,
            count(*) FILTER (
                WHERE o.log_start_offset <> 0
-                 AND c.committed_offset >= o.log_start_offset
+                 AND headroom.offsets >= 0
                  AND o.high_watermark > c.committed_offset
-                 AND (c.committed_offset - o.log_start_offset) / nullif(o.rate, 0) < %(short_seconds)s::numeric
+                 AND headroom.seconds < %(short_seconds)s::double precision
            ) AS partitions_short,
            count(*) FILTER (
                WHERE o.end_offset <= c.committed_offset AND c.committed_offset < o.high_watermark
            ) AS partitions_stalled
       FROM kafka_ingest.committed_offset AS c
-      LEFT JOIN observed AS o
+      LEFT JOIN newest_plans AS n ON n.pipeline = c.pipeline
+      LEFT JOIN kafka_ingest.log_observation AS o
         ON o.pipeline = c.pipeline
        AND o.topic = c.topic
        AND o.partition = c.partition
-       AND o.seen_at = o.newest_seen_at
+       AND o.seen_at = n.seen_at
        AND (o.topic_id IS NULL OR c.topic_id IS NULL OR o.topic_id = c.topic_id)
+     CROSS JOIN LATERAL (
+           SELECT c.committed_offset - o.log_start_offset AS offsets,
+                  CASE WHEN o.seen_at - o.rate_from_at >= interval '1 hour' AND o.log_start_offset <> o.rate_from_offset
+                       THEN (c.committed_offset - o.log_start_offset)::double precision
+                            * extract(epoch FROM o.seen_at - o.rate_from_at)::double precision
+                            / (o.log_start_offset - o.rate_from_offset)
+                  END AS seconds) AS headroom
      WHERE (%(only)s::text[] IS NULL OR c.pipeline = ANY (%(only)s::text[]))
        AND NOT EXISTS (SELECT FROM retired AS r WHERE r.pipeline = c.pipeline AND r.topic = c.topic)
      GROUP BY c.pipeline
@@ -63,6 +68,11 @@ logs AS (
 
 SELECT pipelines.pipeline,
        bound.target_schema || '.' || bound.target_table AS target,
+       ARRAY(SELECT s.topic
+               FROM kafka_ingest.served_topic AS s
+              WHERE s.pipeline = pipelines.pipeline AND s.retired_at IS NULL
+              ORDER BY s.topic
+              LIMIT 20) AS topics,
        latest.dag_id,
        logs.partitions,
        logs.valid_through,

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -32,6 +32,8 @@ from kafka_ingest.page.links import Links, read_cursor, read_place
 from kafka_ingest.page.states import Standing, State, judge
 from kafka_ingest.postgres.overview import DeadLetterPage, PostgresOverview
 from kafka_ingest.report import dead_letter_document
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -264,6 +266,8 @@ _AIRFLOW, _READERS = "Airflow", "the page"
 _STANDINGS: Mapping[str, bool | None] = {"unresolved": False, "resolved": True, "all": None}
 #: Bytes of a key, a value or a header that the viewer shows; the download has all.
 SHOWN_BYTES = 65_536
+#: Partitions that a page shows at first, the worst of them: a browser sorts and filters so many at once.
+MOST_PARTITIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +294,16 @@ class _Page:
         faults = {name: fault for name, fault in board.faults.items() if name in shown}
         return await self._html(request, "overview.html", standings=standings, faults=faults, now=board.now)
 
-    async def pipeline(self, request: Request, pipeline: str, connection: str = "") -> Response:
+    async def pipeline(self, request: Request, pipeline: str, connection: str = "", partitions: str = "") -> Response:
         """One pipeline."""
         one = await self._standing(request, pipeline, connection)
         if one.state is State.UNKNOWN:
             return await self._html(request, "pipeline.html", one=one, rows=None)
-        rows = await self._ask(one.connection, ("pipeline", pipeline), lambda o: o.pipeline(pipeline))
+        most = None if partitions == "all" else MOST_PARTITIONS
+        rows = await self._ask(one.connection, ("pipeline", pipeline, most), lambda o: o.pipeline(pipeline, most))
         one = judge(rows.summary, one, self._settings.late_after)
-        return await self._html(request, "pipeline.html", one=one, rows=rows)
+        is_cut = len(rows.partitions) == most
+        return await self._html(request, "pipeline.html", one=one, rows=rows, is_cut=is_cut)
 
     async def batch(self, request: Request, batch_id: str, connection: str = "") -> Response:
         """One batch, in whichever database it is."""
@@ -429,7 +435,7 @@ class _Page:
             return False
         return await self._answers.run(_READERS, lambda: reader.may_see_payloads(one.dag_id))
 
-    async def _ask(self, connection: str, key: object, question: Callable[[PostgresOverview], Any]) -> Any:
+    async def _ask(self, connection: str, key: object, question: Callable[[PostgresOverview], _T]) -> _T:
         return await self._answers.ask(connection, key, lambda: question(self._overview(connection)))
 
     def _overview(self, connection: str) -> PostgresOverview:

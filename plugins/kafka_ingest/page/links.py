@@ -144,7 +144,8 @@ def next_steps(one: Standing, links: Links) -> Iterator[Action]:
         )
     if one.dag and one.dag.is_paused:
         yield Action("Unpause the DAG", "Its schedule goes on, and catches up in batches.", href=links.dag(one.dag_id))
-    if one.state in (State.LATE, State.NOT_STARTED, State.LOSING):
+    is_stuck = one.state is State.STUCK and not one.clearable_run
+    if is_stuck or one.state in (State.LATE, State.NOT_STARTED, State.LOSING):
         yield from run_now(one, links)
 
 
@@ -190,8 +191,8 @@ def of_pipeline(one: Standing, links: Links) -> Iterator[Action]:
         )
     yield Action(
         "Reset the position",
-        "Put positions elsewhere in their log; what was loaded above them is replaced. Fill in time and reason; without "
-        "Apply it only shows what would happen.",
+        "Put positions elsewhere in their log; what was loaded above them is replaced. Fill in time and reason; "
+        "without Apply it only shows what would happen.",
         form=_administration(links, one.pipeline, kind="reset", reset_to="time", time="", reason=""),
         command=f'python -m kafka_ingest change {one.pipeline} reset --to-time TIME --reason "..."',
     )

@@ -19,9 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.page import links, states
 from kafka_ingest.page.states import Standing, duration, moment
-from kafka_ingest.postgres.overview import MOST_COUNTED, PartitionRow
-from kafka_ingest.protocol.log import Headroom, LogObservation, headrooms
-from kafka_ingest.settings import WatchSettings
+from kafka_ingest.postgres.overview import MOST_COUNTED
 
 # ----------
 # Texts.
@@ -208,26 +206,7 @@ def headers_of(letter: Mapping[str, Any], shown_bytes: int) -> list[tuple[str, P
 
 
 # ----------
-# Partitions and plots.
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """A partition with what the newest plan saw of its log; ``seen`` is ``None`` where it saw nothing."""
-
-    row: PartitionRow
-    seen: Headroom | None
-
-    @property
-    def is_short(self) -> bool:
-        """Whether its records may soon be lost, or are."""
-        return self.seen is not None and (self.seen.offsets < 0 or self.seen.is_short(WatchSettings()))
-
-
-def partition_views(rows: Sequence[PartitionRow], observations: Sequence[LogObservation]) -> list[PartitionView]:
-    """Match partitions with what was seen of them."""
-    seen = {found.where: found for found in headrooms([row.position for row in rows], observations)}
-    return [PartitionView(row, seen.get(row.position.topic_partition)) for row in rows]
+# Plots.
 
 
 def plots(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -282,7 +261,6 @@ def _environment() -> Environment:
         headers_of=headers_of,
         meaning=meaning,
         remedy=remedy,
-        partition_views=partition_views,
         payload=payload,
         plots=plots,
         plural=states.plural,

@@ -93,7 +93,7 @@ class Standing:
         """DAG and run that somebody would clear, so that it does its batch."""
         if self.failed_runs:
             return self.dag_id, self.failed_runs[0].run_id
-        if self.state is State.STUCK:
+        if self.state is State.STUCK and self.summary["outstanding_dag_id"] == self.dag_id:
             return self.summary["outstanding_dag_id"], self.summary["outstanding_run_id"]
         return None
 
@@ -139,7 +139,7 @@ def _judgements(
     if summary["outstanding_batch_id"] and not active and not _is_held(summary):
         yield State.STUCK, _stuck(summary)
     if dag and _is_late(summary, dag, late_after):
-        yield State.LATE, _lateness(summary, dag, active)
+        yield State.LATE, _lateness(dag, active)
     if active or _is_held(summary):
         yield State.LOADING, _loading(summary, active)
     if dag and dag.is_paused:
@@ -197,7 +197,7 @@ def _is_late(summary: Summary, dag: DagFacts, late_after: timedelta) -> bool:
     return planned is None or planned < dag.due_at
 
 
-def _lateness(summary: Summary, dag: DagFacts, active: RunFacts | None) -> str:
+def _lateness(dag: DagFacts, active: RunFacts | None) -> str:
     assert dag.due_at is not None  # noqa: S101 - a pipeline without it is not late
     due = f"A run was due at {moment(dag.due_at)}, and no batch has been committed since"
     if active and active.state == "running":
@@ -206,9 +206,9 @@ def _lateness(summary: Summary, dag: DagFacts, active: RunFacts | None) -> str:
         return f"{due}: run {active.run_id} waits to start, since {moment(active.run_after)}."
     if dag.is_paused:
         return f"{due}: the DAG is paused."
-    if dag.runs and dag.runs[0].state == "failed":
-        return f"{due}: the run failed."
-    return f"{due}: Airflow has not started a run that did it."
+    if any(run.run_after >= dag.due_at for run in dag.runs):
+        return f"{due}: the run has ended without one."
+    return f"{due}: Airflow has not started a run; see whether its scheduler works."
 
 
 def _loading(summary: Summary, active: RunFacts | None) -> str:
@@ -242,7 +242,7 @@ def duration(seconds: float | None) -> str:
         return "-"
     if abs(seconds) < 10:
         return f"{seconds:.1f} s"
-    left, parts = round(abs(seconds)), []
+    left, parts = round(abs(seconds)), list[str]()
     for size, unit in _UNITS:
         count, left = divmod(left, size)
         if count or parts:

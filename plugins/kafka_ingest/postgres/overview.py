@@ -19,9 +19,9 @@ from kafka_ingest.postgres.database import (
 )
 from kafka_ingest.postgres.migrations import require_current_ledger
 from kafka_ingest.postgres.reports import PostgresReports, ReportRow
-from kafka_ingest.postgres.rows import is_batch_id, observation_of, position_of
+from kafka_ingest.postgres.rows import is_batch_id, position_of
 from kafka_ingest.protocol.dead_letters import DeadLetterChoice, DeadLetterPlace
-from kafka_ingest.protocol.log import LogObservation, newest
+from kafka_ingest.protocol.log import Headroom, LogObservation, headrooms
 from kafka_ingest.protocol.position import Position
 from kafka_ingest.settings import WatchSettings
 
@@ -40,22 +40,28 @@ class PartitionRow:
 
     Attributes:
         position: Where it stands.
+        seen: What the newest plan saw of its log; ``None`` where it saw nothing, or another topic of the name.
         batch_id: The batch that last published it.
         is_retired: Whether its topic is read no more.
     """
 
     position: Position
+    seen: Headroom | None
     batch_id: str | None
     is_retired: bool
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its records may soon be lost, or are."""
+        return self.seen is not None and (self.seen.offsets < 0 or self.seen.is_short(WatchSettings()))
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRows:
-    """One pipeline: its row of the overview, partitions with what the newest plan saw, and what happened lately."""
+    """One pipeline: its row of the overview, partitions (the worst first), and what happened lately."""
 
     summary: ReportRow
     partitions: Sequence[PartitionRow]
-    observations: Sequence[LogObservation]
     batches: Sequence[ReportRow]
     attempts: Sequence[ReportRow]
     changes: Sequence[ReportRow]
@@ -116,16 +122,19 @@ class PostgresOverview:
         with self._snapshot() as cursor:
             return _summaries(cursor, named, only=None)
 
-    def pipeline(self, name: str) -> PipelineRows:
-        """Return what there is of one pipeline; a name that the ledger does not know has a row of NULLs."""
+    def pipeline(self, name: str, most_partitions: int | None) -> PipelineRows:
+        """Return what there is of one pipeline; a name that the ledger does not know has a row of NULLs.
+
+        Args:
+            name: Its name.
+            most_partitions: No more of them are returned; ``None``: all.
+        """
         with self._snapshot() as cursor:
             [summary] = _summaries(cursor, [name], only=[name])
-            partitions = fetch_rows(cursor, "overview_partitions", pipeline=name)
-            observations = fetch_rows(cursor, "select_observations", pipeline=name)
+            partitions = fetch_rows(cursor, "overview_partitions", pipeline=name, limit=most_partitions)
             return PipelineRows(
                 summary,
-                [PartitionRow(position_of(row), row["batch_id"], row["is_retired"]) for row in partitions],
-                newest(map(observation_of, observations)),
+                [_partition_of(row) for row in partitions],
                 fetch_rows(cursor, "overview_batches", pipeline=name, batch_id=None, limit=_BATCHES),
                 fetch_rows(cursor, "overview_attempts", pipeline=name, batch_id=None, limit=_ATTEMPTS),
                 fetch_rows(cursor, "overview_changes", pipeline=name, limit=_CHANGES),
@@ -192,6 +201,28 @@ class PostgresOverview:
         ):
             require_current_ledger(cursor)
             yield cursor
+
+
+def _partition_of(row: Row) -> PartitionRow:
+    position = position_of(row)
+    seen = next(iter(headrooms([position], [_observation_of(row)])), None) if row["seen_at"] else None
+    return PartitionRow(position, seen, row["batch_id"], row["is_retired"])
+
+
+def _observation_of(row: Row) -> LogObservation:
+    return LogObservation(
+        topic=row["topic"],
+        partition=row["partition"],
+        topic_id=row["seen_topic_id"],
+        seen_at=row["seen_at"],
+        log_start_offset=row["log_start_offset"],
+        end_offset=row["end_offset"],
+        high_watermark=row["high_watermark"],
+        rate_from_at=row["rate_from_at"],
+        rate_from_offset=row["rate_from_offset"],
+        next_rate_from_at=row["next_rate_from_at"],
+        next_rate_from_offset=row["next_rate_from_offset"],
+    )
 
 
 def _summaries(cursor: Cursor, named: Sequence[str], only: Sequence[str] | None) -> list[Row]:

@@ -29,6 +29,7 @@
   const short = (value) =>
     value === null || value === undefined ? "-" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
   const time = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+  const day = (seconds, step) => (step >= 86400 ? time(seconds).slice(5, 10) : time(seconds).slice(11, 16));
 
   const draw = (element) => {
     const kind = kinds[element.dataset.plot]();
@@ -48,8 +49,9 @@
         height: 180,
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { y: false, drag: { x: true, y: false } },
-        scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-        axes: [axis, { ...axis, size: 56, values: (_, values) => values.map(short) }],
+        // One batch alone has an hour around it.
+        scales: { x: { range: (_, low, high) => (low === high ? [low - 1800, high + 1800] : [low, high]) }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        axes: [{ ...axis, values: (_, values, __, ___, step) => values.map((value) => day(value, step)) }, { ...axis, size: 56, values: (_, values) => values.map(short) }],
         series: [
           { label: "time", value: (_, value) => (value === null || value === undefined ? "-" : time(value)) },
           ...kind.series.map((_, i) => ({
