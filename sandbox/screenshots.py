@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sandbox.screenshots", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the sandbox running, and use it again if it runs")
     options = parser.parse_args(arguments)
-    paths = SandboxPaths(default_paths().state.with_name(".screenshots"), default_paths().cache)
+    paths = SandboxPaths(default_paths().state / "screenshots", default_paths().cache)
     sandbox = Sandbox(paths)
     try:
         was_running = "stopped" not in sandbox.states().values()
