@@ -38,6 +38,10 @@ class LagPolicy:
 # ----------
 # When Airflow runs a pipeline, up to where a run reads, and what its DAG shows. Not part of the settings hash.
 
+#: How the URI of a target's asset begins; connection, schema and table follow. ``postgres://`` needs host and database
+#: (Airflow's AIP-60 rules), which only the connection knows; schemes that begin with ``x-`` are free.
+ASSET_SCHEME = "x-kafka-ingest://"
+
 
 class RunEnd(StrEnum):
     """Up to where a live run reads: the end of the log, or the end of the run's data interval."""

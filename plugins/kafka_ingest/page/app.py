@@ -20,12 +20,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_ingest.errors import ConfigError, IngestError
 from kafka_ingest.page import rendering
-from kafka_ingest.page.access import Reader
-from kafka_ingest.page.airflow_side import AirflowSide, DagFacts
+from kafka_ingest.page.access import Reader, login_path, reader_of
+from kafka_ingest.page.airflow_side import AirflowDatabase, AirflowSide, DagFacts
 from kafka_ingest.page.answers import Answers, TooBusy
 from kafka_ingest.page.links import Links, read_cursor, read_place
 from kafka_ingest.page.states import Standing, State, judge
@@ -126,6 +127,12 @@ class _SafeHeaders:
 # ----------
 # The app.
 
+
+def airflow_page() -> FastAPI:
+    """Return the app for Airflow's API server."""
+    return create_app(AirflowDatabase(), reader_of)
+
+
 ReaderOf = Callable[..., Reader | Awaitable[Reader]]
 
 
@@ -136,7 +143,7 @@ def create_app(
     environment: Mapping[str, str] = os.environ,
     answers: Answers | None = None,
 ) -> FastAPI:
-    """Return the app. No route answers without ``reader_of``, files of the page included.
+    """Return the app. No route but that of the page's own files answers without ``reader_of``.
 
     Args:
         airflow: What Airflow knows.
@@ -161,7 +168,8 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _not_found)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_api_route("/static/{path:path}", _static)
+    # Not a route of FastAPI: the page that asks for a login needs its style. The files are as public as the package.
+    app.router.routes.append(Route("/static/{path:path}", _static))
     try:
         page = _Page(airflow, page_settings(environment), answers or Answers())
     except ConfigError as fault:
@@ -202,6 +210,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if "location" in {name.lower() for name in headers}:
         return Response(status_code=error.status_code, headers=headers)
+    if error.status_code == HTTPStatus.UNAUTHORIZED:
+        return _html(request, "login.html", error.status_code, login=login_path(request))
     title = HTTPStatus(error.status_code).phrase
     text = error.detail if error.detail != title else ""
     answer = _html(request, "message.html", error.status_code, title=title, text=text)
@@ -240,7 +250,8 @@ def _static_files() -> Iterator[tuple[str, bytes]]:
 _STATIC = dict(_static_files())
 
 
-async def _static(path: str) -> Response:
+async def _static(request: Request) -> Response:
+    path = request.path_params["path"]
     if path not in _STATIC:
         raise HTTPException(404, _NOTHING_HERE)
     headers = {"Cache-Control": "private, max-age=3600"}
