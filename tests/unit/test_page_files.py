@@ -1,4 +1,4 @@
-"""Files of others on the page are what their authors published, and all that the page needs travels with the package."""
+"""Files of others on the page are what their authors published, with their licences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.licences import licences_page
 
 PAGE = Path(__file__).resolve().parents[2] / "plugins" / "kafka_ingest" / "page"
 VENDOR = PAGE / "static" / "vendor"
-LISTED = dict(reversed(line.split("  ")) for line in (VENDOR / "SHA256").read_text().splitlines())
+LISTED = {name: digest for digest, name in map(str.split, (VENDOR / "SHA256").read_text().splitlines())}
 
 
 def test_files_of_others_are_those_that_are_listed() -> None:
@@ -31,10 +31,7 @@ def test_each_library_has_its_licence_beside_it_and_is_on_the_page_of_licences()
 
 
 def test_every_file_that_a_template_names_is_there() -> None:
-    named = {
-        name
-        for path in (PAGE / "templates").iterdir()
-        for name in re.findall(r"links\.static\('([^']+)'", path.read_text())
-    }
+    texts = [path.read_text() for path in (PAGE / "templates").iterdir()]
+    named = {name for text in texts for name in re.findall(r"links\.static\('([^']+)'", text)}
     assert len(named) > 5
     assert [name for name in named if not (PAGE / "static" / name).is_file()] == []
