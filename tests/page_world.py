@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import psycopg2
@@ -109,6 +109,16 @@ def page_client(
     outer = FastAPI(root_path=root)
     outer.mount("/kafka-ingest", create_app(airflow, reader_of, environment=environment or {}, answers=answers))
     return TestClient(outer, base_url=f"http://testserver{root}/kafka-ingest", follow_redirects=False)
+
+
+class Answer(Protocol):
+    """A response, of whichever version of httpx the test client has."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
 
 
 # ----------

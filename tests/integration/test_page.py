@@ -15,7 +15,6 @@ from threading import Thread
 import psycopg2
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
 
 from kafka_ingest.page.answers import Answers
 from kafka_ingest.page.app import CONNECTIONS, LATE_MINUTES, PAYLOADS
@@ -24,7 +23,17 @@ from kafka_ingest.settings import WatchSettings, dag_id_of
 from sandbox.postgres import PostgresServer
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import FedPipeline
-from tests.page_world import LOADED_AT, FakeAirflow, FakeReader, WrittenLedger, minutes, own_dag, page_client, run
+from tests.page_world import (
+    LOADED_AT,
+    Answer,
+    FakeAirflow,
+    FakeReader,
+    WrittenLedger,
+    minutes,
+    own_dag,
+    page_client,
+    run,
+)
 
 DAGS = {name: dag_id_of(name) for name in ("orders", "payments", "clicks")}
 ADMIN = FakeReader(DAGS.values(), DAGS.values())
@@ -93,14 +102,14 @@ def admin(ledger: WrittenLedger) -> TestClient:
     return page_client(airflow(ledger), ADMIN)
 
 
-def text_of(response: Response) -> str:
+def text_of(response: Answer) -> str:
     """Return what a person sees: no tags, no scripts, white space as one space."""
     assert response.status_code == 200, response.text
     body = re.sub(r"<script.*?</script>", " ", response.text, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
-def row_of(response: Response, name: str) -> str:
+def row_of(response: Answer, name: str) -> str:
     """Return the text of a table's row, by the text of its heading."""
     rows = re.findall(r"<tr.*?</tr>", response.text, flags=re.DOTALL)
     [found] = [row for row in rows if re.search(rf'<th scope="row"[^>]*>(<a[^>]*>)?{re.escape(name)}<', row)]

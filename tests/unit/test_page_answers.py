@@ -8,8 +8,8 @@ from threading import Event, get_ident
 
 import pytest
 
-from kafka_ingest.errors import DatabaseUnavailable
-from kafka_ingest.page.answers import LANE_QUEUE, LANE_THREADS, Answers, TooBusy
+from kafka_ingest.errors import DatabaseUnavailable, TooBusy
+from kafka_ingest.page.answers import LANE_QUEUE, LANE_THREADS, Answers
 
 SECONDS = 30.0
 

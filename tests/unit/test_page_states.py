@@ -45,13 +45,13 @@ LOADED: dict[str, Any] = {
     "failed_message": None,
     "unresolved_dead_letters": 0,
 }
-NEVER_LOADED = {
+NEVER_LOADED: dict[str, Any] = {
     **LOADED,
     **dict.fromkeys(("last_batch_id", "last_planned_at", "valid_through", "lag_offsets", "headroom_offsets")),
     "partitions_losing": None,
     "partitions_short": None,
 }
-PLANNED = {
+PLANNED: dict[str, Any] = {
     "outstanding_batch_id": "b2",
     "outstanding_dag_id": "kafka_to_postgres__orders",
     "outstanding_run_id": "r2",

@@ -17,7 +17,7 @@ from math import inf
 from threading import Lock
 from typing import Any, TypeVar
 
-from kafka_ingest.errors import RetryLater
+from kafka_ingest.errors import TooBusy
 
 _T = TypeVar("_T")
 
@@ -29,12 +29,6 @@ LANE_QUEUE = 8
 FRESH_SECONDS = 5.0
 #: Answers that are kept; the least recent goes first. One holds at most a pipeline's partitions.
 _MOST_KEPT = 64
-
-
-class TooBusy(RetryLater):
-    """All threads of a source are taken, or its answer takes too long."""
-
-    usual_next_command = "load the page again in a few seconds"
 
 
 @dataclass(slots=True)

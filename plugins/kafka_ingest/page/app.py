@@ -23,11 +23,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_ingest.errors import ConfigError, IngestError
+from kafka_ingest.errors import ConfigError, IngestError, TooBusy
 from kafka_ingest.page import rendering
 from kafka_ingest.page.access import Reader, login_path, reader_of
 from kafka_ingest.page.airflow_side import AirflowDatabase, AirflowSide, DagFacts
-from kafka_ingest.page.answers import Answers, TooBusy
+from kafka_ingest.page.answers import Answers
 from kafka_ingest.page.links import Links, read_cursor, read_place
 from kafka_ingest.page.states import Standing, State, judge
 from kafka_ingest.postgres.overview import DeadLetterPage, PostgresOverview
