@@ -70,7 +70,11 @@ def test_a_dag_of_a_pipeline_file_is_told_with_pipeline_and_connection() -> None
 
     [found] = AirflowDatabase().dags()
 
-    assert (found.pipeline, found.connections, found.schedule) == ("orders", ("warehouse",), "Every 15 minutes (*/15 * * * *)")
+    assert (found.pipeline, found.connections, found.schedule) == (
+        "orders",
+        ("warehouse",),
+        "Every 15 minutes (*/15 * * * *)",
+    )
     assert (found.runs, found.due_at, found.next_run_at) == ((), None, None)
 
 

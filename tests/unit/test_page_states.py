@@ -42,6 +42,7 @@ LOADED: dict[str, Any] = {
     "staged_offsets": None,
     "total_offsets": None,
     "failed_run_id": None,
+    "failed_fault": None,
     "failed_message": None,
     "unresolved_dead_letters": 0,
 }
@@ -112,6 +113,18 @@ def test_a_failure_is_told_with_its_tasks_and_the_first_line_of_its_message() ->
     assert titles(one) == ["Clear the run"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "decision"), [("TopicRecreated", "Accept the new topic"), ("OffsetsExpired", "Accept the loss")]
+)
+def test_a_fault_that_asks_for_a_decision_leads_to_the_form_that_takes_it(fault: str, decision: str) -> None:
+    runs = (run("r2", "failed", 5), run("r1", "success", 0))
+    one = standing(replace(DUE, runs=runs), failed_run_id="r2", failed_fault=fault)
+    assert titles(one) == [decision, "Clear the run"]
+    [values, *_] = [conf(action) for action in next_steps(one, LINKS) if action.form]
+    read_order({**values, "reason": "why"}, zone="UTC", who="me", request_id="r1")
+    assert titles(standing(replace(DUE, runs=runs), failed_run_id="r1", failed_fault=fault)) == ["Clear the run"]
+
+
 def test_the_message_of_another_run_is_not_told_as_that_of_the_last_one() -> None:
     one = standing(
         replace(DUE, runs=(run("r2", "failed", 5),)), failed_run_id="r1", failed_message="BrokerUnavailable: old"
@@ -167,6 +180,11 @@ def test_lateness_says_why(dag: DagFacts, why: str) -> None:
     one = standing(replace(dag, due_at=minutes(5)), now=minutes(60))
     assert one.state is State.LATE
     assert why in one.reasons[0]
+
+
+def test_the_run_that_a_late_pipeline_waits_for_is_told_once() -> None:
+    one = standing(replace(DUE, runs=(run("r2", "queued", 1),)), now=minutes(30), last_planned_at=minutes(-5))
+    assert (one.state, sum("r2" in reason for reason in one.reasons)) == (State.LATE, 1)
 
 
 def test_a_paused_dag_that_is_late_is_to_be_unpaused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -135,6 +135,8 @@ def next_steps(one: Standing, links: Links) -> Iterator[Action]:
     """Yield what resolves the state of a pipeline, the most likely first; nothing where all is well."""
     if one.state is State.LOSING and one.summary["partitions_losing"]:
         yield accept_loss(one, links)
+    elif (fault := one.newest_fault) in _DECISIONS:
+        yield _DECISIONS[fault](one, links)
     if run := one.clearable_run:
         yield Action(
             "Clear the run",
@@ -153,7 +155,9 @@ def run_now(one: Standing, links: Links) -> Iterator[Action]:
     """Yield the way to start a run, or to the one that goes on."""
     if run := one.active_run:
         yield Action(
-            "Look at the active run", "It holds the pipeline until it ends.", href=links.run(one.dag_id, run.run_id)
+            "Look at the active run",
+            "It holds the pipeline until it ends." if run.state == "running" else "It has not started yet.",
+            href=links.run(one.dag_id, run.run_id),
         )
     elif has_form(one):
         yield Action(
@@ -177,6 +181,23 @@ def accept_loss(one: Standing, links: Links) -> Action:
         form=_administration(links, one.pipeline, kind="accept-loss", reason=""),
         command=f'python -m kafka_ingest change {one.pipeline} accept-loss --reason "..."',
     )
+
+
+def accept_recreation(one: Standing, links: Links) -> Action:
+    """Return how to go on with a topic that was deleted and made again."""
+    return Action(
+        "Accept the new topic",
+        "Read it from its beginning, as a new generation; rows of the old one stay. First find out who deleted it.",
+        form=_administration(links, one.pipeline, kind="accept-recreation", reason=""),
+        command=f'python -m kafka_ingest change {one.pipeline} accept-recreation --reason "..."',
+    )
+
+
+#: Faults that a person has to decide about before a run can go on, and how the likely decision is made.
+_DECISIONS: Mapping[str, Callable[[Standing, Links], Action]] = {
+    "OffsetsExpired": accept_loss,
+    "TopicRecreated": accept_recreation,
+}
 
 
 def of_pipeline(one: Standing, links: Links) -> Iterator[Action]:

@@ -84,6 +84,12 @@ class Standing:
         return None if through is None else max(0.0, (self.now - through).total_seconds())
 
     @property
+    def newest_fault(self) -> str:
+        """Class of the fault with which the newest run failed; empty where it did not, or no attempt told."""
+        is_told = self.failed_runs and self.summary.get("failed_run_id") == self.failed_runs[0].run_id
+        return (self.summary["failed_fault"] or "") if is_told else ""
+
+    @property
     def active_run(self) -> RunFacts | None:
         """The run that goes on, or waits to."""
         return next((run for run in self.dag.runs if run.state in _ACTIVE), None) if self.dag else None
@@ -138,10 +144,12 @@ def _judgements(
         yield State.FAILING, _failure(failed, summary)
     if summary["outstanding_batch_id"] and not active and not _is_held(summary):
         yield State.STUCK, _stuck(summary)
-    if dag and _is_late(summary, dag, late_after):
+    is_late = dag is not None and _is_late(summary, dag, late_after)
+    if dag and is_late:
         yield State.LATE, _lateness(dag, active)
     if active or _is_held(summary):
-        yield State.LOADING, _loading(summary, active)
+        # Lateness names the run already.
+        yield State.LOADING, "" if active and is_late else _loading(summary, active)
     if dag and dag.is_paused:
         yield State.PAUSED, "The DAG is paused: no scheduled run begins."
     if summary["last_batch_id"] is None:

@@ -43,7 +43,7 @@
       return;
     }
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
-    const bars = uPlot.paths.bars({ size: [0.7, 28] });
+    const bars = uPlot.paths.bars({ size: [0.7, 28, 5] });
     new uPlot(
       {
         width: Math.max(240, element.clientWidth),
