@@ -31,6 +31,7 @@ from kafka_ingest.settings import (
     PipelineSettings,
     RunEnd,
     ScheduleSettings,
+    dag_id_of,
 )
 
 # ----------
@@ -228,19 +229,6 @@ def _named(task_id: str, pipeline: PipelineSettings) -> dict[str, Any]:
 
 # ----------
 # One pipeline becomes one DAG: plan_batch, load_batch, audit_batch, and what follows.
-
-#: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
-DAG_ID_PREFIX = "kafka_to_postgres__"
-
-
-def dag_id_of(pipeline: str) -> str:
-    """Return the DAG id of a pipeline."""
-    return DAG_ID_PREFIX + pipeline
-
-
-def pipeline_of(dag_id: str) -> str:
-    """Return the pipeline of a DAG id."""
-    return dag_id.removeprefix(DAG_ID_PREFIX)
 
 
 def pipeline_dag(pipeline: PipelineSettings) -> DAG:

@@ -20,7 +20,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.operators.links import BatchLink, SparkLink, TaskLinks, spark_history
-from kafka_ingest.settings import BatchSettings, PipelineSettings
+from kafka_ingest.settings import ASSET_SCHEME, BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -246,14 +246,13 @@ def target_asset(settings: BatchSettings) -> Asset:
 
     Name ``<connection>.<schema>.<table>``, for ``schedule=Asset.ref(name="warehouse.shop.orders")`` in another DAG. The
     connection id is part of it because Airflow wants names to be unique, and two databases may have a table of one
-    name. The URI has a scheme of its own: ``postgres://`` needs host and database (Airflow's AIP-60 rules), which only
-    the connection knows; schemes that begin with ``x-`` are free.
+    name.
     """
     target = settings.target
     path = "/".join(quote(part, safe="") for part in (settings.target_connection, target.schema, target.table))
     return Asset(
         name=f"{settings.target_connection}.{target.schema}.{target.table}",
-        uri=f"x-kafka-ingest://{path}",
+        uri=f"{ASSET_SCHEME}{path}",
         group="kafka-ingest",
     )
 
