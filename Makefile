@@ -27,7 +27,7 @@ CYCLES ?= 20
 SEED ?= 1
 MODE ?= append
 
-.PHONY: help setup up down status doctor demo soak test test-change test-all test-unit test-dags test-integration crash \
+.PHONY: help setup up down status doctor demo screenshots soak test test-change test-all test-unit test-dags test-integration crash \
 	test-airflow check format model model-deep mutants compat bench bench-quick lock-requirements verify-requirements generate verify-generated pin-images monitoring-tools build clean distclean
 
 help: ## show the targets
@@ -61,6 +61,9 @@ doctor: $(READY) ## check what the machine has to bring
 
 demo: $(READY) ## run the main job in a real Airflow, kill it, and count every record (KEEP=1 leaves it running)
 	@$(BIN)/python -m sandbox.demo $(if $(KEEP),--keep)
+
+screenshots: $(READY) ## take the pictures of the page in docs/images, light and dark (needs Chromium; minutes)
+	@$(BIN)/python -m sandbox.screenshots $(if $(KEEP),--keep)
 
 soak: $(READY) ## kill everything at seeded moments under load, then compare every record, or key (CYCLES=20 SEED=1 MODE=append or upsert)
 	@$(BIN)/python -m sandbox.soak --cycles $(CYCLES) --seed $(SEED) --mode $(MODE)

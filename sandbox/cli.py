@@ -76,9 +76,12 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _status(_: argparse.Namespace) -> int:
-    states = _sandbox().states()
+    sandbox = _sandbox()
+    states = sandbox.states()
     for part, state in states.items():
         print(f"{part:24} {state}")
+    if "stopped" not in states.values():
+        print(f"{'page':24} {sandbox.airflow().url}/kafka-ingest/")
     return 1 if "stopped" in states.values() else 0
 
 
@@ -108,6 +111,7 @@ def usage(sandbox: Sandbox) -> str:
     return f"""
 the sandbox is running
   Airflow     {airflow.url}   user {USER}   password {airflow.password}
+  page        {airflow.url}/kafka-ingest/   (Kafka in Airflow's navigation)
   PostgreSQL  . {shown} && {psql}     (database {WAREHOUSE})
   Kafka       {sandbox.kafka.bootstrap}   topics {", ".join(TOPICS)}{registry}
   send        . {shown} && python -m sandbox produce --count 100 --malformed 2

@@ -28,12 +28,19 @@ _SHORT = {
 _INTRODUCTION = """\
 # Licences
 
-This project is under the Apache License 2.0 ([LICENSE](../LICENSE)). It contains no code of others. The tests contain
-one file of others: `tests/data/compose-spec.json`, the JSON schema of the Compose Specification (Apache-2.0).
+This project is under the Apache License 2.0 ([LICENSE](../LICENSE)). The page inside Airflow contains two libraries of
+others, unchanged, each with its licence beside it in `plugins/kafka_ingest/page/static/vendor`; `SHA256` there lists
+their files:
 
-The wheel contains no package either: pip installs those of the table, which are the packages of `requirements.txt`, as
-their authors publish them. The licences are what the packages' own metadata says; words separated by commas are several
-licences that a package names, and its own files say how they go together.
+- [uPlot](https://github.com/leeoniya/uPlot) 1.6.32 draws the plots (MIT).
+- [sortable-tablesort](https://github.com/tofsjonas/sortable) 4.1.7 sorts tables (Unlicense).
+
+Two files of others are for tests alone: `tests/data/compose-spec.json`, the JSON schema of the Compose Specification
+(Apache-2.0), and `tests/data/vendor/axe-core-4.11.0`, which looks at accessibility (MPL-2.0).
+
+The wheel contains no package of Python: pip installs those of the table, which are the packages of `requirements.txt`,
+as their authors publish them. The licences are what the packages' own metadata says; words separated by commas are
+several licences that a package names, and its own files say how they go together.
 
 What deserves a look in most companies: `psycopg2-binary` (LGPL, with exceptions in its LICENSE file), `psycopg` and
 `psycopg-binary` (LGPL-3.0-only; Airflow's PostgreSQL provider brings them), `certifi` and `pathspec` (MPL-2.0), and

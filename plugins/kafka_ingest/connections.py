@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from kafka_ingest.errors import ConfigError
@@ -69,6 +69,48 @@ class ConnectionValues:
     password: str | None = field(default=None, repr=False)
     schema: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class AirflowConnection(Protocol):
+    """What Airflow hands out for a connection id: one class in tasks, another one in its API server."""
+
+    conn_id: str
+    conn_type: str | None
+    host: str | None
+    port: int | None
+    login: str | None
+    password: str | None
+    schema: str | None
+
+    @property
+    def extra_dejson(self) -> Any:
+        """The extra, read as JSON."""
+
+
+def connection_values(connection: AirflowConnection) -> ConnectionValues:
+    """Return a connection of Airflow's as plain values.
+
+    Raises:
+        ConfigError: The extra is JSON, but no object.
+    """
+    extra = connection.extra_dejson
+    if not isinstance(extra, Mapping):
+        raise ConfigError(
+            f"Connection {connection.conn_id} cannot be used",
+            expected="an extra that is a JSON object",
+            found=f"JSON of type {type(extra).__name__}",
+            next_command=f"airflow connections delete {connection.conn_id}, and add it again",
+        )
+    return ConnectionValues(
+        conn_id=connection.conn_id,
+        conn_type=connection.conn_type or "",
+        host=connection.host,
+        port=connection.port,
+        login=connection.login,
+        password=connection.password,
+        schema=connection.schema,
+        extra=extra,
+    )
 
 
 def environment_variable(conn_id: str) -> str:

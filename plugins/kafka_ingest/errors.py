@@ -151,6 +151,12 @@ class LedgerMoved(RetryLater):
     """Another process changed the pipeline's ledger between reading it and recording the plan."""
 
 
+class TooBusy(RetryLater):
+    """Too many readers of the page wait for a source, or it takes too long to answer."""
+
+    usual_next_command = "load the page again in a few seconds"
+
+
 class Busy(IngestError):
     """Another request holds the pipeline: come back later without using up a retry."""
 

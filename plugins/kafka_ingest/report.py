@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -251,6 +252,23 @@ def outcome_remarks(told: DeadLetterReport) -> Iterator[str]:
     if done := told.recorded:
         when = f"was done before, at {cell(done.at)}" if told.was_done_before else "is done"
         yield f"request {done.request_id} {when}, by {done.who}: {done.why}"
+
+
+_PAYLOAD = ("key", "value", "header_names", "header_values")
+
+
+def dead_letter_document(letter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dead letter as it is exported: JSON-safe, times as ISO 8601, bytes as base64, headers as pairs."""
+    names, values = letter["header_names"], letter["header_values"]
+    headers = None if names is None else [{"key": n, "value": _base64(v)} for n, v in zip(names, values, strict=True)]
+    times = {key: _iso(letter[key]) for key in ("created_at", "resolved_at")}
+    plain = {key: value for key, value in letter.items() if key not in _PAYLOAD}
+    payload = {"key": _base64(letter["key"]), "value": _base64(letter["value"]), "headers": headers}
+    return {**plain, **times, **payload}
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
 
 
 # ----------

@@ -28,6 +28,7 @@ class OutletEvents:
 class TaskInstance:
     """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer.
 
+    ``xcoms`` is what the task has stored.
     Without retries: ``max_tries`` is their number, as Airflow calls it.
     """
 
@@ -39,6 +40,10 @@ class TaskInstance:
     max_tries: int = 0
     waiting_since: datetime | None = None
     server_state: str = "success"
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
 
     def get_first_reschedule_date(self, _: object) -> datetime | None:
         return self.waiting_since

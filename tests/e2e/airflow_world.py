@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from tests.services import FreshTopics
 RECORDS, MALFORMED = 1_000, 3
 #: Airflow's connections hold them; the second is not used.
 PASSWORD, KAFKA_PASSWORD = 'p"a\\s;s@w/o%r$d x', "n0t-used-but-s3cret"
+#: What the names of the pipelines begin with that the page is looked at with.
+SHOWCASE_PREFIX = "seen_"
 #: A Spark job has to start first, on a busy machine two at once.
 START_SECONDS = 240.0
 
@@ -101,6 +104,7 @@ class AirflowWorld:
         server: Airflow.
         bootstrap: Kafka.
         warehouse: psycopg2's parameters of the database with targets and ledger.
+        metadata: The same of Airflow's own database.
         pipelines: Folder of pipeline files: a new one is a DAG within seconds.
         own_dags: Folder of a user's own DAG files.
         topics: Makes topics.
@@ -109,6 +113,7 @@ class AirflowWorld:
     server: AirflowServer
     bootstrap: str
     warehouse: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     pipelines: Path
     own_dags: Path
     topics: FreshTopics
@@ -116,6 +121,11 @@ class AirflowWorld:
     @property
     def airflow(self) -> AirflowClient:
         return self.server.client()
+
+    def password_of(self, user: str) -> str:
+        """Return the password of a person; Airflow has made those of all but the first."""
+        passwords: dict[str, str] = json.loads((self.server.folder / "passwords.json").read_text())
+        return passwords[user]
 
     def add(self, *pipelines: PipelineUnderTest) -> None:
         """Writes pipeline files and waits for their DAGs, which can run from now on."""

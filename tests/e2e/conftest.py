@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg2
 import pytest
@@ -19,8 +19,10 @@ from sandbox.airflow_settings import connection_variables, postgres_connection, 
 from sandbox.kafka import KafkaBroker
 from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
-from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, AirflowWorld
+from sandbox.showcase import Showcase
+from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, SHOWCASE_PREFIX, AirflowWorld
 from tests.inbox import Inbox, open_inbox
+from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
 from tests.services import ROLES, FreshTopics, TestServices, fresh_database
 
 #: A task or scheduler that gives no sign of life is given up after 40 s and 25 s instead of 300 s and 30 s; the tasks
@@ -32,6 +34,12 @@ QUICK_TO_GIVE_UP = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "25",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+}
+#: Who logs in, with a role of the simple auth manager; its subclass in the folder ``auth`` knows the outsider.
+PEOPLE = {
+    "AIRFLOW__CORE__AUTH_MANAGER": "limited_auth_manager.LimitedAuthManager",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer,outsider:viewer",
+    "PYTHONPATH": str(Path(__file__).with_name("auth")),
 }
 #: Workers give Airflow's API server 5 s by default, too few where a Spark job has the two cores.
 PATIENT = {"AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60"}
@@ -95,7 +103,7 @@ def running_world(
         setup = AirflowSetup(
             database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
             connections=connections(kafka_broker.bootstrap, {**warehouse, **user}),
-            extra_env={**own_variables, **variables},
+            extra_env={**own_variables, **PEOPLE, **variables},
         )
         # Ports are remembered beside the folder: several pytest runs may share the services.
         folder = services.folder / f"airflow-{uuid.uuid4().hex[:8]}"
@@ -104,11 +112,36 @@ def running_world(
         server = AirflowServer(folder / "state", setup)
         try:
             server.start(report=lambda _: None)
-            yield AirflowWorld(server, kafka_broker.bootstrap, warehouse, pipelines, own_dags, topics)
+            metadata = postgres_server.params(own["dbname"])
+            yield AirflowWorld(server, kafka_broker.bootstrap, warehouse, metadata, pipelines, own_dags, topics)
         finally:
             server.destroy()
             shutil.rmtree(folder, ignore_errors=True)
             topics.delete_all()
+
+
+@pytest.fixture(scope="session")
+def showcase(world: AirflowWorld) -> Iterator[Showcase]:
+    with pytest.MonkeyPatch.context() as patch:
+        set_connections(patch, bootstrap=world.bootstrap, database=world.warehouse)
+        patch.setenv("KAFKA_INGEST_PIPELINES", str(world.pipelines))
+        showcase = Showcase(
+            prefix=SHOWCASE_PREFIX,
+            bootstrap=world.bootstrap,
+            pipelines=world.pipelines,
+            airflow=world.airflow,
+            metadata=world.metadata,
+            warehouse=world.warehouse,
+            load=lambda name: loaded_here(name, world),
+        )
+        showcase.open()
+        yield showcase
+
+
+def loaded_here(name: str, world: AirflowWorld) -> None:
+    """Loads a pipeline in this process: Spark takes half a minute to start."""
+    capture = cast("pytest.CaptureFixture[str]", None)  # only commands need it
+    PipelineUnderTest(name, world.pipelines, world.warehouse, capture).load_here()
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.operators.dags import dag_id_of
 from kafka_ingest.pipeline_files.files import FOLDERS_VARIABLE
+from kafka_ingest.settings import dag_id_of
 from sandbox.paths import CHECKOUT
 from tests.integration.pipeline_under_test import FedPipeline
 from tools.requirements_lock import CONSTRAINTS, pins
@@ -161,6 +161,14 @@ def test_the_wheel_installs_one_name_at_the_top(wheel: Path) -> None:
         names = {tuple(name.split("/")[:2]) for name in archive.namelist()}
     assert {name[0] for name in names if not name[0].endswith(".dist-info")} == {"kafka_ingest"}
     assert {("kafka_ingest", "spark_jobs"), ("kafka_ingest", "sql")} <= names
+
+
+def test_the_wheel_has_every_template_and_file_of_the_page(wheel: Path) -> None:
+    page = CHECKOUT / "plugins" / "kafka_ingest" / "page"
+    wanted = {path.relative_to(page.parent.parent).as_posix() for path in page.rglob("*.*") if path.suffix != ".pyc"}
+    assert any(name.endswith(".html") for name in wanted)
+    with zipfile.ZipFile(wheel) as archive:
+        assert wanted - set(archive.namelist()) == set()
 
 
 def test_the_environment_has_the_locked_packages_and_nothing_of_this_project(tmp_path: Path) -> None:

@@ -81,6 +81,21 @@ PARAMETERS: dict[str, Any] = {
     "before": BATCHES,
     "newest": BATCHES - 5,
     "newest_change": 2**62,
+    "most": 100_001,
+    "records": 10_000,
+    "bytes": 8_000_000,
+    **dict.fromkeys(("after", "bytes_before", "after_offset", "after_partition", "after_generation"), 0),
+    "after_topic": "",
+    "excerpt": 200,
+    "is_resolved": False,
+    "reason": "malformed",
+    "reasons": "malformed",
+    **dict.fromkeys(("before_at", "before_topic", "before_generation", "before_partition", "before_offset")),
+    "warnings": "",
+    "named": f"pipeline_{_PIPELINE}",
+    "only": f"pipeline_{_PIPELINE}",
+    "short_seconds": 21_600,
+    "most_dead_letters": 100_001,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import getpass
 import json
 import os
@@ -217,7 +216,7 @@ def _export(settings: PipelineSettings, options: argparse.Namespace, output: Out
     number = 0
     with _file(options.to) as file:
         for number, letter in enumerate(letters, 1):  # noqa: B007 - the last number is told
-            file.write(f"{json.dumps(_document(letter), ensure_ascii=False)}\n")
+            file.write(f"{json.dumps(report.dead_letter_document(letter), ensure_ascii=False)}\n")
     output.note(f"{number:,} dead letters exported" + (f" to {options.to}" if options.to else ""))
     return OK
 
@@ -239,19 +238,6 @@ def _file(path: Path | None) -> Iterator[TextIO]:
         ) from error
     with file:
         yield file
-
-
-def _document(letter: Mapping[str, Any]) -> dict[str, Any]:
-    names, values = letter["header_names"], letter["header_values"]
-    headers = None if names is None else [{"key": n, "value": _base64(v)} for n, v in zip(names, values, strict=True)]
-    times = {key: letter[key].isoformat() if letter[key] else None for key in ("created_at", "resolved_at")}
-    plain = {key: value for key, value in letter.items() if key not in _PAYLOAD}
-    payload = {"key": _base64(letter["key"]), "value": _base64(letter["value"]), "headers": headers}
-    return {**plain, **times, **payload}
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
 
 
 # ----------

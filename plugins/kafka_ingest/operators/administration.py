@@ -23,7 +23,7 @@ from kafka_ingest.protocol.changes import apply_change, preview_change
 from kafka_ingest.protocol.dead_letters import DeadLetterRequest
 from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
-from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.settings import ADMINISTRATION_DAG_ID, PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -226,7 +226,7 @@ def _require_ready(pipeline: str, results: Sequence[CheckResult]) -> None:
 
 
 # ----------
-# The DAG ``kafka_ingest_administration``: one task with a form, triggered by hand.
+# The administration DAG: one task with a form, triggered by hand.
 
 _DOC = """\
 Everything that moves a pipeline's positions without a batch, dead letters that come back, and a look at what a pipeline
@@ -244,6 +244,15 @@ table and position: `docs/operating.md`.
 """
 
 
+_TASK_DOC = """\
+Shows what the form asks for; with **Apply** ticked, does it.
+
+- **Red**: nothing was changed. The log says what stands in the way, and the next command.
+- **Press**: *Clear*, once the cause is gone: the same request is done once, however often. For other values, or to
+  apply what was shown, *Trigger* a new run.
+"""
+
+
 def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
     """Build the DAG. No connection is looked up and nothing is asked over the network.
 
@@ -252,7 +261,7 @@ def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
         folder: ``pipelines`` beside the DAG file, where the task reads the chosen one.
     """
     with DAG(
-        dag_id="kafka_ingest_administration",
+        dag_id=ADMINISTRATION_DAG_ID,
         description="Preflight, reset, accept loss or new logs, rename, retire, roll back, replay: shown, then applied",
         doc_md=_DOC,
         schedule=None,
@@ -268,5 +277,5 @@ def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
             "execution_timeout": timedelta(hours=2),
         },
     ) as dag:
-        AdministrationOperator(task_id="administer", folder=folder)
+        AdministrationOperator(task_id="administer", folder=folder, doc_md=_TASK_DOC)
     return dag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,12 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.log import mask_secret
 
-from kafka_ingest.connections import ConnectionValues, environment_variable
+from kafka_ingest.connections import ConnectionValues, connection_values, environment_variable
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.protocol.batch import Request
 from kafka_ingest.secrets import secret_values, spellings
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
     # A Kafka connection is looked up as the Kafka provider does it.
     hook = KafkaBaseHook(kafka_config_id=conn_id) if conn_type == "kafka" else BaseHook()  # type: ignore[no-untyped-call]
     try:
-        values = _plain(hook.get_connection(conn_id))
+        values = connection_values(hook.get_connection(conn_id))
     except AirflowNotFoundException:
         raise ConfigError(
             f"There is no Airflow connection {conn_id}",
@@ -89,27 +88,6 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
         # One call is one message to the task's supervisor.
         mask_secret([*secrets])
     return values
-
-
-def _plain(connection: Connection) -> ConnectionValues:
-    extra = connection.extra_dejson
-    if not isinstance(extra, Mapping):
-        raise ConfigError(
-            f"Connection {connection.conn_id} cannot be used",
-            expected="an extra that is a JSON object",
-            found=f"JSON of type {type(extra).__name__}",
-            next_command=f"airflow connections delete {connection.conn_id}, and add it again",
-        )
-    return ConnectionValues(
-        conn_id=connection.conn_id,
-        conn_type=connection.conn_type or "",
-        host=connection.host,
-        port=connection.port,
-        login=connection.login,
-        password=connection.password,
-        schema=connection.schema,
-        extra=extra,
-    )
 
 
 def secrets_of(values: ConnectionValues) -> list[str]:

@@ -22,6 +22,7 @@ from kafka_ingest.operators.context import (
     planning_request_of,
     request_of,
 )
+from kafka_ingest.operators.links import TaskLinks, page_path
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
@@ -75,12 +76,15 @@ def _world(pipeline: PipelineSettings) -> World:
 _MOST_ROWS = 40
 
 
-def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
+def plan(
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, links: TaskLinks
+) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
     recorded_plan = _recorded(pipeline, Step.PLAN, context)
     with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
         attempt.batch_id = batch.batch_id
+        links.show_batch(batch)
         if view := read_for_metrics(pipeline, batch.request):
             send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
@@ -260,36 +264,51 @@ def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> Itera
 # ----------
 # Task *load_batch*.
 
+#: Is told of a Spark application that has started: its id, and the address of its own page (empty: it has none).
+OnApplication: TypeAlias = Callable[[str, str], None]
 #: Runs spark-submit to its end; returns the tail of its output when it failed, else an empty text.
-Submit: TypeAlias = Callable[[JobSubmission], str]
+Submit: TypeAlias = Callable[[JobSubmission, OnApplication], str]
 
 
 def load(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
     with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
         attempt.batch_id = batch.batch_id
+        links.show_batch(batch)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
                 record(attempt, world.attempts, _log.warning)  # that it runs
-                batch, phases = _load(world, batch, submit)
+                batch, phases = _load(world, batch, submit, _shown(attempt, world, links))
             attempt.phases = phases
+            links.show_batch(batch)
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
 
 
-def _load(world: World, batch: Batch, submit: Submit) -> tuple[Batch, LoadPhases | None]:
+def _shown(attempt: Attempt, world: World, links: TaskLinks) -> OnApplication:
+    """Link to the application, and record it, as soon as it has started."""
+
+    def show(application_id: str, ui_url: str) -> None:
+        links.show_application(application_id, ui_url)
+        attempt.spark_application_id, attempt.spark_ui_url = application_id, ui_url
+        record(attempt, world.attempts, _log.warning)
+
+    return show
+
+
+def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplication) -> tuple[Batch, LoadPhases | None]:
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         require_unlocked(batch, world.ledger())
-        output_tail = submit(world.submission(batch.batch_id, outcome_file))
+        output_tail = submit(world.submission(batch.batch_id, outcome_file), on_application)
         committed = loaded_batch(batch, world.ledger(), outcome_file, output_tail or "exit code 0")
         return committed, read_phases(outcome_file)
 
@@ -325,7 +344,12 @@ _ANNOUNCED = (
 
 
 def audit(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
+    pipeline: PipelineSettings,
+    context: Context,
+    log: TaskLog,
+    *,
+    announce: Callable[[AuditReport], None],
+    links: TaskLinks,
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
     recorded_audit = _recorded(pipeline, Step.AUDIT, context)
@@ -339,6 +363,7 @@ def audit(
                 next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
                 pipeline=pipeline.pipeline,
             )
+        links.show_batch(own)
         report = audit_batch(own.batch_id, own.request, _world(pipeline).ledger())
         announce(report)
         everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
@@ -396,6 +421,7 @@ def _announcement(batch: Batch) -> dict[str, Any]:
         **upsert_counts(counts),
         "dead_letters": counts.dead_letters,
         "warnings": list(batch.warnings),
+        "page": page_path("batches", batch.batch_id),
     }
 
 

@@ -186,11 +186,14 @@ class TransactionLimits:
         lock_timeout_seconds: For each lock. 10 s outlasts every short transaction of the ledger.
         idle_timeout_seconds: Between two statements: locks of a dead client are free after this time.
         is_snapshot: ``REPEATABLE READ READ ONLY``: all statements see the database at one moment.
+        statement_timeout_seconds: For each statement; 0: a large batch takes its time, ``lock_timeout`` bounds the
+            waiting.
     """
 
     lock_timeout_seconds: float = 10
     idle_timeout_seconds: float = 60
     is_snapshot: bool = False
+    statement_timeout_seconds: float = 0
 
 
 SHORT_TRANSACTION = TransactionLimits()
@@ -336,8 +339,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
     SessionSetting("gin_fuzzy_search_limit", "0", "a limit makes a search by a GIN index find a part of the rows only"),
     SessionSetting("exit_on_error", "off", "on ends the session at the first row that is refused"),
     SessionSetting("client_min_messages", "warning", "debug levels send lines for every statement"),
-    SessionSetting("statement_timeout", "0", "a large batch takes its time; lock_timeout bounds the waiting"),
-    SessionSetting("transaction_timeout", "0", "the same; PostgreSQL 17+"),
+    SessionSetting("transaction_timeout", "0", "a large batch takes its time; PostgreSQL 17+"),
     # A server notices within this time that the client of a long statement is gone: PostgreSQL 14+.
     SessionSetting("client_connection_check_interval", "5s", "a dead client's statement would go on"),
 )
@@ -358,6 +360,7 @@ def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None
         SessionSetting(
             "idle_in_transaction_session_timeout", _milliseconds(limits.idle_timeout_seconds), "as the caller says"
         ),
+        SessionSetting("statement_timeout", _milliseconds(limits.statement_timeout_seconds), "as the caller says"),
     ]
     isolation = "REPEATABLE READ READ ONLY" if limits.is_snapshot else "READ COMMITTED"
     cursor.execute(
@@ -372,6 +375,11 @@ def begin(cursor: Cursor, limits: TransactionLimits = SHORT_TRANSACTION) -> None
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f}ms"
+
+
+def set_lock_timeout(cursor: Cursor, seconds: float) -> None:
+    """Let the statements from here on wait so long for a lock, to the end of the transaction."""
+    run_query(cursor, "set_lock_timeout", milliseconds=round(seconds * 1_000))
 
 
 def commit(cursor: Cursor) -> None:

@@ -201,6 +201,8 @@ def _expected_fault(error: psycopg2.Error, found: str) -> tuple[type[IngestError
 def _statement_fault(code: str, found: str) -> tuple[type[IngestError], str] | None:
     if code in _LOCK_TIMEOUTS:
         return LockTimeout, "try again; pg_locks and pg_stat_activity show who holds the lock"
+    if code == errorcodes.QUERY_CANCELED and "statement timeout" in found:
+        return RetryLater, "try again; the statement took longer than it may (statement_timeout)"
     if code == errorcodes.QUERY_CANCELED:
         return RetryLater, "try again; somebody cancelled the statement (pg_cancel_backend)"
     if code in _PASSING or code[:2] in _PASSING_CLASSES:

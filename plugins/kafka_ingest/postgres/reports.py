@@ -16,6 +16,7 @@ from kafka_ingest.postgres.database import (
     Cursor,
     KeptSession,
     Row,
+    TransactionLimits,
     connect,
     database_faults,
     fetch_row,
@@ -44,10 +45,12 @@ class PostgresReports:
 
     Args:
         params: Keyword arguments of ``psycopg2.connect``.
+        limits: Time-outs of each transaction.
     """
 
-    def __init__(self, params: Mapping[str, object]) -> None:
+    def __init__(self, params: Mapping[str, object], limits: TransactionLimits = SNAPSHOT) -> None:
         self._params = params
+        self._limits = limits
 
     def status(self, pipelines: Sequence[str]) -> list[ReportRow]:
         """Return one row for each pipeline, in the order of the names."""
@@ -109,7 +112,7 @@ class PostgresReports:
         with (
             closing(connect(self._params, application_name="kafka_ingest report", read_only=True)) as connection,
             database_faults("read the ledger"),
-            transaction(connection, SNAPSHOT) as cursor,
+            transaction(connection, self._limits) as cursor,
         ):
             require_current_ledger(cursor)
             rows = fetch_rows(cursor, query, **parameters)

@@ -1,0 +1,1 @@
+"""The page inside Airflow: pipelines, batches and dead letters, read only."""
