@@ -26,7 +26,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
 from kafka_ingest.operators.lineage import batch_lineage
-from kafka_ingest.operators.links import TaskLinks
+from kafka_ingest.operators.task_links import TaskLinks
 from kafka_ingest.operators.tasks import LoadBatchOperator
 from kafka_ingest.protocol.batch import Batch, BatchState, RecordCounts
 from kafka_ingest.settings import (

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.run import FIELDS
 from kafka_ingest.operators.context import form_params, timetable_of
-from kafka_ingest.operators.links import page_path
+from kafka_ingest.operators.task_links import page_path
 from kafka_ingest.operators.tasks import (
     AuditBatchOperator,
     FollowUpOperator,

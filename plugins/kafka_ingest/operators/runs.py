@@ -22,8 +22,8 @@ from kafka_ingest.operators.context import (
     planning_request_of,
     request_of,
 )
-from kafka_ingest.operators.links import TaskLinks, page_path
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
+from kafka_ingest.operators.task_links import TaskLinks, page_path
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
 from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step, record, recorded

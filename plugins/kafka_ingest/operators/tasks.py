@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowException, DagRunTriggerE
 from airflow.sdk import Asset, BaseOperator
 
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.operators.links import BatchLink, SparkLink, TaskLinks, spark_history
+from kafka_ingest.operators.task_links import BatchLink, SparkLink, TaskLinks, spark_history
 from kafka_ingest.settings import ASSET_SCHEME, BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
