@@ -39,8 +39,8 @@ Two files of others are for tests alone: `tests/data/compose-spec.json`, the JSO
 (Apache-2.0), and `tests/data/vendor/axe-core-4.11.0`, which looks at accessibility (MPL-2.0).
 
 The wheel contains no package of Python: pip installs those of the table, which are the packages of `requirements.txt`,
-as their authors publish them. The licences are what the packages' own metadata says; words separated by commas are several
-licences that a package names, and its own files say how they go together.
+as their authors publish them. The licences are what the packages' own metadata says; words separated by commas are
+several licences that a package names, and its own files say how they go together.
 
 What deserves a look in most companies: `psycopg2-binary` (LGPL, with exceptions in its LICENSE file), `psycopg` and
 `psycopg-binary` (LGPL-3.0-only; Airflow's PostgreSQL provider brings them), `certifi` and `pathspec` (MPL-2.0), and

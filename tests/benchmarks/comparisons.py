@@ -87,6 +87,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "planning": (f"{_GROWTH}.planning", "--rounds", "21"),
     "publishing": (f"{_GROWTH}.publishing", "--rounds", "3"),
     "parsing": (f"{_GROWTH}.parsing",),
+    "looking": (f"{_GROWTH}.looking", "--rounds", "21"),
 }
 FULL = (*(name for name in COMPARISONS if name != "quick-1m"), *SCRIPTS)
 QUICK = ("quick-1m", "one-record")

@@ -163,6 +163,14 @@ def test_the_wheel_installs_one_name_at_the_top(wheel: Path) -> None:
     assert {("kafka_ingest", "spark_jobs"), ("kafka_ingest", "sql")} <= names
 
 
+def test_the_wheel_has_every_template_and_file_of_the_page(wheel: Path) -> None:
+    page = CHECKOUT / "plugins" / "kafka_ingest" / "page"
+    wanted = {path.relative_to(page.parent.parent).as_posix() for path in page.rglob("*.*") if path.suffix != ".pyc"}
+    assert any(name.endswith(".html") for name in wanted)
+    with zipfile.ZipFile(wheel) as archive:
+        assert wanted - set(archive.namelist()) == set()
+
+
 def test_the_environment_has_the_locked_packages_and_nothing_of_this_project(tmp_path: Path) -> None:
     deployment = Deployment(linked_environment(tmp_path / "environment"), tmp_path)
     assert deployment.run("airflow", "version").returncode == 0

@@ -113,9 +113,7 @@ class PostgresOverview:
 
     def __init__(self, params: Mapping[str, object], statement_seconds: float = STATEMENT_SECONDS) -> None:
         self._params = {**params, **_NETWORK}
-        self._limits = TransactionLimits(
-            lock_timeout_seconds=statement_seconds, is_snapshot=True, statement_timeout_seconds=statement_seconds
-        )
+        self._limits = TransactionLimits(is_snapshot=True, statement_timeout_seconds=statement_seconds)
 
     def pipelines(self, named: Sequence[str]) -> list[ReportRow]:
         """Return a row for each pipeline of the ledger, and for those named that it does not know yet, by name."""
