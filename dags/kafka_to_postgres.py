@@ -12,8 +12,7 @@ from pathlib import Path
 from airflow.sdk import get_parsing_context
 
 from kafka_ingest.operators.dags import pipeline_dag
-from kafka_ingest.pipeline_files.files import one_pipeline, read_catalog
-from kafka_ingest.settings import DAG_ID_PREFIX, dag_id_of, pipeline_of
+from kafka_ingest.pipeline_files.files import DAG_ID_PREFIX, dag_id_of, one_pipeline, pipeline_of, read_catalog
 
 folder = Path(__file__).with_name("pipelines")
 # A worker about to run a task says which DAG it needs. If its file has broken since, the task's log shows the error.

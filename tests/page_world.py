@@ -19,7 +19,7 @@ from kafka_ingest.page.access import Reader
 from kafka_ingest.page.airflow_side import DagFacts, RunFacts
 from kafka_ingest.page.answers import Answers
 from kafka_ingest.page.app import create_app
-from kafka_ingest.settings import dag_id_of
+from kafka_ingest.pipeline_files.files import dag_id_of
 
 #: The moment at which the tests' pipelines were loaded; their times are given as minutes from here.
 LOADED_AT = datetime(2026, 11, 30, 13, 0, 2, tzinfo=UTC)

@@ -153,7 +153,7 @@ def _note_opened_yaml(opened: list[str]) -> None:
 
 def _describe_dag(dag: Any) -> dict[str, Any]:
     """Return what policies look at in a DAG; serialise it too, as the dag processor does."""
-    from kafka_ingest.settings import DAG_ID_PREFIX
+    from kafka_ingest.pipeline_files.files import DAG_ID_PREFIX
 
     return {
         "dag_id": dag.dag_id,

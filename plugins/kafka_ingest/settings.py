@@ -38,10 +38,6 @@ class LagPolicy:
 # ----------
 # When Airflow runs a pipeline, up to where a run reads, and what its DAG shows. Not part of the settings hash.
 
-#: How the URI of a target's asset begins; connection, schema and table follow. ``postgres://`` needs host and database
-#: (Airflow's AIP-60 rules), which only the connection knows; schemes that begin with ``x-`` are free.
-ASSET_SCHEME = "x-kafka-ingest://"
-
 
 class RunEnd(StrEnum):
     """Up to where a live run reads: the end of the log, or the end of the run's data interval."""
@@ -622,21 +618,3 @@ class PipelineSettings:
     job: JobSettings
     schedule: ScheduleSettings
     watch: WatchSettings = field(default_factory=WatchSettings)
-
-
-# ----------
-# Ids of DAGs, which the page and messages name, too.
-
-#: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
-DAG_ID_PREFIX = "kafka_to_postgres__"
-ADMINISTRATION_DAG_ID = "kafka_ingest_administration"
-
-
-def dag_id_of(pipeline: str) -> str:
-    """Return the DAG id of a pipeline."""
-    return DAG_ID_PREFIX + pipeline
-
-
-def pipeline_of(dag_id: str) -> str:
-    """Return the pipeline of a DAG id."""
-    return dag_id.removeprefix(DAG_ID_PREFIX)

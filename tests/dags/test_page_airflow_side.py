@@ -17,7 +17,7 @@ from sqlalchemy import event, insert
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.page.airflow_side import AirflowDatabase
-from kafka_ingest.settings import DAG_ID_PREFIX
+from kafka_ingest.pipeline_files.files import DAG_ID_PREFIX
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 RUNS = 12

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.pipeline_files.files import FOLDERS_VARIABLE
-from kafka_ingest.settings import dag_id_of
+from kafka_ingest.pipeline_files.files import FOLDERS_VARIABLE, dag_id_of
 from sandbox.paths import CHECKOUT
 from tests.integration.pipeline_under_test import FedPipeline
 from tools.requirements_lock import CONSTRAINTS, pins

@@ -18,8 +18,9 @@ from fastapi.testclient import TestClient
 
 from kafka_ingest.page.answers import Answers
 from kafka_ingest.page.app import CONNECTIONS, LATE_MINUTES, PAYLOADS
+from kafka_ingest.pipeline_files.files import dag_id_of
 from kafka_ingest.postgres.overview import PostgresOverview
-from kafka_ingest.settings import WatchSettings, dag_id_of
+from kafka_ingest.settings import WatchSettings
 from sandbox.postgres import PostgresServer
 from tests.deadlines import until
 from tests.integration.pipeline_under_test import FedPipeline

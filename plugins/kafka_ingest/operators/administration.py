@@ -16,14 +16,14 @@ from kafka_ingest.errors import ConfigError, PartitionFault, fault_error
 from kafka_ingest.forms.change import FIELDS
 from kafka_ingest.forms.order import ListRequest, Order, PreflightRequest, read_order
 from kafka_ingest.operators.context import airflow_outcome, form_params
-from kafka_ingest.pipeline_files.files import PipelineCatalog, one_pipeline
+from kafka_ingest.pipeline_files.files import ADMINISTRATION_DAG_ID, PipelineCatalog, one_pipeline
 from kafka_ingest.preflight.checks import CheckResult, Verdict, is_ready
 from kafka_ingest.protocol.batch import Batch
 from kafka_ingest.protocol.changes import apply_change, preview_change
 from kafka_ingest.protocol.dead_letters import DeadLetterRequest
 from kafka_ingest.protocol.decisions import ChangeRequest
 from kafka_ingest.protocol.roll_back import RollBackRequest, preview_roll_back, roll_back
-from kafka_ingest.settings import ADMINISTRATION_DAG_ID, PipelineSettings
+from kafka_ingest.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

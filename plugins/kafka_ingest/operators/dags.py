@@ -22,7 +22,7 @@ from kafka_ingest.operators.tasks import (
     PlanBatchOperator,
     ReportLeftOutOperator,
 )
-from kafka_ingest.pipeline_files.files import PipelineCatalog
+from kafka_ingest.pipeline_files.files import PipelineCatalog, dag_id_of
 from kafka_ingest.protocol.target import written_columns
 from kafka_ingest.settings import (
     FirstRun,
@@ -31,7 +31,6 @@ from kafka_ingest.settings import (
     PipelineSettings,
     RunEnd,
     ScheduleSettings,
-    dag_id_of,
 )
 
 # ----------

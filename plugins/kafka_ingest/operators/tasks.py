@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, DagRunTriggerException
@@ -20,7 +19,8 @@ from airflow.sdk import Asset, BaseOperator
 
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.operators.task_links import BatchLink, SparkLink, TaskLinks, spark_history
-from kafka_ingest.settings import ASSET_SCHEME, BatchSettings, PipelineSettings
+from kafka_ingest.pipeline_files.files import asset_uri
+from kafka_ingest.settings import BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -249,10 +249,9 @@ def target_asset(settings: BatchSettings) -> Asset:
     name.
     """
     target = settings.target
-    path = "/".join(quote(part, safe="") for part in (settings.target_connection, target.schema, target.table))
     return Asset(
         name=f"{settings.target_connection}.{target.schema}.{target.table}",
-        uri=f"{ASSET_SCHEME}{path}",
+        uri=asset_uri(settings.target_connection, target.schema, target.table),
         group="kafka-ingest",
     )
 

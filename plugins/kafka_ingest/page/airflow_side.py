@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
 
 from airflow.models import Connection
 from airflow.models.asset import AssetModel, TaskOutletAssetReference
@@ -26,7 +25,7 @@ from sqlalchemy import func, or_, select
 
 from kafka_ingest.connections import connection_values, environment_variable, postgres_params_of
 from kafka_ingest.errors import ConfigError
-from kafka_ingest.settings import ASSET_SCHEME, DAG_ID_PREFIX
+from kafka_ingest.pipeline_files.files import ASSET_SCHEME, DAG_ID_PREFIX, connection_of_asset, pipeline_of
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -145,7 +144,7 @@ def _connections(session: Session) -> dict[str, tuple[str, ...]]:
     )
     found: dict[str, set[str]] = defaultdict(set)
     for dag_id, uri in session.execute(query):
-        found[dag_id].add(unquote(uri.removeprefix(ASSET_SCHEME).partition("/")[0]))
+        found[dag_id].add(connection_of_asset(uri))
     return {dag_id: tuple(sorted(ids)) for dag_id, ids in found.items()}
 
 
@@ -231,7 +230,7 @@ def _dag_facts(row: Any, connections: tuple[str, ...], runs: Sequence[RunFacts],
     prefixed = row.dag_id.startswith(DAG_ID_PREFIX)
     return DagFacts(
         dag_id=row.dag_id,
-        pipeline=row.dag_id.removeprefix(DAG_ID_PREFIX) if prefixed else "",
+        pipeline=pipeline_of(row.dag_id) if prefixed else "",
         connections=connections,
         is_paused=row.is_paused,
         schedule=_schedule(row.timetable_summary, row.timetable_description),

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from kafka_ingest.forms.values import GREATEST_NUMBER
 from kafka_ingest.page.states import Standing, State
+from kafka_ingest.pipeline_files.files import ADMINISTRATION_DAG_ID, dag_id_of
 from kafka_ingest.postgres.overview import RecordPlace
-from kafka_ingest.settings import ADMINISTRATION_DAG_ID, dag_id_of
 
 #: Where Airflow mounts the page.
 MOUNT = "/kafka-ingest"

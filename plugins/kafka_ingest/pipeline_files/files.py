@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
 
@@ -337,3 +338,34 @@ def require_no_errors(catalog: PipelineCatalog) -> None:
 def _folders_that_are_there() -> str:
     named = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
     return os.pathsep.join(text for text in named if text and Path(text).is_absolute() and Path(text).is_dir())
+
+
+# ----------
+# Names in Airflow: the DAG of a pipeline file, and the asset of its table. Operators give them, the page finds them.
+
+#: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
+DAG_ID_PREFIX = "kafka_to_postgres__"
+ADMINISTRATION_DAG_ID = "kafka_ingest_administration"
+#: ``postgres://`` needs host and database (Airflow's AIP-60 rules), which only the connection knows; schemes that begin
+#: with ``x-`` are free.
+ASSET_SCHEME = "x-kafka-ingest://"
+
+
+def dag_id_of(pipeline: str) -> str:
+    """Return the DAG id of a pipeline."""
+    return DAG_ID_PREFIX + pipeline
+
+
+def pipeline_of(dag_id: str) -> str:
+    """Return the pipeline of a DAG id."""
+    return dag_id.removeprefix(DAG_ID_PREFIX)
+
+
+def asset_uri(conn_id: str, schema: str, table: str) -> str:
+    """Return the URI of the asset that stands for a table."""
+    return ASSET_SCHEME + "/".join(quote(part, safe="") for part in (conn_id, schema, table))
+
+
+def connection_of_asset(uri: str) -> str:
+    """Return the connection id in :func:`asset_uri`."""
+    return unquote(uri.removeprefix(ASSET_SCHEME).partition("/")[0])

@@ -20,8 +20,8 @@ from typing import Any
 import psycopg2
 
 from kafka_ingest.page.answers import Answers
+from kafka_ingest.pipeline_files.files import dag_id_of
 from kafka_ingest.postgres.database import SNAPSHOT, connect, fetch_rows, transaction
-from kafka_ingest.settings import dag_id_of
 from tests.benchmarks.growth.servers import new_ledger, own_postgres
 from tests.integration import grown_ledger
 from tests.page_world import FakeAirflow, FakeReader, own_dag, page_client
