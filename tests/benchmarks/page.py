@@ -450,8 +450,7 @@ def _looking(found: Mapping[str, Any]) -> str:
         f"{thousands(sizes['committed_offset'])} partitions, {thousands(sizes['batch'])} batches. Each answer is "
         "whole: new connections, questions and HTML, and nothing is kept from one to the next. The indexed query is a "
         "batch by its id, on a new connection, too. A wide pipeline has 2,000 partitions; its page shows 1,000 of them "
-        "at first.\n\n"
-        + markdown_table(("what", "seconds", "ratio"), rows)
+        "at first.\n\n" + markdown_table(("what", "seconds", "ratio"), rows)
     )
 
 
