@@ -26,7 +26,7 @@ from sandbox.system import create_topics
 NAMES = ("orders", "payments", "customers", "returns")
 PARTITIONS = 3
 #: Records of each load of ``orders``, and of the one load of each other pipeline.
-ORDERS, OTHERS = (400, 900, 250), 120
+ORDERS, OTHERS = (400, 900, 250, 640, 820), 120
 MALFORMED = 6
 #: What somebody sends who would like a page to run it; it has no order id, so it does not fit.
 HOSTILE = {
