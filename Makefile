@@ -28,7 +28,7 @@ SEED ?= 1
 MODE ?= append
 
 .PHONY: help setup up down status doctor demo screenshots soak test test-change test-all test-unit test-dags test-integration crash \
-	test-airflow check format model model-deep mutants compat bench bench-quick lock-requirements verify-requirements generate verify-generated pin-images build clean distclean
+	test-airflow check format model model-deep mutants compat bench bench-quick lock-requirements verify-requirements generate verify-generated pin-images monitoring-tools build clean distclean
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,18 @@ verify-generated: $(READY)
 
 pin-images: $(READY) ## write the digests of all images into docker-compose.yaml and its Dockerfiles (needs docker buildx and the registries)
 	@$(BIN)/python tools/pin_images.py
+
+# What the tests of monitoring/ ask: Prometheus from Debian's package, which is unpacked and not installed, so that no service
+# starts, and its StatsD exporter, which only Go brings. Without one of them its tests are skipped, and say so.
+MONITORING := .cache/monitoring
+STATSD_EXPORTER := github.com/prometheus/statsd_exporter@v0.28.0
+
+monitoring-tools: ## fetch Prometheus (needs Debian or Ubuntu) and its StatsD exporter (needs Go) for the tests of alerts
+	@mkdir -p $(MONITORING)/usr/bin
+	@test -x $(MONITORING)/usr/bin/promtool || { cd $(MONITORING) && apt-get download --quiet prometheus && \
+		dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb; }
+	@test -x $(MONITORING)/usr/bin/statsd_exporter || ! command -v go > /dev/null || \
+		GOBIN="$(CURDIR)/$(MONITORING)/usr/bin" go install $(STATSD_EXPORTER)
 
 build: ## build the wheel into dist/ (needs no make setup)
 	@test -x $(BUILD)/bin/python || "$(PYTHON)" -m venv $(BUILD)

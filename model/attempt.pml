@@ -351,14 +351,21 @@ claim:
     /* ---- Publish ---------------------------------------------------------------------------------------------- */
 
 publish:
-    atomic { /* Kafka: is it still that topic? Then lock the batch row (NOWAIT) and look at it. */
+    atomic { /* Kafka: is it still that topic? Then lock the batch row, once it is free, and look at it. */
         may_die();
         if
         :: TOPIC_ID_BEFORE_PUBLISH && log_topic_id != TOPIC_ID(MINE) -> goto stopped
         :: else
         fi;
         if
-        :: BATCH_LOCK && batch_lock[MINE - 1] != NOBODY -> goto fenced /* Busy: somebody else publishes it */
+        :: BATCH_LOCK && batch_lock[MINE - 1] != NOBODY ->
+           if
+           :: true -> goto fenced /* Busy: somebody else publishes it, for longer than this one waits */
+           :: true -> batch_lock[MINE - 1] == NOBODY
+           fi
+        :: else
+        fi;
+        if
         :: STATE_CHECK && STATE(MINE) != PLANNED -> goto fenced
         :: CLAIM_CHECK && CLAIM(MINE) != ME -> goto fenced
         :: else

@@ -25,7 +25,7 @@
 #define STATE_CHECK true
 #endif
 
-/* Publish: the batch row is locked before it is read, and stays locked to the end (lock_batch_nowait.sql). */
+/* Publish: the batch row is locked before it is read, and stays locked to the end (lock_batch.sql). */
 #ifdef NO_BATCH_LOCK
 #define BATCH_LOCK false
 #else

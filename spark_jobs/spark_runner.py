@@ -134,6 +134,9 @@ class SparkTaskRunner:
     def _started(self) -> SparkContext:
         if self._spark is None:
             self._spark = self._start.run()
+            # Read by ``SparkSubmitLog`` of the task (``operators/tasks.py``).
+            page = f", its page: {url}" if (url := self._spark.uiWebUrl) else ""
+            _log.info("Spark application %s has started%s", self._spark.applicationId, page)
         return self._spark
 
 

@@ -145,9 +145,10 @@ or OpenTelemetry. Airflow puts its prefix before the names (`airflow.kafka_inges
 All have the tag `pipeline`; others are in the table. Plain StatsD knows no tags and would mix the pipelines: use
 `statsd_influxdb_enabled` (which the StatsD exporter of Prometheus understands), `statsd_datadog_enabled` or `otel_on`.
 
-Counters count each batch once, when it is announced. Gauges tell what the newest plan saw of Kafka and where the
-positions stand; nobody sends them for a pipeline that does not run. For that there are Airflow's own metrics and
-`python -m kafka_ingest lag`. Bytes are not counted: neither offsets nor the reader's counts tell them.
+Counters count each batch once, when it is announced; `step_failures` counts at once. Gauges tell what the newest plan
+saw of Kafka and where the positions stand; nobody sends them for a pipeline that does not run. So alerts subtract those
+that are times from the time now: [alerting](alerting.md) has the rules, the dashboard and the exporter's mapping.
+`python -m kafka_ingest lag` asks Kafka itself. Bytes are not counted: offsets and the reader do not tell them.
 """
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
+from math import nan
 
 from kafka_ingest.protocol.batch import Batch, LoadPhases, RecordCounts
 from kafka_ingest.protocol.ledger_view import PlanView
@@ -46,12 +47,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One value of a metric, with the values of its tags."""
+    """One value of a metric, with the values of its tags; ``is_change``: what a gauge goes up by."""
 
     metric: Metric
     value: float
     pipeline: str
     tags: tuple[tuple[str, str], ...] = ()
+    is_change: bool = False
 
 
 def _counter(name: str, unit: str, meaning: str) -> Metric:
@@ -88,14 +90,14 @@ HEADROOM_OFFSETS = _gauge(
     "headroom_offsets",
     "offsets",
     "Committed offset minus log start offset at a plan, the least over the topic's partitions whose log is not empty. "
-    "Below 0, records are lost.",
+    "Below 0, records are lost. Not a number (NaN) where all logs are empty, so that no older value stays.",
     "topic",
 )
 HEADROOM_SECONDS = _gauge(
     "headroom_seconds",
     "seconds",
     "Estimated time until retention reaches the committed offset, at the rate that plans observed over 12 to 24 hours, "
-    "the least over the same partitions. Not sent while no log start moves, and in the first hour.",
+    "the least over the same partitions. Not a number (NaN) while no log start moves, and in the first hour.",
     "topic",
 )
 SHORT_HEADROOM = _gauge(
@@ -112,8 +114,40 @@ STALLED = _gauge(
 VALID_THROUGH_AGE = _gauge(
     "valid_through_age_seconds",
     "seconds",
-    "How old the time is up to which all partitions are complete in the target (`valid_through`). Not sent while it is "
-    "unknown.",
+    "How old the time is up to which all partitions are complete in the target (`valid_through`), when a run ends. Not "
+    "sent while it is unknown.",
+)
+VALID_THROUGH = _gauge(
+    "valid_through_timestamp_seconds",
+    "Unix time",
+    "The same time itself: what is subtracted from the time now grows also while nothing runs.",
+)
+PLANNED = _gauge(
+    "planned_timestamp_seconds", "Unix time", "When the batch of the newest plan was planned: Kafka was asked then."
+)
+LAST_SUCCESS = _gauge(
+    "last_success_timestamp_seconds", "Unix time", "When a batch was audited that nobody had announced before."
+)
+NEXT_RUN_DUE = _gauge(
+    "next_run_due_timestamp_seconds",
+    "Unix time",
+    "First moment of the schedule after the plan of that batch: a run of then is late when this does not move on. Not "
+    "sent without a schedule, nor from a DAG of your own.",
+)
+FAILED_RUNS = _gauge(
+    "failed_runs_in_a_row",
+    "runs",
+    "Goes up by 1 when `plan`, `load` or `audit` fails and no retry follows, to 0 with the next success. StatsD and "
+    "its exporter add up; other backends show 1 after each failed run. A task that is killed says nothing.",
+)
+
+STEP_FAILURES = Metric(
+    "kafka_ingest.step_failures",
+    MetricKind.COUNTER,
+    "tries",
+    "Failed tries of `plan`, `load` or `audit`, also those that are tried again, by the error's class "
+    "([runbook](runbook.md)). Waiting for another run is no failure.",
+    ("step", "fault"),
 )
 
 STEP_DURATION = Metric(
@@ -155,6 +189,12 @@ METRICS = (
     SHORT_HEADROOM,
     STALLED,
     VALID_THROUGH_AGE,
+    VALID_THROUGH,
+    PLANNED,
+    LAST_SUCCESS,
+    NEXT_RUN_DUE,
+    FAILED_RUNS,
+    STEP_FAILURES,
     STEP_DURATION,
     LOAD_PHASE_DURATION,
     STAGE_TASK_TIME,
@@ -186,10 +226,46 @@ def batch_measurements(batches: Iterable[Batch]) -> Iterator[Measurement]:
                 yield Measurement(metric, value, batch.pipeline)
 
 
-def valid_through_measurements(batch: Batch, now: datetime) -> Iterator[Measurement]:
-    """Yield the age of the time up to which a batch made the table complete."""
+def success_measurements(batch: Batch, now: datetime, next_run_due: datetime | None) -> Iterator[Measurement]:
+    """Yield that a run has succeeded, and up to which time its batch made the table complete.
+
+    Nothing of a batch that was announced before: whoever clears an old audit must not turn the clock back.
+
+    Args:
+        batch: The audited batch.
+        now: The time.
+        next_run_due: When the schedule wants the run after this one; ``None`` without a schedule.
+    """
+    if batch.announced_at is not None:
+        return
+    yield Measurement(LAST_SUCCESS, now.timestamp(), batch.pipeline)
+    yield Measurement(FAILED_RUNS, 0, batch.pipeline)
+    if next_run_due is not None:
+        yield Measurement(NEXT_RUN_DUE, next_run_due.timestamp(), batch.pipeline)
     if batch.valid_through is not None:
+        yield Measurement(VALID_THROUGH, batch.valid_through.timestamp(), batch.pipeline)
         yield Measurement(VALID_THROUGH_AGE, max(0.0, (now - batch.valid_through).total_seconds()), batch.pipeline)
+
+
+def failure_measurements(pipeline: str, step: str, fault: str, *, is_last_try: bool) -> Iterator[Measurement]:
+    """Yield that a try of a step has failed, and with the last try that its run has.
+
+    Args:
+        pipeline: Name of the pipeline.
+        step: ``plan``, ``load`` or ``audit``.
+        fault: Class of the error.
+        is_last_try: Whether Airflow does not try the task again.
+    """
+    yield Measurement(STEP_FAILURES, 1, pipeline, (("step", step), ("fault", fault)))
+    if is_last_try:
+        yield Measurement(FAILED_RUNS, 1, pipeline, is_change=True)
+
+
+def plan_measurements(settings: PipelineSettings, batch: Batch, view: PlanView) -> Iterator[Measurement]:
+    """Yield when the newest plan was made, and what it saw of the log."""
+    yield Measurement(PLANNED, batch.planned_at.timestamp(), settings.pipeline)
+    yield from lag_measurements(settings, view)
+    yield from headroom_measurements(settings, view)
 
 
 def phase_measurements(phases: LoadPhases, pipeline: str) -> Iterator[Measurement]:
@@ -212,10 +288,9 @@ def headroom_measurements(settings: PipelineSettings, view: PlanView) -> Iterato
     for topic, parts in _by_topic(view):
         # Retention may come up to a position that has read everything: an empty log has nothing to lose.
         at_risk = [headroom for headroom in parts if headroom.high_watermark > headroom.log_start_offset]
-        if at_risk:
-            yield _of_topic(HEADROOM_OFFSETS, min(headroom.offsets for headroom in at_risk), settings, topic)
-        if seconds := [headroom.seconds for headroom in at_risk if headroom.seconds is not None]:
-            yield _of_topic(HEADROOM_SECONDS, min(seconds), settings, topic)
+        yield _of_topic(HEADROOM_OFFSETS, min((h.offsets for h in at_risk), default=nan), settings, topic)
+        seconds = (h.seconds for h in at_risk if h.seconds is not None)
+        yield _of_topic(HEADROOM_SECONDS, min(seconds, default=nan), settings, topic)
     if known:
         yield Measurement(SHORT_HEADROOM, len(short_headrooms(known, settings.watch)), settings.pipeline)
         yield Measurement(STALLED, sum(headroom.is_stalled for headroom in known), settings.pipeline)

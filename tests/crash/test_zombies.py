@@ -137,8 +137,8 @@ def test_the_same_task_started_twice_at_the_same_moment_loads_once(pipeline: Pip
         codes = [twin.end() for twin in twins]
         assert set(codes) <= {0, RETRY_LATER}, [twin.output for twin in twins]
         pipeline.require_all_or_nothing()
-        # The newer claim gives way when the older one has the batch row locked at that moment, to find that it is
-        # fenced: then nobody commits, and a retry does.
+        # The older one locks the batch row only to find that it is fenced, and the newer one waits a second for it. On
+        # a machine where that takes longer nobody commits, and a retry does.
         assert pipeline.files.query(committed) == [(int(0 in codes),)], [twin.output for twin in twins]
         code, output = run_to_its_end(pipeline, "zombie")
         assert code == 0, output

@@ -13,7 +13,7 @@ import structlog
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskInstanceState
-from airflow.sdk.execution_time.task_runner import finalize
+from airflow.sdk.execution_time import task_runner
 
 from kafka_ingest.errors import IngestError
 from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator
@@ -41,12 +41,13 @@ from tests.fakes.schema_evolution import FakeSchemaEvolution
 class FakeSystem:
     """Topic orders with two partitions, and everything that the operators of pipeline orders meet.
 
-    ``job_fault`` is what the job finds instead of loading.
+    ``job_says`` are lines that spark-submit prints first, ``job_fault`` is what the job finds instead of loading.
     """
 
     settings: PipelineSettings = field(default_factory=pipeline_settings)
     log: FakeLog = field(default_factory=FakeLog)
     database: FakeDatabase = field(default_factory=FakeDatabase)
+    job_says: tuple[str, ...] = ()
     job_fault: IngestError | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +69,8 @@ class FakeSystem:
             spark_master=lambda: SparkMaster("spark_default", "local[2]", MasterKind.LOCAL),
             submission=self._submission,
         )
+        # Where the end of a task stores its links: there is no supervisor to send them to.
+        monkeypatch.setattr(task_runner, "_xcom_push_to_db", lambda *_, **__: None)
         execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
         monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
 
@@ -93,7 +96,7 @@ class FakeSystem:
         task.execute(context)
         if ends_as:
             instance: Any = SimpleNamespace(task=task, start_date=None, end_date=None)
-            finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
+            task_runner.finalize(instance, TaskInstanceState.SUCCESS, context, structlog.get_logger())
         return next(iter(events.extras.values()), {})
 
     def _submission(self, batch_id: str, outcome_file: Path) -> JobSubmission:
@@ -114,6 +117,8 @@ class FakeSystem:
     def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
         """As the job does: what came of it is written down, and spark-submit tells an exit code alone."""
         outcome_file = Path(operator.submit_environment[OUTCOME_VARIABLE])
+        for line in self.job_says:
+            operator._get_hook().log.info(line)
         published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         clock, evolution = FakeClock(NOON), FakeSchemaEvolution(self.database)

@@ -26,15 +26,24 @@ class OutletEvents:
 
 @dataclass
 class TaskInstance:
-    """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer."""
+    """The task instance; ``waiting_since`` is when this try was first postponed, ``server_state`` Airflow's answer.
+
+    ``xcoms`` is what the task has stored.
+    Without retries: ``max_tries`` is their number, as Airflow calls it.
+    """
 
     task_id: str = "plan_batch"
     dag_id: str = "orders"
     run_id: str = "manual__1"
     map_index: int | None = -1
     try_number: int = 1
+    max_tries: int = 0
     waiting_since: datetime | None = None
     server_state: str = "success"
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
 
     def get_first_reschedule_date(self, _: object) -> datetime | None:
         return self.waiting_since

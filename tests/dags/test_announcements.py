@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -47,12 +46,12 @@ EXTRA = {
     "superseded": 3,
     "dead_letters": 2,
     "warnings": ["orders[1]: retention is 9 offsets behind"],
+    "page": f"/kafka-ingest/batches/{LOADED.batch_id}",
 }
 
 
 def context() -> Any:
-    ti = SimpleNamespace(dag_id="orders", run_id="r1", task_id="audit_batch", map_index=-1, try_number=1)
-    return {"ti": ti, "outlet_events": OutletEvents()}
+    return {"ti": TaskInstance("audit_batch", run_id="r1"), "outlet_events": OutletEvents()}
 
 
 @pytest.fixture

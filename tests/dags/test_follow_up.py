@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from unittest.mock import create_autospec
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_run_that_was_cut_triggers_one_of_the_same_dag(own: dict[str, Batch | 
     assert (asked.trigger_dag_id, asked.dag_run_id, asked.conf) == ("orders", f"follow_up__{CUT.batch_id}", {})
     assert asked.logical_date is None
     assert not asked.wait_for_completion
+
+
+def test_the_run_says_in_its_note_why_it_is_there_where_airflow_has_notes(own: dict[str, Batch | None]) -> None:
+    asked = triggered(limit=10)
+    has_notes = "note" in signature(DagRunTriggerException).parameters
+    told = "Goes on where run manual__1 stopped: it had used up its limit of 10 offsets." if has_notes else None
+    assert getattr(asked, "note", None) == told
 
 
 def test_trying_again_triggers_no_second_run(own: dict[str, Batch | None]) -> None:

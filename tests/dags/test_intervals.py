@@ -13,7 +13,7 @@ import pendulum
 import pytest
 from airflow.timetables.base import DataInterval, TimeRestriction
 
-from kafka_ingest.operators.context import last_ended_interval_end, timetable_of
+from kafka_ingest.operators.context import last_ended_interval_end, next_run_due, timetable_of
 from kafka_ingest.settings import ScheduleSettings
 
 
@@ -55,6 +55,28 @@ def test_the_last_interval_that_had_ended(cron: str, zone: str, moment: str, end
     schedule = ScheduleSettings(cron, timezone=zone)
     at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
     assert last_ended_interval_end(schedule, at) == datetime.fromisoformat(end).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "moment", "due"),
+    [
+        # A run that is due at this moment is not the next one.
+        ("@hourly", "UTC", "2026-01-02T12:00:00", "2026-01-02T13:00:00"),
+        ("@hourly", "UTC", "2026-01-02T11:59:59", "2026-01-02T12:00:00"),
+        # Midnight in Berlin is 23:00 UTC in winter and 22:00 UTC in summer.
+        ("@daily", "Europe/Berlin", "2026-03-28T23:00:00", "2026-03-29T22:00:00"),
+        ("@daily", "Europe/Berlin", "2026-10-25T12:00:00", "2026-10-25T23:00:00"),
+        # Working hours only: after Friday, 18:00 in Vienna, the next one is due on Monday at six.
+        ("0 6-18 * * MON-FRI", "Europe/Vienna", "2026-01-02T17:00:05", "2026-01-05T05:00:00"),
+    ],
+)
+def test_the_next_run_that_is_due(cron: str, zone: str, moment: str, due: str) -> None:
+    at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    assert next_run_due(ScheduleSettings(cron, timezone=zone), at) == datetime.fromisoformat(due).replace(tzinfo=UTC)
+
+
+def test_without_a_schedule_no_run_is_due() -> None:
+    assert next_run_due(ScheduleSettings(None), datetime(2026, 1, 2, tzinfo=UTC)) is None
 
 
 def test_without_a_schedule_there_is_no_interval() -> None:

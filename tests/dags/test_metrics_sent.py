@@ -8,19 +8,33 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    Stats,
+)
 
-from kafka_ingest.errors import DatabaseUnavailable
+from kafka_ingest.errors import DatabaseUnavailable, TargetMismatch
 from kafka_ingest.metrics import METRICS, MetricKind
-from kafka_ingest.operators.tasks import FollowUpOperator, ReportLeftOutOperator
+from kafka_ingest.operators.tasks import (
+    AuditBatchOperator,
+    FollowUpOperator,
+    LoadBatchOperator,
+    PlanBatchOperator,
+    ReportLeftOutOperator,
+)
 from kafka_ingest.protocol.batch import Batch, Request
 from kafka_ingest.protocol.decisions import NewPlan
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.settings import TargetSettings
 from tests.dags.all_fakes import FakeSystem
-from tests.dags.contexts import TaskInstance, run_context
+from tests.dags.contexts import OutletEvents, TaskInstance, run_context
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.publisher import CommitAnswer
 
 COUNTERS = (
     "batches",
@@ -44,7 +58,9 @@ class Recorder:
         self.sent.append((MetricKind.COUNTER, stat, count, tags))
 
     def gauge(self, stat: str, value: float, rate: float = 1, delta: bool = False, *, tags: dict[str, str]) -> None:
-        self.sent.append((MetricKind.GAUGE, stat, value, tags))
+        """As StatsD: a change is added to what was sent before."""
+        before = [known for kind, name, known, of in self.sent if (name, of) == (stat, tags)] if delta else []
+        self.sent.append((MetricKind.GAUGE, stat, value + (before[-1] if before else 0), tags))
 
     def timing(self, stat: str, dt: float, *, tags: dict[str, str]) -> None:
         self.sent.append((MetricKind.TIMER, stat, dt, tags))
@@ -115,6 +131,10 @@ def test_all_that_is_sent_is_defined_and_all_that_is_defined_is_sent(system: Fak
     system.log.append("orders", b"3")
     system.log.delete_records("orders", 0, before=1)
     system.run("run-2")
+    system.job_fault = TargetMismatch("the target refused the batch")
+    system.log.append("orders", b"4")
+    with pytest.raises(AirflowFailException):
+        system.run("run-3")
     defined = {(m.kind, m.name, ("pipeline", *m.tags)) for m in METRICS}
     assert {(kind, name, tuple(tags)) for kind, name, _, tags in recorder.sent} == defined
 
@@ -123,7 +143,7 @@ def test_a_ledger_that_cannot_be_read_for_metrics_fails_no_task(
     system: FakeSystem, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     system.log.append("orders", b"1")
-    system.run("run-1")
+    system.plan_and_load("run-1")
     sent = len(recorder.sent)
 
     def plan_view(*_: Any) -> Any:
@@ -132,10 +152,96 @@ def test_a_ledger_that_cannot_be_read_for_metrics_fails_no_task(
     monkeypatch.setattr(system.ledger, "plan_view", plan_view)
     system.audit("run-1")
     assert "Lag and headroom are not sent" in caplog.text
-    assert {name for _, name, _, _ in recorder.sent[sent:]} == {
-        "kafka_ingest.valid_through_age_seconds",
-        "kafka_ingest.step_duration",
-    }
+    told = {name for _, name, _, _ in recorder.sent[sent:]}
+    assert {"kafka_ingest.last_success_timestamp_seconds", "kafka_ingest.step_duration", "kafka_ingest.rows"} <= told
+    assert "kafka_ingest.lag_offsets" not in told
+
+
+def load(system: FakeSystem, run_id: str, *, try_number: int, max_tries: int = 1) -> None:
+    """One try of the load of a run, as Airflow numbers it."""
+    ti = TaskInstance("load_batch", run_id=run_id, try_number=try_number, max_tries=max_tries)
+    LoadBatchOperator(task_id="load_batch", pipeline=system.settings).execute(run_context(ti=ti))
+
+
+def test_a_retry_that_succeeds_is_no_failed_run(system: FakeSystem, recorder: Recorder) -> None:
+    system.log.append("orders", b"1")
+    system.publisher.answer = CommitAnswer.LOST_BEFORE_COMMIT
+    with pytest.raises(AirflowException):
+        load(system, "run-1", try_number=1)
+    load(system, "run-1", try_number=2)
+    system.audit("run-1")
+    assert recorder.values("step_failures", step="load", fault="CommitDidNotHappen") == [1]
+    assert recorder.values("failed_runs_in_a_row") == [0]
+
+
+def test_failed_runs_add_up_until_one_succeeds(system: FakeSystem, recorder: Recorder) -> None:
+    system.log.append("orders", b"1")
+    for run_id in ("run-1", "run-2"):
+        for try_number in (1, 2):
+            system.publisher.answer = CommitAnswer.LOST_BEFORE_COMMIT
+            with pytest.raises(AirflowException):
+                load(system, run_id, try_number=try_number)
+    assert recorder.values("failed_runs_in_a_row") == [1, 2]
+    system.run("run-3")
+    assert recorder.values("failed_runs_in_a_row") == [1, 2, 0]
+
+
+def test_a_fault_that_no_retry_mends_fails_its_run_at_the_first_try(system: FakeSystem, recorder: Recorder) -> None:
+    system.log.append("orders", b"1")
+    system.job_fault = TargetMismatch("the target refused the batch")
+    with pytest.raises(AirflowFailException):
+        load(system, "run-1", try_number=1, max_tries=3)
+    assert recorder.values("failed_runs_in_a_row") == [1]
+
+
+def test_waiting_for_another_run_is_no_failure(system: FakeSystem, recorder: Recorder) -> None:
+    system.log.append("orders", b"1")
+    plan = PlanBatchOperator(task_id="plan_batch", pipeline=system.settings)
+    plan.execute(run_context(ti=TaskInstance(run_id="run-1")))
+    sent = len(recorder.sent)
+    with pytest.raises(AirflowRescheduleException):
+        plan.execute(run_context(ti=TaskInstance(run_id="run-2")))
+    assert recorder.sent[sent:] == []
+
+
+def test_a_task_that_runs_out_of_time_is_counted(
+    system: FakeSystem, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system.log.append("orders", b"1")
+
+    def plan_view(*_: Any) -> Any:
+        raise AirflowTaskTimeout("execution_timeout")
+
+    monkeypatch.setattr(system.ledger, "plan_view", plan_view)
+    with pytest.raises(AirflowTaskTimeout):
+        system.run("run-1")
+    assert recorder.values("step_failures", step="plan", fault="AirflowTaskTimeout") == [1]
+    assert recorder.values("failed_runs_in_a_row") == [1]
+
+
+def test_the_next_run_is_due_as_the_schedule_says_after_the_plan(system: FakeSystem, recorder: Recorder) -> None:
+    hourly = replace(system.settings.schedule, schedule="20 * * * *", timezone="Europe/Berlin")
+    system.settings = replace(system.settings, schedule=hourly)
+    system.log.append("orders", b"1")
+    system.run("run-1")
+    [batch] = system.database.batches.values()
+    [due] = recorder.values("next_run_due_timestamp_seconds")
+    planned = batch.planned_at.timestamp()
+    assert recorder.values("planned_timestamp_seconds") == [planned]
+    assert (due % 3_600, 0 < due - planned <= 3_600) == (1_200, True)
+
+
+def test_a_group_in_a_dag_of_somebody_else_has_no_time_of_its_own(system: FakeSystem, recorder: Recorder) -> None:
+    hourly = replace(system.settings.schedule, schedule="@hourly")
+    system.settings = replace(system.settings, schedule=hourly)
+    for task_id, operator in (
+        ("load_orders.load_batch", LoadBatchOperator),
+        ("load_orders.audit_batch", AuditBatchOperator),
+    ):
+        context: Any = {**run_context(ti=TaskInstance(task_id)), "outlet_events": OutletEvents()}
+        operator(task_id=task_id, pipeline=system.settings).execute(context)
+    assert len(recorder.values("last_success_timestamp_seconds")) == 1
+    assert recorder.values("next_run_due_timestamp_seconds") == []
 
 
 class CountingLedger(FakeLedger):

@@ -17,9 +17,11 @@ from psycopg2 import sql
 from sandbox.airflow import AirflowServer, AirflowSetup
 from sandbox.airflow_settings import connection_variables, postgres_connection, spark_connection
 from sandbox.kafka import KafkaBroker
+from sandbox.paths import CHECKOUT
 from sandbox.postgres import PostgresServer
 from sandbox.showcase import Showcase
 from tests.e2e.airflow_world import KAFKA_PASSWORD, PASSWORD, SHOWCASE_PREFIX, AirflowWorld
+from tests.inbox import Inbox, open_inbox
 from tests.integration.pipeline_under_test import PipelineUnderTest, set_connections
 from tests.services import ROLES, FreshTopics, TestServices, fresh_database
 
@@ -51,6 +53,45 @@ def world(
     kafka_broker: KafkaBroker,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowWorld]:
+    with running_world(services, postgres_server, kafka_broker, tmp_path_factory) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def inbox() -> Iterator[Inbox]:
+    with open_inbox() as inbox:
+        yield inbox
+
+
+@pytest.fixture(scope="module")
+def telling_world(
+    services: TestServices,
+    postgres_server: PostgresServer,
+    kafka_broker: KafkaBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+    inbox: Inbox,
+) -> Iterator[AirflowWorld]:
+    """An Airflow of its own, which tells an inbox what the examples of notifiers tell."""
+    config = tmp_path_factory.mktemp("config")
+    shutil.copy(CHECKOUT / "docs" / "examples" / "notify.py", config)
+    (config / "airflow_local_settings.py").write_text("from notify import task_policy\n")
+    with running_world(
+        services, postgres_server, kafka_broker, tmp_path_factory, config=config, **inbox.connections()
+    ) as world:
+        yield world
+
+
+@contextmanager
+def running_world(
+    services: TestServices,
+    postgres_server: PostgresServer,
+    kafka_broker: KafkaBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+    *,
+    config: Path | None = None,
+    **variables: str,
+) -> Iterator[AirflowWorld]:
+    """Starts an Airflow, with Airflow's configuration folder and more variables where a test is about them."""
     pipelines, own_dags = tmp_path_factory.mktemp("pipelines"), tmp_path_factory.mktemp("own_dags")
     topics = FreshTopics(kafka_broker.bootstrap)
     with (
@@ -58,19 +99,16 @@ def world(
         database_user(postgres_server) as user,
         fresh_database(postgres_server) as warehouse,
     ):
+        own_variables = {"KAFKA_INGEST_PIPELINES": str(pipelines), **bundles(own_dags), **QUICK_TO_GIVE_UP, **PATIENT}
         setup = AirflowSetup(
             database_url=postgres_server.dsn(own["dbname"], scheme="postgresql+psycopg2"),
             connections=connections(kafka_broker.bootstrap, {**warehouse, **user}),
-            extra_env={
-                "KAFKA_INGEST_PIPELINES": str(pipelines),
-                **bundles(own_dags),
-                **QUICK_TO_GIVE_UP,
-                **PATIENT,
-                **PEOPLE,
-            },
+            extra_env={**own_variables, **PEOPLE, **variables},
         )
         # Ports are remembered beside the folder: several pytest runs may share the services.
         folder = services.folder / f"airflow-{uuid.uuid4().hex[:8]}"
+        if config:
+            shutil.copytree(config, folder / "state" / "config")
         server = AirflowServer(folder / "state", setup)
         try:
             server.start(report=lambda _: None)

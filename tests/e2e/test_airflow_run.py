@@ -103,6 +103,17 @@ def test_xcom_is_the_batch_in_a_few_lines(killed: KilledRun) -> None:
     assert {start for start, _ in loaded["ranges"][killed.shop.topic].values()} == {0}
 
 
+def test_every_task_links_to_its_batch_and_the_load_to_no_page_of_a_spark_that_has_none(killed: KilledRun) -> None:
+    page = f"/kafka-ingest/batches/{killed.batch_of(killed.run_id)[0]}"
+    run = f"/dags/{killed.dag_id}/dagRuns/{quote(killed.run_id, safe='')}"
+    found = {task: killed.airflow.call("GET", f"{run}/taskInstances/{task}/links")["extra_links"] for task in TASKS}
+    assert found == {
+        "plan_batch": {"Batch": page},
+        "load_batch": {"Batch": page, "Spark UI": None},
+        "audit_batch": {"Batch": page},
+    }
+
+
 def test_a_run_with_nothing_new_is_green_and_starts_no_spark(killed: KilledRun) -> None:
     run_id = killed.world.run(killed.shop)
     log = killed.airflow.task_log(killed.dag_id, run_id, "load_batch", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from kafka_ingest.errors import (
     LedgerMoved,
     TargetMismatch,
 )
+from kafka_ingest.postgres import publisher
 from kafka_ingest.postgres.database import TransactionLimits
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -224,6 +225,35 @@ def test_heartbeats_do_not_make_the_hold_grow(world: PostgresWorld) -> None:
     wait_until(lambda: world.run(statistics)[0][0] >= 51, "statistics of 50 heartbeats and a claim")
     updated, heap_only = world.run(statistics)[0]
     assert updated == heap_only
+
+
+def test_a_newer_attempt_gets_the_batch_row_that_an_older_one_gives_back(
+    world: PostgresWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "_BATCH_WAIT_SECONDS", DEADLINE_SECONDS)
+    older = staged_batch(world)
+    publishing = PostgresPublisher(world.params, PATIENT)
+    newer = claimed(world, older)
+
+    def lock() -> BatchStanding:
+        with publishing.begin(newer) as publication:
+            return publication.lock_batch()
+
+    with ExitStack() as older_attempt:
+        # It finds that its claim is no longer the newest, and leaves.
+        publication = older_attempt.enter_context(publishing.begin(older))
+        assert publication.lock_batch() == BatchStanding(BatchState.PLANNED, newer.claim)
+        with waiting(world, lock) as waits:
+            older_attempt.close()
+            assert waits.result(DEADLINE_SECONDS) == BatchStanding(BatchState.PLANNED, newer.claim)
+
+
+def test_a_publish_waits_for_the_other_locks_as_long_as_its_transaction_says(world: PostgresWorld) -> None:
+    batch = staged_batch(world)
+    with PostgresPublisher(world.params, PATIENT).begin(batch) as publication:
+        publication.lock_batch()
+        publication._cursor.execute("SELECT extract(epoch FROM current_setting('lock_timeout')::interval)")
+        assert publication._cursor.fetchall() == [(PATIENT.lock_timeout_seconds,)]
 
 
 def test_publishes_of_two_attempts_end_in_one_copy(world: PostgresWorld) -> None:

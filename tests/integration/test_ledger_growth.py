@@ -141,11 +141,24 @@ def whole_table_reads(cursor: Any, name: str, **changed: Any) -> set[str]:
         key: [value] * PARTITIONS if re.search(rf"%\({key}\)s::\w+\[\]", text) else value
         for key, value in (PARAMETERS | changed).items()
     }
+    _make_temporary_tables(cursor, text, values)
     # A regular expression may hold braces, too, where a statement has no identifiers.
     statement = sql.SQL(text).format(**relations, **names) if re.search(r"\{[a-z_]+\}", text) else sql.SQL(text)
     cursor.execute(sql.SQL("EXPLAIN (FORMAT json) ") + statement, values)
     [(plan,)] = cursor.fetchall()
     return {node["Relation Name"] for node in _nodes(plan[0]["Plan"]) if node["Node Type"] == "Seq Scan"} & GROWING
+
+
+def _make_temporary_tables(cursor: Any, text: str, values: dict[str, Any]) -> None:
+    """Make what an earlier statement of the transaction would have left."""
+    if "pg_temp.kafka_ingest_chosen" in text:
+        everywhere: dict[str, list[object]] = {key: [] for key in ("topic", "partition", "range_start", "range_end")}
+        cursor.execute(statement_of("queries/choose_dead_letters"), values | everywhere | {"reasons": None})
+    if "pg_temp.kafka_ingest_read" in text:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE kafka_ingest_read (topic text, generation integer, partition integer,"
+            ' "offset" bigint) ON COMMIT DROP'
+        )
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

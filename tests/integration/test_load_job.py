@@ -97,6 +97,7 @@ def test_the_job_loads_every_record_once_and_shows_no_secret(pipeline: FedPipeli
     assert not any(secret in shown for secret in (password, quote(password, safe=""), json.dumps(password)[1:-1]))
     assert "warning: 3 of 3,000 records became dead letters" in done.stderr
     assert "INFO session " in done.stderr
+    assert re.search(r"INFO Spark application local-\d+ has started$", done.stderr, re.MULTILINE)
 
     again = kafka_ingest("run", "events", "--run-id", "r1", "--json")
     assert json.loads(again.stdout) == summary

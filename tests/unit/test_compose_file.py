@@ -89,7 +89,7 @@ def test_every_variable_is_in_the_example_and_every_one_of_the_example_is_used()
 
 
 def test_every_secret_is_required_and_has_no_default() -> None:
-    secrets = {match[0]: match[1] for match in VARIABLE.findall(TEXT) if not match[0].endswith("_PORT")}
+    secrets = {match[0]: match[1] for match in VARIABLE.findall(TEXT) if not match[0].endswith(("_PORT", "_ON"))}
     assert set(secrets) == {
         "POSTGRES_PASSWORD",
         "SPARK_SECRET",
@@ -108,7 +108,10 @@ def test_every_image_of_a_registry_has_an_exact_tag() -> None:
         "apache/airflow",
         "apache/kafka",
         "apache/spark",
+        "grafana/grafana",
         "postgres",
+        "prom/prometheus",
+        "prom/statsd-exporter",
         "python",
     }
     assert [name for name in named if not re.search(r":\D*\d+\.\d+", name)] == []
@@ -155,7 +158,7 @@ def test_every_lasting_service_has_a_health_check_and_the_others_end() -> None:
 
 def test_ports_are_bound_to_loopback() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert len(ports) == 4
+    assert len(ports) == 6
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
@@ -193,6 +196,38 @@ def test_the_topics_of_the_sandbox_are_created() -> None:
     script = SERVICES["kafka-topics"]["command"][0]
     created = {name: int(partitions) for name, partitions in re.findall(r"--topic (\S+) --partitions (\d+)", script)}
     assert created == dict(TOPICS)
+
+
+def test_metrics_go_to_the_exporter_with_their_tags() -> None:
+    environment = SERVICES["airflow-scheduler"]["environment"]
+    sent_to = environment["AIRFLOW__METRICS__STATSD_HOST"], environment["AIRFLOW__METRICS__STATSD_PORT"]
+    assert sent_to == ("statsd-exporter", "9125")  # the exporter's own default (--statsd.listen-udp)
+    assert environment["AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED"] == "True"
+    [job] = _monitoring("prometheus.yml")["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["statsd-exporter:9102"]}]
+
+
+def test_only_who_asks_for_monitoring_gets_it() -> None:
+    assert {name for name, service in SERVICES.items() if service.get("profiles") == ["monitoring"]} == {
+        "statsd-exporter",
+        "prometheus",
+        "grafana",
+    }
+    assert "${STATSD_ON:-False}" in TEXT
+
+
+def test_grafana_finds_data_source_and_dashboard_where_they_are_mounted() -> None:
+    mounts = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
+    [provider] = _monitoring("grafana/dashboards.yml")["providers"]
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert mounts["./monitoring/grafana_dashboard.json"] == home
+    assert str(Path(home).parent) == provider["options"]["path"]
+    [source] = _monitoring("grafana/datasource.yml")["datasources"]
+    assert (source["type"], source["url"], source["isDefault"]) == ("prometheus", "http://prometheus:9090", True)
+
+
+def _monitoring(name: str) -> Any:
+    return yaml.safe_load((CHECKOUT / "monitoring" / name).read_text(encoding="utf-8"))
 
 
 def _example_variables() -> set[str]:

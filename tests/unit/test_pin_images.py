@@ -48,7 +48,7 @@ def test_every_image_gets_the_digest_of_its_tag_and_keeps_the_tag(copy: Path, mo
     before = texts(copy)
     assert pin_images.main() == 0
     found = pin_images.images()
-    assert len(found) == 6
+    assert len(found) == 9
     assert [image["digest"] for image in found] == [f"@{digest(image['tagged'])}" for image in found]
     assert [re.sub(r"@sha256:[0-9a-f]{64}", "", text) for text in texts(copy)] == before
     assert "FROM apache/spark:4.2.0-scala2.13-java17-ubuntu@sha256:" in texts(copy)[2]

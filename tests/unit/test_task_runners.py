@@ -162,7 +162,9 @@ def test_another_fault_of_spark_stays_itself(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class DeadJvm:
-    """What is left of a SparkContext whose JVM was killed."""
+    """What is left of a SparkContext whose JVM was killed after its start."""
+
+    applicationId, uiWebUrl = "app-1", None  # noqa: N815 (PySpark's names)
 
     def __init__(self, fault: Exception) -> None:
         self._fault = fault
@@ -196,6 +198,7 @@ class IdleCluster:
     """
 
     master = "spark://m:7077"
+    applicationId, uiWebUrl = "app-1", None  # noqa: N815 (PySpark's names)
 
     def __init__(self, *executors: int) -> None:
         self._executors = list(executors)

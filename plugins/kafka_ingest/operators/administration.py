@@ -244,6 +244,15 @@ table and position: `docs/operating.md`.
 """
 
 
+_TASK_DOC = """\
+Shows what the form asks for; with **Apply** ticked, does it.
+
+- **Red**: nothing was changed. The log says what stands in the way, and the next command.
+- **Press**: *Clear*, once the cause is gone: the same request is done once, however often. For other values, or to
+  apply what was shown, *Trigger* a new run.
+"""
+
+
 def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
     """Build the DAG. No connection is looked up and nothing is asked over the network.
 
@@ -268,5 +277,5 @@ def administration_dag(catalog: PipelineCatalog, folder: Path) -> DAG:
             "execution_timeout": timedelta(hours=2),
         },
     ) as dag:
-        AdministrationOperator(task_id="administer", folder=folder)
+        AdministrationOperator(task_id="administer", folder=folder, doc_md=_TASK_DOC)
     return dag

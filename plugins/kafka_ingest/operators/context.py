@@ -12,6 +12,7 @@ import pendulum
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import Param
+from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from kafka_ingest.errors import Busy, BusyTooLong, ConfigError, IngestError, StopAndCall
@@ -49,6 +50,17 @@ def last_ended_interval_end(schedule: ScheduleSettings, moment: datetime) -> dat
     if timetable is None:
         raise ValueError("a pipeline without a schedule has no intervals")
     return timetable.infer_manual_data_interval(run_after=pendulum.instance(moment)).end
+
+
+def next_run_due(schedule: ScheduleSettings, moment: datetime) -> datetime | None:
+    """Return when the schedule wants the first run after a moment with a time zone; ``None`` without a schedule."""
+    timetable = timetable_of(schedule)
+    if timetable is None:
+        return None
+    ended = timetable.infer_manual_data_interval(run_after=pendulum.instance(moment))
+    every_one = TimeRestriction(earliest=None, latest=None, catchup=True)
+    following = timetable.next_dagrun_info(last_automated_data_interval=ended, restriction=every_one)
+    return following.run_after if following else None
 
 
 # ----------

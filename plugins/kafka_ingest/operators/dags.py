@@ -13,6 +13,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 from kafka_ingest.errors import ConfigError
 from kafka_ingest.forms.run import FIELDS
 from kafka_ingest.operators.context import form_params, timetable_of
+from kafka_ingest.operators.task_links import page_path
 from kafka_ingest.operators.tasks import (
     AuditBatchOperator,
     FollowUpOperator,
@@ -49,8 +50,8 @@ _BUTTONS = """\
 after {busy_timeout_seconds} seconds it fails and names the first |
 | delete a run | the ledger keeps its batch; the next run goes on at the committed offsets |
 
-Where it stands: `python -m kafka_ingest status {pipeline}`. More about the buttons: `docs/operating.md`. Faults and
-what to do: `docs/runbook.md`.
+Where it stands: [the pipeline's page]({page}), or `python -m kafka_ingest status {pipeline}`. More about the buttons:
+`docs/operating.md`. Faults and what to do: `docs/runbook.md`.
 """
 
 
@@ -65,7 +66,11 @@ def pipeline_doc(pipeline: PipelineSettings) -> str:
         f"Kafka into PostgreSQL, exactly once, in batches of at most {pipeline.plan.limit.total_offsets:,} offsets.",
         _facts(pipeline),
         f"### Columns of `{batch.target}`\n| column | type | |\n|---|---|---|\n{columns}",
-        _BUTTONS.format(pipeline=pipeline.pipeline, busy_timeout_seconds=pipeline.schedule.busy_timeout_seconds),
+        _BUTTONS.format(
+            pipeline=pipeline.pipeline,
+            page=page_path("pipelines", pipeline.pipeline),
+            busy_timeout_seconds=pipeline.schedule.busy_timeout_seconds,
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -112,6 +117,65 @@ def _first_run(first_run: FirstRun) -> str:
 
 
 # ----------
+# The page that Airflow shows for a task: what it does, what red means, and what to press.
+
+_TASK_DOCS = {
+    "plan_batch": """\
+Freezes what this run reads: the offset ranges of its batch, in the ledger. It loads nothing, and run again it gives the
+same batch.
+
+- **Red**: a run would lose or double records, or Kafka or the database did not answer. The log says what was expected,
+  what was found, and the next command.
+- **Up for reschedule**: another run holds the pipeline. It asks again by itself and uses up no retry.
+- **Press**: *Clear*, once the cause is gone. *Mark success* does no harm: `load_batch` plans for itself.
+""",
+    "load_batch": """\
+Loads the batch with Spark. Rows, dead letters and the new offsets are committed together, or not at all. With nothing
+to read, or when the batch is committed already, it starts no Spark and is green.
+
+- **Red**: nothing was written, unless the log says that the batch is committed. The log has the fault and the next
+  command; Airflow has retried what can pass.
+- **Green with a warning**: records became dead letters, or had fields that no column reads.
+- **Press**: *Clear*, with *downstream* ticked: the same batch goes on. *Mark success* loads nothing, and the next run
+  reads these offsets. *Mark failed* stops Spark.
+""",
+    "audit_batch": """\
+Counts the rows of the batch against the ledger, checks every invariant, and announces the batch as an event of the
+table's asset, for the DAGs that wait for it.
+
+- **Red**: an invariant does not hold, which the log names with partitions and offsets; or this run has no batch.
+- **Press**: *Clear*, as often as you like: it is announced again under the same batch id. Never *Mark success* for an
+  invariant that does not hold: run `python -m kafka_ingest audit {pipeline} --all` first.
+""",
+    "report_left_out": """\
+Fails when the batch left partitions out (`on_partition_fault: leave_out`). The others are loaded and announced.
+
+- **Red**: the log names each partition with its fault.
+- **Press**: resolve the fault as the log says; the next run reads these partitions again. *Clear* changes nothing.
+""",
+    "follow_up": """\
+Starts the next run at once when this one used up its limit, so that a backlog does not wait for the schedule.
+
+- **Skipped**: nothing follows; the log says why.
+- **Red**: the ledger did not answer. Nothing is lost: the next run of the schedule goes on.
+- **Press**: *Clear*, as often as you like: a batch has one follow-up run.
+""",
+}
+
+
+def task_doc(task_id: str, pipeline: PipelineSettings) -> str:
+    """Return a task's documentation as Markdown.
+
+    Args:
+        task_id: Without the prefix of a group.
+        pipeline: Its pipeline.
+    """
+    name = pipeline.pipeline
+    told, page = _TASK_DOCS[task_id].format(pipeline=name), page_path("pipelines", name)
+    return f"{told}\nThe pipeline: [{name}]({page}). Faults and what to do: `docs/runbook.md`.\n"
+
+
+# ----------
 # Plan, load and audit as tasks: for the DAG of a pipeline file, and as a group inside anybody's DAG.
 
 
@@ -149,13 +213,17 @@ def add_batch_tasks(pipeline: PipelineSettings, *, has_form: bool) -> AuditBatch
         pipeline: The pipeline.
         has_form: Whether the run's conf is the form of ``forms.run``.
     """
-    plan = PlanBatchOperator(task_id="plan_batch", pipeline=pipeline, has_form=has_form)
-    load = LoadBatchOperator(task_id="load_batch", pipeline=pipeline, has_form=has_form)
-    audit = AuditBatchOperator(task_id="audit_batch", pipeline=pipeline)
+    plan = PlanBatchOperator(**_named("plan_batch", pipeline), has_form=has_form)
+    load = LoadBatchOperator(**_named("load_batch", pipeline), has_form=has_form)
+    audit = AuditBatchOperator(**_named("audit_batch", pipeline))
     plan >> load >> audit
     if pipeline.plan.on_partition_fault is PartitionFaultPolicy.LEAVE_OUT:
-        audit >> ReportLeftOutOperator(task_id="report_left_out", pipeline=pipeline)
+        audit >> ReportLeftOutOperator(**_named("report_left_out", pipeline))
     return audit
+
+
+def _named(task_id: str, pipeline: PipelineSettings) -> dict[str, Any]:
+    return {"task_id": task_id, "doc_md": task_doc(task_id, pipeline), "pipeline": pipeline}
 
 
 # ----------
@@ -182,7 +250,7 @@ def pipeline_dag(pipeline: PipelineSettings) -> DAG:
     ) as dag:
         audit = add_batch_tasks(pipeline, has_form=True)
         if schedule.follow_up:
-            audit >> FollowUpOperator(task_id="follow_up", pipeline=pipeline)
+            audit >> FollowUpOperator(**_named("follow_up", pipeline))
     return dag
 
 
@@ -207,6 +275,14 @@ It runs from the day of its installation on: it is not paused when Airflow first
 command instead set the environment variable `KAFKA_INGEST_HOUSEKEEPING=off`, and the DAG is gone.
 
 Trigger it with `dry_run` to see what it would do. The same without Airflow: `python -m kafka_ingest housekeeping`.
+"""
+
+
+_KEEP_HOUSE_DOC = """\
+Tidies the database of one connection.
+
+- **Red**: the database did not answer, or the role may not do it. No load depends on it; what was tidied stays so.
+- **Press**: *Clear*, at any moment and as often as you like.
 """
 
 
@@ -266,7 +342,7 @@ def housekeeping_dag(catalog: PipelineCatalog) -> DAG:
         },
     ) as dag:
         # One broken database must not keep the others from being tidied.
-        HousekeepingOperator.partial(task_id="keep_house", map_index_template="{{ task.connection }}").expand(
-            connection=connections
-        )
+        HousekeepingOperator.partial(
+            task_id="keep_house", doc_md=_KEEP_HOUSE_DOC, map_index_template="{{ task.connection }}"
+        ).expand(connection=connections)
     return dag

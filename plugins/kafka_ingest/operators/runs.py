@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest import metrics
-from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, fault_error, naming
-from kafka_ingest.operators.context import TaskLog, airflow_outcome, busy_timeout, planning_request_of, request_of
+from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
+from kafka_ingest.operators.context import (
+    TaskLog,
+    airflow_outcome,
+    busy_timeout,
+    next_run_due,
+    planning_request_of,
+    request_of,
+)
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
+from kafka_ingest.operators.task_links import TaskLinks, page_path
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol import housekeeping
-from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
+from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
 from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
@@ -68,15 +76,17 @@ def _world(pipeline: PipelineSettings) -> World:
 _MOST_ROWS = 40
 
 
-def plan(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> dict[str, Any]:
+def plan(
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, links: TaskLinks
+) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
     recorded_plan = _recorded(pipeline, Step.PLAN, context)
     with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
         batch = run_plan_step(pipeline, context, log, has_form=has_form)
         attempt.batch_id = batch.batch_id
+        links.show_batch(batch)
         if view := read_for_metrics(pipeline, batch.request):
-            send(metrics.lag_measurements(pipeline, view))
-            send(metrics.headroom_measurements(pipeline, view))
+            send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
 
 
@@ -216,7 +226,8 @@ def send(measurements: Iterable[metrics.Measurement]) -> None:
     for measurement in measurements:
         tags = {"pipeline": measurement.pipeline, **dict(measurement.tags)}
         sender = getattr(Stats, _SENDERS[measurement.metric.kind])
-        sender(measurement.metric.name, measurement.value, tags=tags)
+        options = {"delta": True} if measurement.is_change else {}
+        sender(measurement.metric.name, measurement.value, tags=tags, **options)
 
 
 @contextmanager
@@ -233,46 +244,71 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 # What becomes of each try of a task, recorded for people.
 
 
-def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> AbstractContextManager[Attempt]:
-    """Record how the block ends, as the try of this task."""
+@contextmanager
+def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> Iterator[Attempt]:
+    """Record how the block ends, as the try of this task; count it where it fails."""
     ti = context["ti"]
     attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
-    return recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException)
+    try:
+        with recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException):
+            yield attempt
+    except BaseException as error:
+        if attempt.outcome is AttemptOutcome.FAILED:
+            # As Airflow's server decides (`_is_eligible_to_retry` in `execution_api/routes/task_instances.py`, 3.3.2).
+            is_last_try = isinstance(error, StopAndCall) or ti.try_number > ti.max_tries
+            fault = type(error).__name__
+            send(metrics.failure_measurements(pipeline.pipeline, step, fault, is_last_try=is_last_try))
+        raise
 
 
 # ----------
 # Task *load_batch*.
 
+#: Is told of a Spark application that has started: its id, and the address of its own page (empty: it has none).
+OnApplication: TypeAlias = Callable[[str, str], None]
 #: Runs spark-submit to its end; returns the tail of its output when it failed, else an empty text.
-Submit: TypeAlias = Callable[[JobSubmission], str]
+Submit: TypeAlias = Callable[[JobSubmission, OnApplication], str]
 
 
 def load(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit
+    pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
     with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
         batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
         attempt.batch_id = batch.batch_id
+        links.show_batch(batch)
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
                 record(attempt, world.attempts, _log.warning)  # that it runs
-                batch, phases = _load(world, batch, submit)
+                batch, phases = _load(world, batch, submit, _shown(attempt, world, links))
             attempt.phases = phases
+            links.show_batch(batch)
         _tell_result(batch, world.ledger(), log)
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
 
 
-def _load(world: World, batch: Batch, submit: Submit) -> tuple[Batch, LoadPhases | None]:
+def _shown(attempt: Attempt, world: World, links: TaskLinks) -> OnApplication:
+    """Link to the application, and record it, as soon as it has started."""
+
+    def show(application_id: str, ui_url: str) -> None:
+        links.show_application(application_id, ui_url)
+        attempt.spark_application_id, attempt.spark_ui_url = application_id, ui_url
+        record(attempt, world.attempts, _log.warning)
+
+    return show
+
+
+def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplication) -> tuple[Batch, LoadPhases | None]:
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         require_unlocked(batch, world.ledger())
-        output_tail = submit(world.submission(batch.batch_id, outcome_file))
+        output_tail = submit(world.submission(batch.batch_id, outcome_file), on_application)
         committed = loaded_batch(batch, world.ledger(), outcome_file, output_tail or "exit code 0")
         return committed, read_phases(outcome_file)
 
@@ -308,7 +344,12 @@ _ANNOUNCED = (
 
 
 def audit(
-    pipeline: PipelineSettings, context: Context, log: TaskLog, *, announce: Callable[[AuditReport], None]
+    pipeline: PipelineSettings,
+    context: Context,
+    log: TaskLog,
+    *,
+    announce: Callable[[AuditReport], None],
+    links: TaskLinks,
 ) -> dict[str, Any]:
     """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
     recorded_audit = _recorded(pipeline, Step.AUDIT, context)
@@ -322,6 +363,7 @@ def audit(
                 next_command="clear load_batch of this run (Airflow: task load_batch, Clear)",
                 pipeline=pipeline.pipeline,
             )
+        links.show_batch(own)
         report = audit_batch(own.batch_id, own.request, _world(pipeline).ledger())
         announce(report)
         everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
@@ -333,7 +375,9 @@ def audit(
 def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
     world = _world(pipeline)
-    send(metrics.valid_through_measurements(batch, datetime.now(UTC)))
+    # A group in a DAG of somebody else runs when that DAG does, whatever the pipeline file says.
+    due = None if batch.request.task_group else next_run_due(pipeline.schedule, batch.planned_at)
+    send(metrics.success_measurements(batch, datetime.now(UTC), due))
     view = read_for_metrics(pipeline, batch.request)
     if view:
         send(metrics.lag_measurements(pipeline, view))
@@ -377,6 +421,7 @@ def _announcement(batch: Batch) -> dict[str, Any]:
         **upsert_counts(counts),
         "dead_letters": counts.dead_letters,
         "warnings": list(batch.warnings),
+        "page": page_path("batches", batch.batch_id),
     }
 
 

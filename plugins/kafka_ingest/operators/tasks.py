@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,16 @@ from airflow.providers.common.compat.sdk import AirflowException, DagRunTriggerE
 from airflow.sdk import Asset, BaseOperator
 
 from kafka_ingest.errors import ConfigError
+from kafka_ingest.operators.task_links import BatchLink, SparkLink, TaskLinks, spark_history
 from kafka_ingest.pipeline_files.files import asset_uri
 from kafka_ingest.settings import BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
+    from kafka_ingest.operators.runs import OnApplication
     from kafka_ingest.protocol.audit import AuditReport
     from kafka_ingest.spark.submission import JobSubmission
 
@@ -40,11 +44,13 @@ class PlanBatchOperator(BaseOperator):
     """
 
     ui_color = "#dbe9f6"
+    operator_extra_links = (BatchLink(),)
 
     def __init__(self, *, pipeline: PipelineSettings, has_form: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.has_form = has_form
+        self.links: TaskLinks | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan.
@@ -54,7 +60,8 @@ class PlanBatchOperator(BaseOperator):
         """
         from kafka_ingest.operators import runs
 
-        return runs.plan(self.pipeline, context, self.log, has_form=self.has_form)
+        links = self.links = TaskLinks(context["ti"].xcom_push, self.log)
+        return runs.plan(self.pipeline, context, self.log, has_form=self.has_form, links=links)
 
 
 # ----------
@@ -70,6 +77,10 @@ _ERRORS = frozenset({"ERROR", "FATAL", "CRITICAL"})
 _SAID_AT_EVERY_START = ("NativeCodeLoader: ", "Using incubator modules: ")
 
 
+#: What the driver says of its application, once (``spark_jobs/spark_runner.py``).
+_STARTED = re.compile(r"Spark application (?P<id>[\w.-]+) has started(?:, its page: (?P<url>https?://\S+))?")
+
+
 class SparkSubmitLog:
     """The logger of the provider's hook, which logs all that spark-submit prints as information.
 
@@ -77,10 +88,12 @@ class SparkSubmitLog:
 
     Args:
         log: The hook's own logger.
+        on_application: Told of the application once it has started.
     """
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: Any, on_application: OnApplication | None = None) -> None:
         self._log = log
+        self._on_application = on_application
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
@@ -93,6 +106,8 @@ class SparkSubmitLog:
         found = None if args else _LEVELLED.fullmatch(event)
         level, message = found.group("level", "message") if found else ("INFO", event)
         self._method(level, message)(message, *args)
+        if self._on_application and (started := _STARTED.fullmatch(message)):
+            self._on_application(started["id"], started["url"] or "")
 
     def _method(self, level: str, message: str) -> Any:
         if level in _ERRORS:
@@ -127,6 +142,7 @@ class LoadBatchOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = ()
     ui_color = "#fbe3d0"
+    operator_extra_links = (BatchLink(), SparkLink())
 
     def __init__(self, *, pipeline: PipelineSettings, has_form: bool = False, **kwargs: Any) -> None:
         job = pipeline.job
@@ -135,11 +151,17 @@ class LoadBatchOperator(SparkSubmitOperator):
             driver_memory=job.driver_memory,
             executor_memory=job.executor_memory,
             executor_cores=job.executor_cores,
+            # It would put the transport's key on the command line. The job reads and writes nothing that a listener
+            # of Spark could see: its data sets are those of this task.
+            openlineage_inject_transport_info=False,
             **kwargs,
         )
         self.pipeline = pipeline
         self.has_form = has_form
+        self.spark_history = spark_history()
+        self.links: TaskLinks | None = None
         self.submit_environment: dict[str, str] = {}
+        self._on_application: OnApplication | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Load.
@@ -149,10 +171,18 @@ class LoadBatchOperator(SparkSubmitOperator):
         """
         from kafka_ingest.operators import runs
 
-        def submit(submission: JobSubmission) -> str:
+        def submit(submission: JobSubmission, on_application: OnApplication) -> str:
+            self._on_application = on_application
             return self._submit(submission, context)
 
-        return runs.load(self.pipeline, context, self.log, has_form=self.has_form, submit=submit)
+        links = self.links = TaskLinks(context["ti"].xcom_push, self.log, history=self.spark_history)
+        return runs.load(self.pipeline, context, self.log, has_form=self.has_form, submit=submit, links=links)
+
+    def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage[Any, Any]:
+        """Return what was read and written; Airflow's OpenLineage provider asks, also where the task has failed."""
+        from kafka_ingest.operators.lineage import load_lineage
+
+        return load_lineage(self.pipeline, self.links.batch if self.links else None)
 
     def _submit(self, submission: JobSubmission, context: Context) -> str:
         """Run spark-submit to its end; return the tail of its output when it failed, else an empty text."""
@@ -200,7 +230,7 @@ class LoadBatchOperator(SparkSubmitOperator):
         # command line of YARN and Kubernetes, and on the latter would not be set at all.
         hook._env = self.submit_environment
         # Where ``LoggingMixin`` keeps its logger (``airflow/sdk/definitions/_internal/logging_mixin.py``, 3.3.2).
-        hook._log = SparkSubmitLog(hook.log)
+        hook._log = SparkSubmitLog(hook.log, self._on_application)
         return hook
 
 
@@ -240,6 +270,7 @@ class AuditBatchOperator(BaseOperator):
     """
 
     ui_color = "#dcefdc"
+    operator_extra_links = (BatchLink(),)
 
     def __init__(self, *, pipeline: PipelineSettings, **kwargs: Any) -> None:
         self.asset = target_asset(pipeline.batch)
@@ -248,6 +279,7 @@ class AuditBatchOperator(BaseOperator):
         outlets = [self.asset, *kwargs.pop("outlets", [])]
         super().__init__(outlets=outlets, on_success_callback=[_announced, *callbacks], **kwargs)
         self.pipeline = pipeline
+        self.links: TaskLinks | None = None
         self._report: AuditReport | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -261,7 +293,8 @@ class AuditBatchOperator(BaseOperator):
         def announce(report: AuditReport) -> None:
             self._announce(report, context)
 
-        return runs.audit(self.pipeline, context, self.log, announce=announce)
+        links = self.links = TaskLinks(context["ti"].xcom_push, self.log)
+        return runs.audit(self.pipeline, context, self.log, announce=announce, links=links)
 
     def record_announcement(self, context: Context) -> None:
         """Store that the batches are announced, and count them; after the success of :meth:`execute` only.
@@ -301,6 +334,10 @@ def _announced(context: Context) -> None:
 # Tasks *follow_up* and *report_left_out*.
 
 
+#: Runs can be triggered with a note from Airflow 3.2 on; a task can write none to its own run (3.3.2, Task SDK 1.3.2).
+_HAS_NOTES = "note" in signature(DagRunTriggerException).parameters
+
+
 class FollowUpOperator(BaseOperator):
     """Triggers another run of this DAG when the batch of this run used up the limit; else it is skipped.
 
@@ -327,6 +364,8 @@ class FollowUpOperator(BaseOperator):
         from kafka_ingest.operators import runs
 
         run_id, form = runs.follow_up(self.pipeline, context, self.log)
+        limit = self.pipeline.plan.limit.total_offsets
+        note = f"Goes on where run {context['ti'].run_id} stopped: it had used up its limit of {limit:,} offsets."
         raise DagRunTriggerException(
             trigger_dag_id=context["ti"].dag_id,
             dag_run_id=run_id,
@@ -339,6 +378,7 @@ class FollowUpOperator(BaseOperator):
             failed_states=[],
             poke_interval=0,
             deferrable=False,
+            **({"note": note} if _HAS_NOTES else {}),
         )
 
 

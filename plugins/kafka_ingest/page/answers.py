@@ -27,7 +27,7 @@ LANE_THREADS = 2
 LANE_QUEUE = 8
 #: Long enough for ten people who look at one fault, short enough that nobody is misled.
 FRESH_SECONDS = 5.0
-#: Answers that are kept; the least recent goes first. One holds at most a pipeline's partitions.
+#: Answers that are kept while they are fresh; the oldest goes first. One holds at most a pipeline's partitions.
 _MOST_KEPT = 64
 
 
@@ -102,7 +102,8 @@ class Answers:
         kept.fresh_until = self._clock() + self._fresh_seconds
 
     def _keep(self, key: Hashable, kept: _Kept) -> None:
-        self._kept.pop(key, None)
+        now = self._clock()
+        self._kept = {other: one for other, one in self._kept.items() if one.fresh_until >= now and other != key}
         self._kept[key] = kept
         while len(self._kept) > _MOST_KEPT:
             self._kept.pop(next(iter(self._kept)))

@@ -377,6 +377,11 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f}ms"
 
 
+def set_lock_timeout(cursor: Cursor, seconds: float) -> None:
+    """Let the statements from here on wait so long for a lock, to the end of the transaction."""
+    run_query(cursor, "set_lock_timeout", milliseconds=round(seconds * 1_000))
+
+
 def commit(cursor: Cursor) -> None:
     """Commit, and believe it only when the server has answered COMMIT. Durable on return.
 

@@ -27,6 +27,7 @@ from kafka_ingest.postgres.database import (
     refused,
     run_query,
     server_message,
+    set_lock_timeout,
 )
 from kafka_ingest.postgres.ledger_write import pipeline_valid_through
 from kafka_ingest.postgres.rows import count_arrays, range_arrays, replaced_arrays, standing_of
@@ -221,16 +222,28 @@ class StagedRows:
 _PUBLISH_LIMITS = TransactionLimits(lock_timeout_seconds=30)
 
 
-def lock_batch(cursor: Cursor, batch: Batch) -> BatchStanding:
-    """Lock the batch row without waiting, in the transaction that changes the target for it.
+#: An older attempt that finds itself fenced frees the batch row at once, so a newer one waits this long for it: if both
+#: gave way, nobody would publish until the hold of the newer one ends.
+_BATCH_WAIT_SECONDS = 1.0
+
+
+def lock_batch(cursor: Cursor, batch: Batch, limits: TransactionLimits) -> BatchStanding:
+    """Lock the batch row in the transaction that changes the target for it, and read it as it is then.
+
+    Args:
+        cursor: In the transaction.
+        batch: The batch.
+        limits: Of the transaction; they hold again afterwards.
 
     Raises:
-        Busy: Another session has it locked.
+        Busy: Another session has it locked, for longer than a second.
         Fenced: The ledger has no such batch, for example after a restore of the database.
     """
     with database_faults("lock the batch"):
         try:
-            row = fetch_row(cursor, "lock_batch_nowait", batch_id=batch.batch_id)
+            set_lock_timeout(cursor, min(_BATCH_WAIT_SECONDS, limits.lock_timeout_seconds))
+            row = fetch_row(cursor, "lock_batch", batch_id=batch.batch_id)
+            set_lock_timeout(cursor, limits.lock_timeout_seconds)
         except psycopg2.errors.LockNotAvailable as error:
             raise Busy(
                 "another session has the batch locked",
@@ -263,25 +276,26 @@ class PostgresPublisher:
             with database_faults("begin to publish"):
                 cursor = connection.cursor()
                 begin(cursor, self._limits)
-            yield PostgresPublication(cursor, batch)
+            yield PostgresPublication(cursor, batch, self._limits)
 
 
 class PostgresPublication:
     """The transaction that makes one batch visible; see the port for the order of the methods."""
 
-    def __init__(self, cursor: Cursor, batch: Batch) -> None:
+    def __init__(self, cursor: Cursor, batch: Batch, limits: TransactionLimits) -> None:
         self._cursor = cursor
         self._batch = batch
+        self._limits = limits
         self._state: CurrentState | None = None
 
     def lock_batch(self) -> BatchStanding:
-        """Lock the batch row without waiting.
+        """Lock the batch row; wait a second for it at most.
 
         Raises:
             Busy: Another session has it locked.
             Fenced: The ledger has no such batch, for example after a restore of the database.
         """
-        return lock_batch(self._cursor, self._batch)
+        return lock_batch(self._cursor, self._batch, self._limits)
 
     def advance_positions(self, outcome: BatchOutcome) -> int:
         """Compare and set all positions; return the number of rows that were still as planned."""

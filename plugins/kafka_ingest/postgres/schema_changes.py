@@ -68,7 +68,7 @@ class PostgresSchemaEvolution:
             database_faults(f"add columns to {batch.settings.target}"),
             transaction(connection, self._limits) as cursor,
         ):
-            if not owns(lock_batch(cursor, batch), batch):
+            if not owns(lock_batch(cursor, batch, self._limits), batch):
                 raise fenced(batch, "state committed")
             return _add_columns(cursor, batch, fields)
 
