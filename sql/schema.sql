@@ -365,6 +365,8 @@ CREATE INDEX dead_letters_of_a_batch ON kafka_ingest.dead_letter (batch_id, topi
 
 CREATE INDEX unresolved_dead_letters ON kafka_ingest.dead_letter (pipeline, created_at) WHERE resolved_at IS NULL;
 
+CREATE INDEX dead_letters_of_a_pipeline ON kafka_ingest.dead_letter (pipeline, created_at);
+
 CREATE INDEX dead_letters_of_a_request ON kafka_ingest.dead_letter (pipeline, request_id) WHERE request_id IS NOT NULL;
 
 -- Every change of a position that is not a published batch: who, when, why, from, to. Idempotent by request id.
@@ -409,6 +411,8 @@ CREATE UNIQUE INDEX one_change_per_request_and_partition
 
 CREATE INDEX position_changes_of_a_partition
     ON kafka_ingest.position_change (pipeline, topic, partition, to_generation, to_line, to_offset);
+
+CREATE INDEX position_changes_of_a_pipeline ON kafka_ingest.position_change (pipeline, change_number);
 
 -- Columns that loads have added to targets for fields that no column reads (new_fields: add_column): who, when, why. A
 -- batch's mapping is the pipeline file and these rows together. Rows are only ever added, as the columns are.

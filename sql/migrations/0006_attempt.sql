@@ -2,7 +2,10 @@
 -- which Spark application it was. For people: no position, batch or decision depends on it, and nothing is missing when
 -- a row is.
 --
--- Locks: none on tables that exist. Safe to run twice: the migration runner applies it once, under an advisory lock.
+-- Two indexes let people look at position changes and at resolved dead letters, however many there are.
+--
+-- Locks: SHARE on position_change and dead_letter until the migration commits; who writes them waits, reports do not.
+-- Safe to run twice: the migration runner applies it once, under an advisory lock.
 CREATE TABLE kafka_ingest.attempt (
     attempt_number       bigint           NOT NULL GENERATED ALWAYS AS IDENTITY,
     pipeline             text             NOT NULL, -- no foreign key: the first plan may fail before it binds anything
@@ -35,3 +38,7 @@ WITH (fillfactor = 80);
 CREATE INDEX attempts_of_a_pipeline ON kafka_ingest.attempt (pipeline, attempt_number);
 
 CREATE INDEX attempts_of_a_batch ON kafka_ingest.attempt (batch_id) WHERE batch_id IS NOT NULL;
+
+CREATE INDEX position_changes_of_a_pipeline ON kafka_ingest.position_change (pipeline, change_number);
+
+CREATE INDEX dead_letters_of_a_pipeline ON kafka_ingest.dead_letter (pipeline, created_at);

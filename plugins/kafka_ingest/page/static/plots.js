@@ -44,12 +44,15 @@
     }
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
     const bars = uPlot.paths.bars({ size: [0.7, 28, 5] });
+    // The legend shows the batch that is pointed at, else the newest.
+    const newest = (plot) => plot.cursor.idx ?? plot.setLegend({ idx: data.at.length - 1 }, false);
     new uPlot(
       {
         width: Math.max(240, element.clientWidth),
         height: 180,
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { y: false, drag: { x: true, y: false } },
+        hooks: { ready: [newest], setCursor: [newest] },
         scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [{ ...axis, values: (_, values, __, ___, step) => values.map((value) => day(value, step)) }, { ...axis, size: 56, values: (_, values) => values.map(short) }],
         series: [
