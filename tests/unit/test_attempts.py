@@ -65,6 +65,19 @@ def test_a_record_that_cannot_be_written_is_a_warning_and_changes_no_end(error: 
     assert "nobody answers" in warnings[0]
 
 
+def test_a_look_up_that_fails_in_its_own_way_hides_nothing_and_is_not_quoted() -> None:
+    own, warnings = attempt(), list[str]()
+
+    def attempts() -> FakeAttempts:
+        raise ImportError("s3cret of a backend")
+
+    with pytest.raises(LedgerOutdated), recorded(own, attempts, warnings.append):
+        raise LedgerOutdated("the ledger is old")
+    assert len(warnings) == 1
+    assert "ImportError" in warnings[0]
+    assert "s3cret" not in warnings[0]
+
+
 def test_what_the_step_itself_failed_of_is_not_told_again() -> None:
     store = FakeAttempts()
     store.fault = DatabaseUnavailable("nobody answers")

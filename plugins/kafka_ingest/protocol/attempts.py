@@ -112,9 +112,14 @@ def recorded(
 
 
 def record(attempt: Attempt, attempts: Callable[[], Attempts], warn: Callable[[str], object]) -> None:
-    """Record a try as it stands now, or warn."""
+    """Record a try as it stands now, or warn: whatever a look-up of secrets raises must not hide how the step ended."""
     try:
         attempts().record(attempt)
-    except IngestError as error:
+    except Exception as error:  # noqa: BLE001
         if type(error).__name__ != attempt.fault:  # else the step has just failed of the same, and says so
-            warn(f"what became of this try is not in the ledger, which nothing depends on: {error}")
+            warn(f"what became of this try is not in the ledger, which nothing depends on: {_told(error)}")
+
+
+def _told(error: Exception) -> str:
+    """Return an error's text, where it is known to hold no secret, else its class."""
+    return str(error) if isinstance(error, IngestError) else type(error).__name__
