@@ -25,6 +25,8 @@ from sandbox.system import AIRFLOW_DATABASE, WAREHOUSE, Sandbox
 IMAGES = CHECKOUT / "docs" / "images"
 #: What the browsers of the last years have, scaled so that text stays sharp and files stay small.
 WIDTH, HEIGHT = 1280, 800
+#: A machine whose cores are taken by Spark jobs draws late.
+PATIENCE_MS = 120_000
 #: A picture that is greater is a picture of too much.
 MOST_BYTES = 250_000
 
@@ -143,6 +145,7 @@ def chromium() -> str:
 def logged_in(browser: Browser, url: str, user: str, password: str, theme: Theme = "light") -> Iterator[Page]:
     """Yield a window of a person who has logged in by Airflow's form, with this theme chosen in Airflow."""
     context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"{url}/")
     page.fill("input[name=username]", user)
