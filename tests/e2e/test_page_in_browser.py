@@ -159,7 +159,7 @@ def test_the_download_works_in_the_frame(admin: Visitor, world: AirflowWorld) ->
 
 def opened_in_airflow(visitor: Visitor) -> FrameLocator:
     visitor.page.goto(f"{visitor.world.server.url}/")
-    visitor.page.get_by_role("link", name="Kafka").click()
+    visitor.page.get_by_role("link", name="Kafka", exact=True).click()
     frame = visitor.page.frame_locator("iframe[title='Kafka']")
     expect(frame.get_by_role("heading", name="Pipelines")).to_be_visible()
     return frame
@@ -213,9 +213,9 @@ def test_the_page_answers_why_payments_is_late_and_what_to_press(admin: Visitor,
     expect(admin.page.locator("p.lead")).to_contain_text("A run was due at")
     expect(admin.page.locator("p.lead")).to_contain_text(f"run {run['dag_run_id']} waits to start")
     expect(admin.page.locator("p.lead")).to_contain_text("The DAG is paused")
-    expect(admin.page.get_by_role("link", name="Unpause the DAG")).to_have_attribute(
-        "href", f"/dags/{showcase.dag_id('payments')}"
-    )
+    expect(
+        admin.page.get_by_role("listitem").filter(has_text="Unpause the DAG").get_by_role("link", name="Open the DAG")
+    ).to_have_attribute("href", f"/dags/{showcase.dag_id('payments')}")
 
 
 def test_the_page_answers_why_customers_fails_and_what_to_press(admin: Visitor, showcase: Showcase) -> None:
@@ -223,7 +223,9 @@ def test_the_page_answers_why_customers_fails_and_what_to_press(admin: Visitor, 
     newest = showcase.airflow.runs(showcase.dag_id("customers"))[0]["dag_run_id"]
     expect(admin.page.locator("p.lead")).to_contain_text("The last 2 runs failed")
     expect(admin.page.get_by_role("region", name="Why the last run failed")).to_contain_text("TopicRecreated")
-    expect(admin.page.get_by_role("link", name="Clear the run")).to_have_attribute(
+    expect(
+        admin.page.get_by_role("listitem").filter(has_text="Clear the run").get_by_role("link", name="Open the run")
+    ).to_have_attribute(
         "href", f"/dags/{showcase.dag_id('customers')}/runs/{newest.replace(':', '%3A').replace('+', '%2B')}"
     )
 

@@ -124,7 +124,8 @@ def test_the_overview_says_of_each_pipeline_what_the_ledger_says(admin: TestClie
     assert "up to date 2026-11-30 13:00:02" in orders
     assert "1,234 rows" in orders
     assert " 0 5 " in orders, "no dead letters, and the lag of both partitions"
-    assert " 30 " in orders, "the least headroom"
+    assert "none expires 30 offsets" in orders, "the least headroom, in a log whose start has not moved"
+    assert "1 with dead letters" in text_of(shown)
     assert "failing" in payments
     assert "90,000" in payments
     assert "paused" in clicks
@@ -207,6 +208,24 @@ def test_the_overviews_numbers_are_those_of_the_protocol(ledger: WrittenLedger) 
     assert row["partitions_losing"] == sum(headroom.offsets < 0 for headroom in seen) == 1
     assert row["partitions_short"] == sum(headroom.is_short(WatchSettings()) for headroom in seen) == 1
     assert row["partitions_stalled"] == sum(headroom.is_stalled for headroom in seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "hours", "shown"),
+    [(120, 2, "lost 20 offsets"), (40, 2, "4 h 60 offsets"), (40, 24, "2 d 60 offsets"), (10, 24, "none expires 90")],
+)
+def test_headroom_is_told_in_time_where_retention_moves(
+    ledger: WrittenLedger, start: int, hours: int, shown: str
+) -> None:
+    written = WrittenLedger(ledger.params)
+    name = f"near_{start}_{hours}"
+    written.pipeline(name)
+    written.partition(name, 0, 100, valid_through=LOADED_AT)
+    place = {"pipeline": name, "topic": f"shop.{name}", "partition": 0}
+    written.observe(place, start=start, end=130, high=130, rate_from=10, hours=hours)
+    world = FakeAirflow([own_dag(name)], {"warehouse": ledger.params})
+    reader = FakeReader([dag_id_of(name)])
+    assert shown in row_of(page_client(world, reader).get("/"), name)
 
 
 # ----------

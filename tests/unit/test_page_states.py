@@ -171,7 +171,8 @@ def test_a_batch_that_was_planned_when_it_was_due_ends_lateness() -> None:
     [
         (replace(DUE, runs=(run("r2", "running", 5, started_at=minutes(6)),)), "run r2 is still running, since"),
         (replace(DUE, runs=(run("r2", "queued", 5),)), "run r2 waits to start, since 2026-11-30 13:05:02 UTC"),
-        (replace(DUE, is_paused=True), "the DAG is paused"),
+        (replace(DUE, is_paused=True), "the DAG is paused."),
+        (replace(DUE, is_paused=True, runs=(run("r2", "queued", 5),)), "the DAG is paused, and run r2 waits to start"),
         (replace(DUE, runs=()), "Airflow has not started a run"),
         (replace(DUE, runs=(run("r2", "success", 5),)), "the run has ended without one"),
     ],

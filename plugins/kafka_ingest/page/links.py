@@ -117,6 +117,7 @@ class Action:
         text: What it does, and when to do it.
         form: The form that does it, where it is one.
         href: Where it is done, where that is no form.
+        button: What stands on the link there.
         command: The command that does the same; empty where there is none.
     """
 
@@ -124,6 +125,7 @@ class Action:
     text: str
     form: FormLink | None = None
     href: str = ""
+    button: str = ""
     command: str = ""
 
 
@@ -140,12 +142,18 @@ def next_steps(one: Standing, links: Links) -> Iterator[Action]:
     if run := one.clearable_run:
         yield Action(
             "Clear the run",
-            "Open the run in Airflow, remove the cause that its message names, and clear the run: it loads the same "
-            "batch, exactly once.",
+            "When the cause that its message names is gone, clear the run in Airflow: its tasks are tried again, and "
+            "what it loads is there exactly once.",
             href=links.run(*run),
+            button="Open the run",
         )
     if one.dag and one.dag.is_paused:
-        yield Action("Unpause the DAG", "Its schedule goes on, and catches up in batches.", href=links.dag(one.dag_id))
+        yield Action(
+            "Unpause the DAG",
+            "Runs that wait begin, its schedule goes on, and it catches up in batches.",
+            href=links.dag(one.dag_id),
+            button="Open the DAG",
+        )
     is_stuck = one.state is State.STUCK and not one.clearable_run
     if is_stuck or one.state in (State.LATE, State.NOT_STARTED, State.LOSING):
         yield from run_now(one, links)
@@ -158,6 +166,7 @@ def run_now(one: Standing, links: Links) -> Iterator[Action]:
             "Look at the active run",
             "It holds the pipeline until it ends." if run.state == "running" else "It has not started yet.",
             href=links.run(one.dag_id, run.run_id),
+            button="Open the run",
         )
     elif has_form(one):
         yield Action(
@@ -231,6 +240,7 @@ def of_batch(one: Standing, batch: Mapping[str, Any], ranges: Sequence[Mapping[s
         "Read exactly these offsets again and replace their rows in one transaction. Fill in the reason.",
         form=links.form(one.dag_id, values) if has_form(one) else None,
         href="" if has_form(one) else links.run(batch["dag_id"], batch["run_id"]),
+        button="Open the run",
     )
 
 

@@ -76,21 +76,27 @@ def _visible(character: str) -> str:
 _REASONS: Mapping[DeadLetterReason, tuple[str, str]] = {
     DeadLetterReason.NOT_UTF8: ("bytes that are not UTF-8 where text or JSON is expected", "the producer"),
     DeadLetterReason.MALFORMED: ("the value or key is not JSON, or no record of its schema", "the producer"),
-    DeadLetterReason.WRONG_TYPE: ("a value of another type than its column's", "the column's type or its as"),
-    DeadLetterReason.MISSING_REQUIRED: ("a required value is missing or null", "required of the column"),
-    DeadLetterReason.OUT_OF_RANGE: ("a number or time that the column cannot hold exactly", "the column's type"),
-    DeadLetterReason.TOO_LONG: ("text longer than the column's limit", "the column's length"),
+    DeadLetterReason.WRONG_TYPE: ("a value of another type than its column's", "the type of the column, or its as"),
+    DeadLetterReason.MISSING_REQUIRED: ("a required value is missing or null", "whether the column has to be required"),
+    DeadLetterReason.OUT_OF_RANGE: ("a number or time that the column cannot hold exactly", "the type of the column"),
+    DeadLetterReason.TOO_LONG: ("text longer than the column's limit", "the length of the column"),
     DeadLetterReason.UNSUPPORTED_TEXT: (
         "text that PostgreSQL cannot hold: U+0000, or a lone surrogate",
-        "bytea or raw",
+        "a column of type bytea, or format raw",
     ),
-    DeadLetterReason.TOMBSTONE: ("a null value, which the pipeline file takes for a dead letter", "tombstones"),
+    DeadLetterReason.TOMBSTONE: (
+        "a null value, which the pipeline file takes for a dead letter",
+        "the key tombstones of the pipeline file",
+    ),
     DeadLetterReason.RECORD_TIME_OUT_OF_RANGE: ("a record time outside the years 1 to 9999", "the producer"),
     DeadLetterReason.VALUE_DID_NOT_TRAVEL: (
         "a change event without a value that was not changed, and nobody knows the one before",
-        "REPLICA IDENTITY FULL of the source table",
+        "whether the source table has REPLICA IDENTITY FULL",
     ),
-    DeadLetterReason.UNREADABLE_HEADERS: ("header names that are not UTF-8", "the producer, or headers"),
+    DeadLetterReason.UNREADABLE_HEADERS: (
+        "header names that are not UTF-8",
+        "the producer, or the key headers of the pipeline file",
+    ),
     DeadLetterReason.NOT_NULL_VIOLATION: ("NULL for a NOT NULL column of the table", "the column in the table"),
     DeadLetterReason.CHECK_VIOLATION: ("a CHECK constraint of the table is false for the row", "the constraint"),
     DeadLetterReason.REFUSED_BY_DATABASE: ("PostgreSQL refused the row on its own", "the table"),
@@ -267,6 +273,7 @@ def _environment() -> Environment:
         rate=rate,
         seconds_of=seconds_of,
         totals=totals,
+        with_letters=with_letters,
         actions=links,
         meanings=states.MEANINGS,
     )
@@ -277,3 +284,8 @@ def totals(standings: Sequence[Standing]) -> list[tuple[states.State, int]]:
     """Count pipelines by state, the worst first."""
     found = [one.state for one in standings]
     return [(state, found.count(state)) for state in states.State if state in found]
+
+
+def with_letters(standings: Sequence[Standing]) -> int:
+    """Count pipelines that have unresolved dead letters."""
+    return sum(bool(one.summary.get("unresolved_dead_letters")) for one in standings)

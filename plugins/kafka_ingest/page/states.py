@@ -210,10 +210,11 @@ def _lateness(dag: DagFacts, active: RunFacts | None) -> str:
     due = f"A run was due at {moment(dag.due_at)}, and no batch has been committed since"
     if active and active.state == "running":
         return f"{due}: run {active.run_id} is still running, since {moment(active.started_at)}."
-    if active:
-        return f"{due}: run {active.run_id} waits to start, since {moment(active.run_after)}."
+    waits = f"run {active.run_id} waits to start, since {moment(active.run_after)}" if active else ""
     if dag.is_paused:
-        return f"{due}: the DAG is paused."
+        return f"{due}: the DAG is paused{', and ' + waits if waits else ''}."
+    if waits:
+        return f"{due}: {waits}."
     if any(run.run_after >= dag.due_at for run in dag.runs):
         return f"{due}: the run has ended without one."
     return f"{due}: Airflow has not started a run; see whether its scheduler works."

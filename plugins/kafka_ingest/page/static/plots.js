@@ -44,6 +44,8 @@
     }
     const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
     const bars = uPlot.paths.bars({ size: [0.7, 28, 5] });
+    // Room for half a bar on both sides.
+    const gap = () => (data.at[data.at.length - 1] - data.at[0]) / (2 * (data.at.length - 1)) || 1;
     // The legend shows the batch that is pointed at, else the newest.
     const newest = (plot) => plot.cursor.idx ?? plot.setLegend({ idx: data.at.length - 1 }, false);
     new uPlot(
@@ -53,7 +55,7 @@
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { y: false, drag: { x: true, y: false } },
         hooks: { ready: [newest], setCursor: [newest] },
-        scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: { x: { range: (_, low, high) => [low - gap(), high + gap()] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [{ ...axis, values: (_, values, __, ___, step) => values.map((value) => day(value, step)) }, { ...axis, size: 56, values: (_, values) => values.map(short) }],
         series: [
           { label: "time", value: (_, value) => (value === null || value === undefined ? "-" : time(value)) },
