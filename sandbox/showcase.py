@@ -112,7 +112,7 @@ class Showcase:
         """
         create_topics(self.bootstrap, {self.name(name): PARTITIONS for name in NAMES})
         for name in set(NAMES) - self.given:
-            schedule = '"@daily"' if name == "payments" else "null"
+            schedule = '"@hourly"' if name == "payments" else "null"
             text = _FILE.format(name=self.name(name), description=_DESCRIPTIONS[name], schedule=schedule)
             (self.pipelines / f"{self.name(name)}.yaml").write_text(text, encoding="utf-8")
         for name in NAMES:
@@ -146,7 +146,7 @@ class Showcase:
         run_id = self.airflow.trigger(self.dag_id("payments"))
         _execute(
             self.metadata,
-            "UPDATE dag_run SET run_type = 'scheduled', run_after = run_after - interval '3 hours'"
+            "UPDATE dag_run SET run_type = 'scheduled', run_after = date_trunc('hour', run_after - interval '3 hours')"
             " WHERE dag_id = %s AND run_id = %s",
             self.dag_id("payments"),
             run_id,

@@ -212,7 +212,7 @@ def test_the_page_answers_why_payments_is_late_and_what_to_press(admin: Visitor,
     [run] = showcase.airflow.runs(showcase.dag_id("payments"))
     expect(admin.page.locator("p.lead")).to_contain_text("A run was due at")
     expect(admin.page.locator("p.lead")).to_contain_text(f"run {run['dag_run_id']} waits to start")
-    expect(admin.page.locator("p.lead")).to_contain_text("The DAG is paused")
+    expect(admin.page.locator("p.lead")).to_contain_text("the DAG is paused")
     expect(
         admin.page.get_by_role("listitem").filter(has_text="Unpause the DAG").get_by_role("link", name="Open the DAG")
     ).to_have_attribute("href", f"/dags/{showcase.dag_id('payments')}")

@@ -144,14 +144,14 @@ def _judgements(
         yield State.FAILING, _failure(failed, summary)
     if summary["outstanding_batch_id"] and not active and not _is_held(summary):
         yield State.STUCK, _stuck(summary)
-    is_late = dag is not None and _is_late(summary, dag, late_after)
-    if dag and is_late:
-        yield State.LATE, _lateness(dag, active)
+    late = _lateness(dag, active) if dag and _is_late(summary, dag, late_after) else ""
+    if late:
+        yield State.LATE, late
+    # Lateness names the run, or that the DAG is paused, already.
     if active or _is_held(summary):
-        # Lateness names the run already.
-        yield State.LOADING, "" if active and is_late else _loading(summary, active)
+        yield State.LOADING, "" if active and late else _loading(summary, active)
     if dag and dag.is_paused:
-        yield State.PAUSED, "The DAG is paused: no scheduled run begins."
+        yield State.PAUSED, "" if "the DAG is paused" in late else "The DAG is paused: no scheduled run begins."
     if summary["last_batch_id"] is None:
         yield State.NOT_STARTED, "No batch has been committed yet."
     yield State.UP_TO_DATE, ""
