@@ -147,7 +147,12 @@ def test_a_reader_without_payload_sees_where_things_are_and_no_content(worlds: W
             "SELECT \"offset\", reason FROM kafka_ingest.dead_letter WHERE pipeline = 'sales'", READER
         ) == [(1, "wrong_type")]
         assert world.run('SELECT partition, "offset" FROM kafka_ingest.removed_key', READER) == [(0, 3)]
-        hidden = {"dead_letter": ("key", "value", "header_values", "detail"), "removed_key": ("key", "key_hash")}
+        assert world.run("SELECT outcome, fault FROM kafka_ingest.attempt", READER) == []
+        hidden = {
+            "attempt": ("message",),
+            "dead_letter": ("key", "value", "header_values", "detail"),
+            "removed_key": ("key", "key_hash"),
+        }
         columns = [f"kafka_ingest.{table}.{column}" for table, names in hidden.items() for column in names]
         for column in [*columns, "shop.sales.id", "shop.customers.note", "shop.customers_history.note"]:
             table, _, name = column.rpartition(".")

@@ -47,6 +47,8 @@ CHANGE_RIGHTS: Mapping[str, str] = {
 }
 #: Columns that say where and why, and hold nothing of a record: what a reader sees who may not see the topic.
 _WITHOUT_PAYLOAD: Mapping[str, str] = {
+    "attempt": "attempt_number, pipeline, step, batch_id, dag_id, run_id, task_id, map_index, try_number, started_at, "
+    "ended_at, outcome, fault, session_seconds, stage_seconds, publish_seconds, spark_application_id, spark_ui_url",
     "dead_letter": 'pipeline, topic, generation, partition, "offset", record_time, reason, batch_id, created_at, '
     "resolved_at, resolution",
     "removed_key": 'pipeline, topic, generation, partition, "offset", batch_id',
