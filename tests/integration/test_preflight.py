@@ -186,7 +186,7 @@ def test_the_grants_that_it_names_are_all_that_a_load_needs(
     assert code == 78
     assert results(rows)["ledger"] == "fail"
     needed = {row["fix"] for row in rows if row["fix"].startswith("GRANT ") and row["check"] != "ledger"}
-    tables = "kafka_ingest.batch, kafka_ingest.batch_hold, kafka_ingest.batch_partition"
+    tables = "kafka_ingest.attempt, kafka_ingest.batch, kafka_ingest.batch_hold, kafka_ingest.batch_partition"
     assert any(fix.startswith(f"GRANT INSERT ON {tables}") for fix in needed)
     for fix in needed:
         loader.run(fix)
