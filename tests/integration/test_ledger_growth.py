@@ -40,6 +40,7 @@ _RELATIONS = {
     "target": ("shop", "orders"),
     "staging": ("kafka_ingest_staging", "dead_letters"),
     "staged_rows": ("kafka_ingest_staging", "rows"),
+    "staged_deletes": ("kafka_ingest_staging", "rows"),
     "staged_dead_letters": ("kafka_ingest_staging", "dead_letters"),
     "staged_counted": ("kafka_ingest_staging", "dead_letters"),
 }
@@ -96,6 +97,7 @@ PARAMETERS: dict[str, Any] = {
     "only": f"pipeline_{_PIPELINE}",
     "short_seconds": 21_600,
     "most_dead_letters": 100_001,
+    "marks": False,
 }
 
 
@@ -116,7 +118,7 @@ def grown(postgres_server: PostgresServer) -> Iterator[dict[str, Any]]:
     """A database with five million rows in the ledger."""
     with fresh_database(postgres_server) as params:
         with closing(psycopg2.connect(**params)) as connection, connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE SCHEMA shop; CREATE TABLE shop.orders ({_TARGET})")
+            cursor.execute(f"CREATE SCHEMA shop; CREATE TABLE shop.orders ({_TARGET}, batch_id uuid)")
             cursor.execute(f"CREATE TABLE kafka_ingest_staging.rows ({_STAGING})")
             cursor.execute(f"CREATE TABLE kafka_ingest_staging.dead_letters ({_STAGED})")
         fill(params)
@@ -135,8 +137,9 @@ def whole_table_reads(cursor: Any, name: str, **changed: Any) -> set[str]:
     text = statement_of(name)
     relations = {key: sql.Identifier(*place) for key, place in _RELATIONS.items()}
     columns = ("topic", "generation", "partition", "offset")
-    names = {f"{column}_column": sql.Identifier(f"kafka_{column}") for column in columns}
+    names: dict[str, sql.Composable] = {f"{column}_column": sql.Identifier(f"kafka_{column}") for column in columns}
     names |= {column: sql.Identifier(f"kafka_{column}") for column in columns}
+    names |= {"batch_column": sql.Identifier("batch_id"), "applies": sql.SQL("true")}
     values = {
         key: [value] * PARTITIONS if re.search(rf"%\({key}\)s::\w+\[\]", text) else value
         for key, value in (PARAMETERS | changed).items()
@@ -158,6 +161,11 @@ def _make_temporary_tables(cursor: Any, text: str, values: dict[str, Any]) -> No
         cursor.execute(
             "CREATE TEMPORARY TABLE kafka_ingest_read (topic text, generation integer, partition integer,"
             ' "offset" bigint) ON COMMIT DROP'
+        )
+    if "pg_temp.kafka_ingest_fold" in text:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE kafka_ingest_fold (number bigint, topic text, generation integer,"
+            ' partition integer, "offset" bigint) ON COMMIT DROP'
         )
 
 
@@ -186,7 +194,10 @@ def test_dead_letters_of_all_batches_are_listed_by_an_index(cursor: Any) -> None
     ("change", "name"),
     [
         ("DROP INDEX kafka_ingest.ranges_by_record_time", "queries/loaded_from"),
-        ("DROP INDEX kafka_ingest.position_changes_of_a_partition", "queries/bound_lines"),
+        (
+            "DROP INDEX kafka_ingest.position_changes_of_a_partition, kafka_ingest.position_changes_of_a_pipeline",
+            "queries/bound_lines",
+        ),
         (
             "ALTER TABLE kafka_ingest.batch_partition DROP CONSTRAINT one_range_per_batch_and_partition",
             "queries/select_ranges",
