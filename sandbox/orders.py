@@ -13,6 +13,22 @@ from confluent_kafka import Producer
 from sandbox.errors import SandboxError
 
 CUSTOMERS = 5000
+#: The part of a pipeline file that reads orders: value and key.
+PIPELINE_COLUMNS = """\
+value:
+  format: json
+  columns:
+    - {name: order_id, type: bigint, required: true}
+    - {name: customer, type: text}
+    - {name: status, type: varchar(20)}
+    - {name: amount, type: "numeric(12,2)"}
+    - {name: currency, type: varchar(3)}
+    - {name: ordered_at, type: timestamptz}
+    - {name: note, type: text}
+    - {name: lines, type: jsonb}
+    - {name: tags, type: "text[]"}
+key: {format: text, column: customer_key}
+"""
 _FIRST_ORDER = datetime(2026, 1, 1, tzinfo=UTC)
 _STATES = ("created", "paid", "shipped", "returned")
 _NOTES = (None, "leave at the door", "présent 🎁", "")

@@ -20,7 +20,7 @@ from psycopg2 import sql
 
 from sandbox.airflow_client import AirflowClient
 from sandbox.errors import SandboxError
-from sandbox.orders import SentRecord, orders, send_records
+from sandbox.orders import PIPELINE_COLUMNS, SentRecord, orders, send_records
 from sandbox.system import create_topics
 
 NAMES = ("orders", "payments", "customers", "returns")
@@ -46,19 +46,7 @@ description: {description}
 schedule: {schedule}
 kafka: {{topics: [{name}]}}
 first_run: earliest
-value:
-  format: json
-  columns:
-    - {{name: order_id, type: bigint, required: true}}
-    - {{name: customer, type: text}}
-    - {{name: status, type: varchar(20)}}
-    - {{name: amount, type: "numeric(12,2)"}}
-    - {{name: currency, type: varchar(3)}}
-    - {{name: ordered_at, type: timestamptz}}
-    - {{name: note, type: text}}
-    - {{name: lines, type: jsonb}}
-    - {{name: tags, type: "text[]"}}
-key: {{format: text, column: customer_key}}
+{columns}\
 tombstones: dead_letter
 target: {{table: shop.{name}, create_table: true}}
 dead_letters: {{max_ratio: 0.5}}
@@ -113,7 +101,12 @@ class Showcase:
         create_topics(self.bootstrap, {self.name(name): PARTITIONS for name in NAMES})
         for name in set(NAMES) - self.given:
             schedule = '"@hourly"' if name == "payments" else "null"
-            text = _FILE.format(name=self.name(name), description=_DESCRIPTIONS[name], schedule=schedule)
+            text = _FILE.format(
+                name=self.name(name),
+                description=_DESCRIPTIONS[name],
+                schedule=schedule,
+                columns=PIPELINE_COLUMNS,
+            )
             (self.pipelines / f"{self.name(name)}.yaml").write_text(text, encoding="utf-8")
         for name in NAMES:
             self.airflow.wait_for_dag(self.dag_id(name))

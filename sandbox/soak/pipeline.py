@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
+from sandbox.orders import PIPELINE_COLUMNS
 from sandbox.paths import private_folder
 
 PIPELINE = "soak"
@@ -42,19 +43,7 @@ pipeline: {PIPELINE}
 schedule: null
 kafka: {{topics: [{TOPIC}]}}
 first_run: earliest
-value:
-  format: json
-  columns:
-    - {{name: order_id, type: bigint, required: true}}
-    - {{name: customer, type: text}}
-    - {{name: status, type: varchar(20)}}
-    - {{name: amount, type: "numeric(12,2)"}}
-    - {{name: currency, type: varchar(3)}}
-    - {{name: ordered_at, type: timestamptz}}
-    - {{name: note, type: text}}
-    - {{name: lines, type: jsonb}}
-    - {{name: tags, type: "text[]"}}
-key: {{format: text, column: customer_key}}
+{PIPELINE_COLUMNS}\
 dead_letters: {{max_count: 1_000_000, max_ratio: 0.5}}  # a rebuild reads every malformed record of the soak at once
 hold:
   start_timeout_seconds: {START_TIMEOUT_SECONDS}

@@ -15,7 +15,8 @@ from kafka_ingest.errors import ConfigError, TooManyDeadLetters
 from kafka_ingest.operators.dags import pipeline_dag
 from kafka_ingest.operators.task_links import HISTORY, BatchLink, SparkLink, TaskLinks, page_path, spark_history
 from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator, SparkSubmitLog
-from kafka_ingest.page.links import MOUNT, Links
+from kafka_ingest.page.links import Links
+from kafka_ingest.pipeline_files.files import PAGE_MOUNT
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.all_fakes import FakeSystem
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
@@ -52,7 +53,7 @@ def test_a_page_is_found_below_the_path_that_airflow_is_served_at(
 
 def test_tasks_and_the_page_spell_its_addresses_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://host.example/airflow")
-    assert page_path("batches", "b 1") == Links(f"/airflow{MOUNT}").batch("b 1", "")
+    assert page_path("batches", "b 1") == Links(f"/airflow{PAGE_MOUNT}").batch("b 1", "")
 
 
 def test_a_name_cannot_break_out_of_its_part_of_the_path() -> None:

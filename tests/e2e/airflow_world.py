@@ -15,7 +15,7 @@ from kafka_ingest.postgres.ledger import PostgresLedger
 from sandbox.airflow import AirflowServer
 from sandbox.airflow_client import AirflowClient
 from sandbox.errors import SandboxError
-from sandbox.orders import orders, send_records
+from sandbox.orders import PIPELINE_COLUMNS, orders, send_records
 from sandbox.verification import compare_orders
 from tests.deadlines import until
 from tests.services import FreshTopics
@@ -33,19 +33,7 @@ pipeline: {name}
 schedule: {schedule}
 kafka: {{topics: [{topic}]}}
 first_run: earliest
-value:
-  format: json
-  columns:
-    - {{name: order_id, type: bigint, required: true}}
-    - {{name: customer, type: text}}
-    - {{name: status, type: varchar(20)}}
-    - {{name: amount, type: "numeric(12,2)"}}
-    - {{name: currency, type: varchar(3)}}
-    - {{name: ordered_at, type: timestamptz}}
-    - {{name: note, type: text}}
-    - {{name: lines, type: jsonb}}
-    - {{name: tags, type: "text[]"}}
-key: {{format: text, column: customer_key}}
+{columns}\
 tombstones: dead_letter
 target: {{table: shop.{name}, create_table: true}}
 airflow: {{owner: shop, retries: {retries}, retry_delay_seconds: 1}}
@@ -85,7 +73,8 @@ class Shop:
         return f"shop.{self.name}"
 
     def text(self) -> str:
-        return PIPELINE_FILE.format(name=self.name, topic=self.topic, schedule=self.schedule, retries=self.retries)
+        own = {"name": self.name, "topic": self.topic, "schedule": self.schedule, "retries": self.retries}
+        return PIPELINE_FILE.format(columns=PIPELINE_COLUMNS, **own)
 
 
 def opened_shop(world: AirflowWorld, name: str, *, partitions: int = 2, **settings: Any) -> Shop:

@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperatorLink
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from kafka_ingest.errors import ConfigError
+from kafka_ingest.pipeline_files.files import PAGE_MOUNT
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 # ----------
 # Addresses.
 
-#: Where the product's own pages are mounted in Airflow's API server.
-PAGE_ROOT = "/kafka-ingest"
 #: How a Spark history server spells the address of an application; without it, a link ends with its application.
 HISTORY = "KAFKA_INGEST_SPARK_HISTORY"
 _APPLICATION = "{application_id}"
@@ -46,7 +45,7 @@ def page_path(*parts: str) -> str:
         parts: What follows the mount, part by part, not yet percent-encoded; nothing for the overview.
     """
     prefix = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
-    return "/".join([prefix + PAGE_ROOT, *(quote(part, safe="") for part in parts)])
+    return "/".join([prefix + PAGE_MOUNT, *(quote(part, safe="") for part in parts)])
 
 
 def spark_history(environment: Mapping[str, str] = os.environ) -> str:

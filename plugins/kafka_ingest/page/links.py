@@ -11,11 +11,8 @@ from urllib.parse import quote, urlencode
 
 from kafka_ingest.forms.values import GREATEST_NUMBER
 from kafka_ingest.page.states import Standing, State
-from kafka_ingest.pipeline_files.files import ADMINISTRATION_DAG_ID, dag_id_of
+from kafka_ingest.pipeline_files.files import ADMINISTRATION_DAG_ID, PAGE_MOUNT, dag_id_of
 from kafka_ingest.postgres.overview import RecordPlace
-
-#: Where Airflow mounts the page.
-MOUNT = "/kafka-ingest"
 
 
 def _path(*parts: object) -> str:
@@ -55,7 +52,7 @@ class Links:
     @property
     def airflow(self) -> str:
         """Path of Airflow's UI, without a slash at its end."""
-        return self.root.removesuffix(MOUNT)
+        return self.root.removesuffix(PAGE_MOUNT)
 
     def overview(self) -> str:
         """All pipelines."""

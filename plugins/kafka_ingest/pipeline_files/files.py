@@ -341,11 +341,13 @@ def _folders_that_are_there() -> str:
 
 
 # ----------
-# Names in Airflow: the DAG of a pipeline file, and the asset of its table. Operators give them, the page finds them.
+# Names in Airflow: the DAG of a pipeline file, the asset of its table, the page. Operators and the page share them.
 
 #: DAG ids are ``kafka_to_postgres__<pipeline>``: they sort together and meet no DAG of anybody else.
 DAG_ID_PREFIX = "kafka_to_postgres__"
 ADMINISTRATION_DAG_ID = "kafka_ingest_administration"
+#: Where Airflow's API server mounts the page (``plugins/kafka_ingest_plugin.py``).
+PAGE_MOUNT = "/kafka-ingest"
 #: ``postgres://`` needs host and database (Airflow's AIP-60 rules), which only the connection knows; schemes that begin
 #: with ``x-`` are free.
 ASSET_SCHEME = "x-kafka-ingest://"
