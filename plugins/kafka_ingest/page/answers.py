@@ -23,8 +23,8 @@ _T = TypeVar("_T")
 
 #: A pipeline's page asks its database once, so two threads answer two different questions at a time.
 LANE_THREADS = 2
-#: Questions that wait for a thread of a lane: of as many readers, since each asks one at a time. Who waits in vain gives
-#: up on time.
+#: Questions that wait for a thread of a lane: of as many readers, since each asks one at a time, and none waits for
+#: longer than it has patience.
 LANE_QUEUE = 32
 #: Long enough for ten people who look at one fault, short enough that nobody is misled.
 FRESH_SECONDS = 5.0
