@@ -221,7 +221,6 @@ def plots(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     phases = ("session_seconds", "stage_seconds", "publish_seconds")
     return {
         "at": [batch["committed_at"].timestamp() for batch in committed],
-        "batch": [batch["batch_id"] for batch in committed],
         "offsets": [batch["offsets"] for batch in committed],
         "rows": [batch["rows"] for batch in committed],
         "rate": [rate(batch) for batch in committed],
