@@ -246,12 +246,11 @@ class WrittenLedger:
             "attempt",
             pipeline=pipeline,
             step=step,
-            dag_id=dag_id_of(pipeline),
             run_id=run_id,
             task_id=f"{step}_batch",
             map_index=-1,
             started_at=minutes(at),
             ended_at=minutes(at + 1) if outcome else None,
             outcome=outcome,
-            **{"try_number": 1, **values},
+            **{"dag_id": dag_id_of(pipeline), "try_number": 1, **values},
         )

@@ -11,7 +11,7 @@ from textwrap import indent
 from typing import Any
 
 from kafka_ingest.errors import naming
-from kafka_ingest.protocol.batch import Batch, LoadPhases, RecordCounts, Request
+from kafka_ingest.protocol.batch import COMMAND_LINE, Batch, LoadPhases, RecordCounts, Request
 from kafka_ingest.protocol.dead_letters import DeadLetterOutcome, DeadLetterReport
 from kafka_ingest.protocol.ledger_view import PositionChange, SettingChange, retired_topics, without_retired
 from kafka_ingest.protocol.log import LogSnapshot, PartitionState
@@ -417,7 +417,7 @@ def report_lag(settings: PipelineSettings, ports: LagPorts) -> tuple[PartitionLa
     """
     # A report asks in nobody's name: no batch belongs to this request.
     with naming(settings.pipeline):
-        view = ports.ledger.plan_view(settings.pipeline, Request("cli", "lag report"), settings.batch.target)
+        view = ports.ledger.plan_view(settings.pipeline, Request(COMMAND_LINE, "lag report"), settings.batch.target)
         topics = ports.log.snapshot(settings.plan.topics, settings.batch.isolation_level)
     snapshot = without_retired(view, topics)
     retired = retired_topics(view)

@@ -19,11 +19,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_ingest.__main__ import main
 from kafka_ingest.cli.command import world_of
-from kafka_ingest.cli.run import DAG_ID
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.postgres.rows import settings_hash
 from kafka_ingest.protocol.audit import audit_batch, record_announcement
-from kafka_ingest.protocol.batch import Batch, BatchState, Request, RunOptions
+from kafka_ingest.protocol.batch import COMMAND_LINE, Batch, BatchState, Request, RunOptions
 from kafka_ingest.protocol.load import load_batch
 from kafka_ingest.protocol.plan import plan_batch
 from kafka_ingest.report import batch_summary
@@ -87,7 +86,7 @@ class PipelineUnderTest:
     def plan_only(self, run_id: str) -> Batch:
         """Plans the batch of a run of the command line, which then does not go on."""
         settings = find_pipeline(self.name)
-        request = Request(DAG_ID, run_id, parameters=RunOptions().to_parameters())
+        request = Request(COMMAND_LINE, run_id, parameters=RunOptions().to_parameters())
         ports = world_of(settings).plan_ports()
         return plan_batch(settings, request, ports, settings_hash=settings_hash(settings.batch))
 

@@ -20,6 +20,7 @@ from kafka_ingest.page.answers import Answers
 from kafka_ingest.page.app import CONNECTIONS, LATE_MINUTES, PAYLOADS
 from kafka_ingest.pipeline_files.files import dag_id_of
 from kafka_ingest.postgres.overview import PostgresOverview
+from kafka_ingest.protocol.batch import COMMAND_LINE
 from kafka_ingest.settings import WatchSettings
 from sandbox.postgres import PostgresServer
 from tests.deadlines import until
@@ -226,6 +227,19 @@ def test_headroom_is_told_in_time_where_retention_moves(
     world = FakeAirflow([own_dag(name)], {"warehouse": ledger.params})
     reader = FakeReader([dag_id_of(name)])
     assert shown in row_of(page_client(world, reader).get("/"), name)
+
+
+def test_runs_of_the_command_line_lead_to_no_dag_of_airflows(ledger: WrittenLedger) -> None:
+    written = WrittenLedger(ledger.params)
+    written.pipeline("by_hand")
+    batch = written.batch("by_hand", dag_id=COMMAND_LINE, run_id="cli__1", rows=1)
+    written.attempt("by_hand", "load", "succeeded", dag_id=COMMAND_LINE, run_id="cli__1", at=0, batch_id=batch)
+    world = FakeAirflow([own_dag("by_hand")], {"warehouse": ledger.params})
+    client = page_client(world, FakeReader([dag_id_of("by_hand")]))
+    for page in ("/pipelines/by_hand", f"/batches/{batch}"):
+        shown = client.get(page)
+        assert "cli__1 of the command line" in text_of(shown)
+        assert "/dags/cli/" not in shown.text
 
 
 # ----------

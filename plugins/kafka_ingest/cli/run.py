@@ -24,7 +24,7 @@ from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismat
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
 from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
-from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, Request, RunMode
+from kafka_ingest.protocol.batch import COMMAND_LINE, Batch, BatchState, LoadPhases, Request, RunMode
 from kafka_ingest.protocol.load import hold_given_back
 from kafka_ingest.protocol.plan import PlanPorts, PlanPreview, plan_batch, preview_plan
 from kafka_ingest.protocol.ports import Ledger
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kafka_ingest.spark.submission import JobSubmission
     from kafka_ingest.world import World
 
-DAG_ID = "cli"
 _STDERR = 2
 _RANGE_COLUMNS = ("topic", "partition", "start", "end", "offsets", "complete_up_to", "log_start_offset")
 
@@ -139,7 +138,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
     from kafka_ingest.pipeline_files.files import find_pipeline
 
     settings = find_pipeline(options.pipeline)
-    request = Request(DAG_ID, "plan preview", parameters=_asked(options, settings))
+    request = Request(COMMAND_LINE, "plan preview", parameters=_asked(options, settings))
     preview = preview_plan(settings, request, world_of(settings).plan_ports())
     choice, outstanding = preview.choice, preview.outstanding
     ranges = list(_range_rows(preview))
@@ -163,7 +162,7 @@ def run_plan(options: argparse.Namespace, output: Output) -> int:
 
 
 def _request(options: argparse.Namespace, settings: PipelineSettings) -> Request:
-    return Request(DAG_ID, options.run_id or new_request_id(), parameters=_asked(options, settings))
+    return Request(COMMAND_LINE, options.run_id or new_request_id(), parameters=_asked(options, settings))
 
 
 def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:

@@ -20,6 +20,7 @@ from kafka_ingest.errors import DeadLetterReason
 from kafka_ingest.page import links, states
 from kafka_ingest.page.states import Standing, duration, moment
 from kafka_ingest.postgres.overview import MOST_COUNTED
+from kafka_ingest.protocol.batch import COMMAND_LINE
 
 # ----------
 # Texts.
@@ -274,6 +275,7 @@ def _environment() -> Environment:
         totals=totals,
         with_letters=with_letters,
         actions=links,
+        command_line=COMMAND_LINE,
         meanings=states.MEANINGS,
     )
     return environment

@@ -66,6 +66,10 @@ class LoadPhases:
 # The batch and the request that it answers.
 
 
+#: Stands for the DAG in requests of the command line.
+COMMAND_LINE = "cli"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Who asks for a batch. The same request always means the same batch, however often it comes.
