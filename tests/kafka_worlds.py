@@ -8,11 +8,11 @@ from typing import Any
 
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import IngestError, fault_error
+from kafka_ingest.full_world import FullWorld
 from kafka_ingest.preflight.checks import Verdict, answered
 from kafka_ingest.preflight.kafka import kafka_results
 from kafka_ingest.protocol.plan import preview_plan
 from kafka_ingest.protocol.staging import Split
-from kafka_ingest.world import World
 from spark_jobs.reader import KafkaRangeReader
 from tests.builders import REQUEST, batch_settings, pipeline_settings
 from tests.secured_broker import CLIENTS, LOGINS, SecuredBroker
@@ -60,8 +60,8 @@ class KafkaWorld:
     database: Mapping[str, Any]
 
     @property
-    def world(self) -> World:
-        return World(SETTINGS, self._connection)
+    def world(self) -> FullWorld:
+        return FullWorld(SETTINGS, self._connection)
 
     def plan(self) -> None:
         """Plan a run, which must have something to read."""

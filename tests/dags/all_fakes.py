@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 
 import pytest
 import structlog
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time import task_runner
@@ -26,7 +26,7 @@ from kafka_ingest.spark.master import MasterKind, SparkMaster
 from kafka_ingest.spark.submission import OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import NOON, pipeline_settings
 from tests.dags.contexts import OutletEvents, TaskInstance, run_context
-from tests.dags.replaced_world import replace_world
+from tests.dags.replaced_world import replace_world, variables_of
 from tests.fakes.attempts import FakeAttempts
 from tests.fakes.database import FakeDatabase
 from tests.fakes.group_mirror import FakeGroupMirror
@@ -71,8 +71,8 @@ class FakeSystem:
         )
         # Where the end of a task stores its links: there is no supervisor to send them to.
         monkeypatch.setattr(task_runner, "_xcom_push_to_db", lambda *_, **__: None)
-        execute = create_autospec(SparkSubmitOperator.execute, side_effect=self._run_job)
-        monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+        submit = create_autospec(SparkSubmitHook.submit, side_effect=self._run_job)
+        monkeypatch.setattr(SparkSubmitHook, "submit", submit)
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Runs plan, load and audit of one DAG run; gives what the audit announced."""
@@ -114,11 +114,11 @@ class FakeSystem:
             executor_cores=None,
         )
 
-    def _run_job(self, operator: LoadBatchOperator, _: object) -> None:
+    def _run_job(self, hook: SparkSubmitHook, _: object) -> None:
         """As the job does: what came of it is written down, and spark-submit tells an exit code alone."""
-        outcome_file = Path(operator.submit_environment[OUTCOME_VARIABLE])
+        outcome_file = Path(variables_of(hook)[OUTCOME_VARIABLE])
         for line in self.job_says:
-            operator._get_hook().log.info(line)
+            hook.log.info(line)
         published: list[LoadPhases] = []
         staging, runner = FakeStaging(self.database), FakeRunner(self.database, self.log)
         clock, evolution = FakeClock(NOON), FakeSchemaEvolution(self.database)

@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("airflow.providers.openlineage", reason="the provider is optional")
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.openlineage.extractors import ExtractorManager, OperatorLineage
 from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
 from airflow.providers.openlineage.plugins.listener import get_openlineage_listener
+from airflow.providers.openlineage.utils import spark
 from airflow.sdk import DAG
 from airflow.utils.state import TaskInstanceState
 from openlineage.client import OpenLineageClient
@@ -26,6 +26,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
 from kafka_ingest.operators.lineage import batch_lineage
+from kafka_ingest.operators.spark_job import SparkJob
 from kafka_ingest.operators.task_links import TaskLinks
 from kafka_ingest.operators.tasks import LoadBatchOperator
 from kafka_ingest.protocol.batch import Batch, BatchState, RecordCounts
@@ -40,6 +41,7 @@ from kafka_ingest.settings import (
     ValueFormat,
     ValueSettings,
 )
+from kafka_ingest.spark.submission import JobSubmission
 from sandbox.paths import CHECKOUT
 from tests.builders import batch_settings, offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import run_context
@@ -336,8 +338,12 @@ class RecordedProcess:
         return 0
 
 
-def test_the_key_of_the_transport_never_reaches_spark_submits_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``[openlineage] spark_inject_transport_info`` would have it, which the provider reads when it is imported."""
+@pytest.mark.parametrize("names_parent", [True, False])
+def test_spark_submit_names_the_task_where_airflow_says_so_and_never_the_key_of_the_transport(
+    monkeypatch: pytest.MonkeyPatch, names_parent: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO", str(names_parent))
+    monkeypatch.setenv("AIRFLOW__OPENLINEAGE__SPARK_INJECT_TRANSPORT_INFO", "True")
     monkeypatch.setattr(RecordedProcess, "started", [])
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", RecordedProcess)
     config = HttpConfig.from_dict(
@@ -345,10 +351,13 @@ def test_the_key_of_the_transport_never_reaches_spark_submits_command_line(monke
     )
     client = OpenLineageClient(transport=HttpTransport(config))
     monkeypatch.setattr(get_openlineage_listener().adapter, "_client", client)
-    with DAG("orders", schedule=None, default_args={"openlineage_inject_transport_info": True}):
-        task = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
-    task.application, task.conf = "/jobs/load_batch.py", {}
-    SparkSubmitOperator.execute(task, run_context())
+    of_the_task = {"spark.openlineage.parentJobName": "orders.load_batch"}
+    monkeypatch.setattr(spark, "_get_parent_job_information_as_spark_properties", lambda _: of_the_task)
+    submission = JobSubmission(
+        "local[2]", "/jobs/load_batch.py", "/jobs/code.zip", (), {}, {}, "orders", "1g", "1g", None
+    )
+    SparkJob(submission, pipeline_settings(), lambda *_: None).run(run_context())
     [command] = RecordedProcess.started
     assert "/jobs/load_batch.py" in command
+    assert ("spark.openlineage.parentJobName=orders.load_batch" in command) is names_parent
     assert TRANSPORT_KEY not in " ".join(command)

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.apache.spark.hooks import spark_submit
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from kafka_ingest.errors import (
@@ -29,7 +29,8 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.operators import runs
 from kafka_ingest.operators.runs import run_plan_step
-from kafka_ingest.operators.tasks import LoadBatchOperator, SparkSubmitLog
+from kafka_ingest.operators.spark_job import SparkJob, SparkSubmitLog
+from kafka_ingest.operators.tasks import LoadBatchOperator
 from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, LoadPhases, RecordCounts, TaskSeconds
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.protocol.position import TopicPartition
@@ -37,13 +38,13 @@ from kafka_ingest.protocol.staging import DeadLetterGroup
 from kafka_ingest.spark.submission import JOB_FILE_VARIABLE, OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, run_context
-from tests.dags.replaced_world import replace_world
+from tests.dags.replaced_world import replace_world, variables_of
 
 PLANNED = planned_batch(offset_range(0, 0, 10))
 COMMITTED = replace(PLANNED, state=BatchState.COMMITTED, counts=RecordCounts(rows=10))
 SECRET = "s3cret-of-the-job"
 
-Spark = Callable[[LoadBatchOperator], None]
+Spark = Callable[[SparkSubmitHook], None]
 
 
 @dataclass
@@ -72,9 +73,9 @@ class World:
         ledger.release_hold.side_effect = lambda _, claim: self.given_back.append(claim)
         return cast("Ledger", ledger)
 
-    def execute(self, operator: LoadBatchOperator, _: object) -> None:
+    def submit(self, hook: SparkSubmitHook, _: object) -> None:
         self.spark_runs += 1
-        self.job(operator)
+        self.job(hook)
 
 
 @pytest.fixture
@@ -82,9 +83,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World()
     monkeypatch.setattr(runs, "run_plan_step", create_autospec(run_plan_step, side_effect=found.plan_step))
     replace_world(monkeypatch, ledger=found.ledger, submission=submission)
-    monkeypatch.setattr(
-        SparkSubmitOperator, "execute", create_autospec(SparkSubmitOperator.execute, side_effect=found.execute)
-    )
+    monkeypatch.setattr(SparkSubmitHook, "submit", create_autospec(SparkSubmitHook.submit, side_effect=found.submit))
     return found
 
 
@@ -109,9 +108,9 @@ def _job_file(outcome_file: Path) -> Path:
     return path
 
 
-def run(operator: LoadBatchOperator | None = None, *, waited_seconds: int = 0) -> dict[str, Any]:
+def run(*, waited_seconds: int = 0) -> dict[str, Any]:
     context = run_context(ti=TaskInstance(waiting_since=datetime.now(UTC) - timedelta(seconds=waited_seconds)))
-    return (operator or LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())).execute(context)
+    return LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings()).execute(context)
 
 
 def warnings_of_a_run() -> list[str]:
@@ -125,15 +124,15 @@ def logged(act: Callable[[], object]) -> list[tuple[str, str]]:
     return [(entry["log_level"], str(entry["event"])) for entry in captured]
 
 
-def killed(_: LoadBatchOperator) -> None:
+def killed(_: SparkSubmitHook) -> None:
     raise AirflowException(
         "Cannot execute: spark-submit. Error code is: 137.\nLast spark-submit output:\nstaged 7 of 10"
     )
 
 
 def reports(error: IngestError) -> Spark:
-    def job(operator: LoadBatchOperator) -> None:
-        write_error(Path(operator.submit_environment[OUTCOME_VARIABLE]), error)
+    def job(hook: SparkSubmitHook) -> None:
+        write_error(Path(variables_of(hook)[OUTCOME_VARIABLE]), error)
         raise AirflowException("Cannot execute: spark-submit. Error code is: 78.")
 
     return job
@@ -175,8 +174,8 @@ def test_a_load_that_fails_gives_back_the_hold_of_its_plan_and_of_its_job(world:
 def test_a_job_that_committed_says_where_its_time_went(world: World) -> None:
     phases = LoadPhases(session=3.0, stage=12.0, publish=2.0, tasks=TaskSeconds(read=5.5, decode=8.0, copy=9.0))
 
-    def job(operator: LoadBatchOperator) -> None:
-        write_batch(Path(operator.submit_environment[OUTCOME_VARIABLE]), {}, phases)
+    def job(hook: SparkSubmitHook) -> None:
+        write_batch(Path(variables_of(hook)[OUTCOME_VARIABLE]), {}, phases)
 
     world.job, world.after = job, COMMITTED
     assert run()["phases"] == {
@@ -255,7 +254,7 @@ def test_what_the_job_reported_decides_about_the_retry(world: World) -> None:
 
 
 def test_a_missing_spark_submit_is_told_as_such(world: World) -> None:
-    def job(_: LoadBatchOperator) -> None:
+    def job(_: SparkSubmitHook) -> None:
         raise FileNotFoundError(2, "No such file or directory", "spark-submit")
 
     world.job = job
@@ -266,24 +265,15 @@ def test_a_missing_spark_submit_is_told_as_such(world: World) -> None:
 def test_secrets_reach_the_job_by_its_file_alone_and_do_not_stay(world: World) -> None:
     seen: dict[str, object] = {}
 
-    def job(operator: LoadBatchOperator) -> None:
-        job_file = Path(operator.submit_environment[JOB_FILE_VARIABLE])
+    def job(hook: SparkSubmitHook) -> None:
+        job_file = Path(variables_of(hook)[JOB_FILE_VARIABLE])
         seen["secret"], seen["folder"] = job_file.read_text(), job_file.parent
-        seen["line"] = [
-            operator.application,
-            operator.py_files,
-            operator.application_args,
-            operator.conf,
-            operator.name,
-            operator.submit_environment,
-        ]
+        seen["line"] = [hook._build_spark_submit_command("/jobs/load_batch.py"), hook._env]
 
     world.job, world.after = job, COMMITTED
-    operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
-    run(operator)
+    run()
     assert seen["secret"] == SECRET
     assert SECRET not in repr(seen["line"])
-    assert operator.submit_environment == {}
     assert not cast("Path", seen["folder"]).exists()
 
 
@@ -365,14 +355,13 @@ def test_on_every_master_the_jobs_variables_are_spark_submits_environment_and_no
 
 
 def test_kubernetes_without_airflows_provider_for_it_is_told_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection = {"conn_type": "spark", "host": "k8s://https://api.example:6443"}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.delattr(spark_submit, "kube_client", raising=False)
-    operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
     with pytest.raises(ConfigError, match="Kubernetes") as caught:
-        operator._get_hook()
+        spark_job(tmp_path).run(run_context())
     assert "apache-airflow-providers-apache-spark[cncf.kubernetes]" in caught.value.next_command
 
 
@@ -386,10 +375,30 @@ def test_the_command_is_folded_away() -> None:
     ]
 
 
-def test_the_hook_of_the_operator_logs_in_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+def test_what_spark_submit_prints_is_logged_in_this_way(world: World) -> None:
+    world.job, world.after = (lambda hook: hook.log.info("22:38:16 WARNING heartbeat not stored")), COMMITTED
+    assert warnings_of_a_run() == ["heartbeat not stored"]
+
+
+def test_a_task_that_is_marked_failed_ends_spark_submit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[SparkSubmitHook] = []
+    monkeypatch.setattr(SparkSubmitHook, "on_kill", create_autospec(SparkSubmitHook.on_kill, side_effect=ended.append))
     operator = LoadBatchOperator(task_id="load_batch", pipeline=pipeline_settings())
-    assert isinstance(operator._get_hook().log, SparkSubmitLog)
+    operator.on_kill()  # before anything was submitted
+    submitted: list[SparkSubmitHook] = []
+
+    def job(hook: SparkSubmitHook) -> None:
+        submitted.append(hook)
+        operator.on_kill()
+
+    world.job, world.after = job, COMMITTED
+    operator.execute(run_context())
+    assert ended == submitted != []
+
+
+def spark_job(folder: Path) -> SparkJob:
+    """Return a job that is not yet submitted."""
+    return SparkJob(submission("batch", folder / "outcome.json"), pipeline_settings(), lambda *_: None)
 
 
 def logged_by_hook(event: str, *args: object) -> list[tuple[str, str]]:

@@ -13,8 +13,9 @@ from airflow.serialization import serialized_objects
 
 from kafka_ingest.errors import ConfigError, TooManyDeadLetters
 from kafka_ingest.operators.dags import pipeline_dag
+from kafka_ingest.operators.spark_job import SparkSubmitLog
 from kafka_ingest.operators.task_links import HISTORY, BatchLink, SparkLink, TaskLinks, page_path, spark_history
-from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator, SparkSubmitLog
+from kafka_ingest.operators.tasks import AuditBatchOperator, LoadBatchOperator, PlanBatchOperator
 from kafka_ingest.page.links import Links
 from kafka_ingest.pipeline_files.files import PAGE_MOUNT
 from tests.builders import offset_range, pipeline_settings, planned_batch

@@ -202,7 +202,7 @@ def test_a_broker_that_is_away_hides_no_fault_of_the_database(
     set_connections(
         monkeypatch, bootstrap="127.0.0.1:1", database=database, spark=spark_connection("spark://127.0.0.1:1", "x")
     )
-    monkeypatch.setattr("kafka_ingest.world._PREFLIGHT_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_ingest.full_world._PREFLIGHT_SECONDS", 1.0)
     pipeline.write("orders")
     pipeline.query("DROP SCHEMA kafka_ingest CASCADE")
 

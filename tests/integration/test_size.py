@@ -147,6 +147,6 @@ def test_a_broker_that_is_away_and_an_unknown_pipeline_are_told_as_everywhere(
     assert (code, json.loads(notes.splitlines()[-1])["error"]["class"]) == (78, "ConfigError")
     nobody = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(nobody))
-    monkeypatch.setattr("kafka_ingest.world._PREFLIGHT_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_ingest.full_world._PREFLIGHT_SECONDS", 1.0)
     code, _, notes = pipeline.command("size", pipeline.name)
     assert (code, json.loads(notes.splitlines()[-1])["error"]["class"]) == (75, "BrokerUnavailable")

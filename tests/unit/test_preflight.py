@@ -19,6 +19,7 @@ from kafka_ingest.errors import (
     LedgerOutdated,
     SchemaMissing,
 )
+from kafka_ingest.full_world import FullWorld as PipelineWorld
 from kafka_ingest.kafka.registry import RegisteredSchema
 from kafka_ingest.preflight.checks import CheckResult, Verdict, failed, is_ready
 from kafka_ingest.preflight.database import (
@@ -70,7 +71,6 @@ from kafka_ingest.settings import (
 )
 from kafka_ingest.spark.installation import InterpreterFacts, this_interpreter
 from kafka_ingest.spark.master import spark_master_of
-from kafka_ingest.world import World as PipelineWorld
 from tests.builders import batch_settings, partition_state, pipeline_settings
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL

@@ -9,9 +9,9 @@ import pytest
 
 from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import ConfigError
+from kafka_ingest.full_world import FullWorld, housekeeper
 from kafka_ingest.preflight.checks import Verdict
 from kafka_ingest.protocol.batch import Request
-from kafka_ingest.world import World, housekeeper
 from tests.builders import pipeline_settings
 from tests.fakes.loading import FakeRunStates
 
@@ -48,7 +48,7 @@ def test_a_missing_connection_fails_its_own_check_of_preflight_and_no_other() ->
     def missing(conn_id: str, _conn_type: str) -> ConnectionValues:
         raise ConfigError(f"there is no connection {conn_id}")
 
-    results = World(SETTINGS, missing).preflight()
+    results = FullWorld(SETTINGS, missing).preflight()
     assert [(result.check, result.result, result.found) for result in results] == [
         ("kafka", Verdict.FAIL, "there is no connection log"),
         ("postgresql", Verdict.FAIL, "there is no connection warehouse"),
@@ -57,17 +57,17 @@ def test_a_missing_connection_fails_its_own_check_of_preflight_and_no_other() ->
 
 
 def test_a_plan_needs_database_and_log(look_ups: LookUps) -> None:
-    World(SETTINGS, look_ups).plan_ports()
+    FullWorld(SETTINGS, look_ups).plan_ports()
     assert look_ups.asked == [("warehouse", "postgres"), ("log", "kafka")]
 
 
 def test_a_submission_needs_all_three(look_ups: LookUps, tmp_path: Path) -> None:
-    World(SETTINGS, look_ups).submission("a batch", tmp_path / "outcome.json")
+    FullWorld(SETTINGS, look_ups).submission("a batch", tmp_path / "outcome.json")
     assert set(look_ups.asked) == {("log", "kafka"), ("warehouse", "postgres"), ("cluster", "spark")}
 
 
 def test_each_port_looks_up_anew_so_that_a_changed_password_is_found(look_ups: LookUps) -> None:
-    world = World(SETTINGS, look_ups)
+    world = FullWorld(SETTINGS, look_ups)
     world.ledger()
     world.ledger()
     assert look_ups.asked == [("warehouse", "postgres")] * 2
@@ -83,13 +83,13 @@ def test_a_connection_that_is_missing_stops_with_the_look_ups_own_error() -> Non
         raise ConfigError(f"there is no connection {conn_id}")
 
     with pytest.raises(ConfigError, match="there is no connection warehouse"):
-        World(SETTINGS, missing).plan_ports()
+        FullWorld(SETTINGS, missing).plan_ports()
 
 
 def test_without_a_scheduler_no_run_counts_as_finished(look_ups: LookUps) -> None:
-    assert World(SETTINGS, look_ups).plan_ports().runs.is_finished(Request("orders", "manual__1")) is False
+    assert FullWorld(SETTINGS, look_ups).plan_ports().runs.is_finished(Request("orders", "manual__1")) is False
 
 
 def test_a_plan_asks_the_scheduler_that_the_world_was_given(look_ups: LookUps) -> None:
     runs = FakeRunStates()
-    assert World(SETTINGS, look_ups, runs).plan_ports().runs is runs
+    assert FullWorld(SETTINGS, look_ups, runs).plan_ports().runs is runs

@@ -27,7 +27,7 @@ from kafka_ingest.report import Row, table, vertical
 from kafka_ingest.settings import PipelineSettings
 
 if TYPE_CHECKING:
-    from kafka_ingest.world import World
+    from kafka_ingest.full_world import FullWorld
 
 # ----------
 # What commands print: aligned text for people, one JSON document for scripts.
@@ -230,11 +230,11 @@ def at_least(least: int) -> Callable[[str], int]:
 DEFAULT_CONNECTION = "postgres_default"
 
 
-def world_of(settings: PipelineSettings) -> World:
-    """Return the world of a pipeline. The states of Airflow's runs are unknown in it."""
-    from kafka_ingest.world import World
+def world_of(settings: PipelineSettings) -> FullWorld:
+    """Return the full world of a pipeline. The states of Airflow's runs are unknown in it."""
+    from kafka_ingest.full_world import FullWorld
 
-    return World(settings, connection)
+    return FullWorld(settings, connection)
 
 
 def connection(conn_id: str, conn_type: str) -> ConnectionValues:

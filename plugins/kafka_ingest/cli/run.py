@@ -175,7 +175,7 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
 def _world(settings: PipelineSettings, runner: str) -> World:
     from kafka_ingest.world import World
 
-    return world_of(settings) if runner == "spark" else World(settings, _without_spark)
+    return World(settings, connection if runner == "spark" else _without_spark)
 
 
 def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:

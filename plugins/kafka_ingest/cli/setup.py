@@ -263,7 +263,7 @@ the same once a day.""",
 )
 def run_housekeeping(options: argparse.Namespace, output: Output) -> int:
     """Tidy one database, or the target database of every pipeline. What stays is told and is no failure."""
-    from kafka_ingest.world import housekeeper
+    from kafka_ingest.full_world import housekeeper
 
     rows = [
         {"connection": conn_id, **asdict(report)}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
-    from kafka_ingest.world import World
+    from kafka_ingest.full_world import FullWorld
 
 
 # ----------
@@ -103,10 +103,10 @@ class AdministrationOperator(BaseOperator):
 
     def _done(self, settings: PipelineSettings, order: Order) -> dict[str, Any]:
         # Imported now: a world brings the clients of Kafka and PostgreSQL along.
+        from kafka_ingest.full_world import FullWorld
         from kafka_ingest.operators.lookup import airflow_connection
-        from kafka_ingest.world import World
 
-        world, request = World(settings, airflow_connection), order.request
+        world, request = FullWorld(settings, airflow_connection), order.request
         if isinstance(request, PreflightRequest):
             return self._preflight(world, request)
         if isinstance(request, ListRequest):
@@ -117,14 +117,14 @@ class AdministrationOperator(BaseOperator):
             return self._change(world, request) if order.apply else self._show_change(world, request)
         return self._roll_back(world, request) if order.apply else self._show_roll_back(world, request)
 
-    def _preflight(self, world: World, request: PreflightRequest) -> dict[str, Any]:
+    def _preflight(self, world: FullWorld, request: PreflightRequest) -> dict[str, Any]:
         results = world.preflight(submit_job=request.submit_job)
         rows = [{"check": r.check, "result": r.result.value, "found": r.found, "fix": r.fix} for r in results]
         self._log_table(rows, _CHECK_COLUMNS)
         _require_ready(world.pipeline.pipeline, results)
         return {"applied": False, "checks": rows}
 
-    def _show_change(self, world: World, request: ChangeRequest) -> dict[str, Any]:
+    def _show_change(self, world: FullWorld, request: ChangeRequest) -> dict[str, Any]:
         preview = preview_change(world.pipeline, request, world.change_ports())
         if preview.recorded:
             self.log.info("This request was applied at %s by %s", preview.recorded.at, preview.recorded.who)
@@ -135,7 +135,7 @@ class AdministrationOperator(BaseOperator):
         self.log.info(_SHOWN)
         return {"applied": False, "positions": positions, "settings": bindings}
 
-    def _change(self, world: World, request: ChangeRequest) -> dict[str, Any]:
+    def _change(self, world: FullWorld, request: ChangeRequest) -> dict[str, Any]:
         done = apply_change(world.pipeline, request, world.change_ports())
         positions, bindings = report.change_rows(done.positions), report.setting_rows(done.settings)
         self._log_change(positions, bindings)
@@ -143,7 +143,7 @@ class AdministrationOperator(BaseOperator):
         self._log_superseded(done.superseded)
         return {"applied": True, "positions": positions, "settings": bindings}
 
-    def _show_roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
+    def _show_roll_back(self, world: FullWorld, request: RollBackRequest) -> dict[str, Any]:
         plan = preview_roll_back(request, world.roll_back_ports())
         rows, batch_ids = report.lowered_rows(plan.positions), [batch.batch_id for batch in plan.batches]
         self.log.info("Batches, the newest first: %s", ", ".join(batch_ids) or "none")
@@ -152,7 +152,7 @@ class AdministrationOperator(BaseOperator):
         self.log.info(_SHOWN)
         return {"applied": False, "positions": rows, "batch_ids": batch_ids}
 
-    def _roll_back(self, world: World, request: RollBackRequest) -> dict[str, Any]:
+    def _roll_back(self, world: FullWorld, request: RollBackRequest) -> dict[str, Any]:
         record = roll_back(request, world.roll_back_ports())
         rows = report.undone_rows(record.spans)
         self.log.info("Rolled back, the newest first: %s", ", ".join(record.batch_ids))
@@ -160,7 +160,7 @@ class AdministrationOperator(BaseOperator):
         self._log_superseded(record.superseded)
         return {"applied": True, "positions": rows, "batch_ids": list(record.batch_ids)}
 
-    def _list_dead_letters(self, world: World, request: ListRequest) -> dict[str, Any]:
+    def _list_dead_letters(self, world: FullWorld, request: ListRequest) -> dict[str, Any]:
         reports, choice = world.reports(), request.choice
         counts = reports.dead_letter_counts(request.pipeline, choice, is_resolved=None)
         self.log.info("%s", f"\n{report.table(counts, _COUNT_COLUMNS)}" if counts else "No dead letters are chosen")
@@ -172,7 +172,7 @@ class AdministrationOperator(BaseOperator):
         listed = [{key: row[key] for key in ("reason", "standing", "records")} for row in counts]
         return {"applied": False, "dead_letters": listed}
 
-    def _resolve_dead_letters(self, world: World, request: DeadLetterRequest, *, apply: bool) -> dict[str, Any]:
+    def _resolve_dead_letters(self, world: FullWorld, request: DeadLetterRequest, *, apply: bool) -> dict[str, Any]:
         told = world.resolve_dead_letters(request, apply=apply, tell=lambda line: self.log.info("%s", line))
         rows = report.outcome_rows(told.outcome)
         table = f"\n{report.table(rows, report.OUTCOME_COLUMNS)}" if rows else "No dead letters are chosen"

@@ -5,29 +5,23 @@ What they do when they run is in ``runs``. Only ``execute`` imports it: every pa
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from collections.abc import Sequence
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.common.compat.sdk import AirflowException, DagRunTriggerException
+from airflow.providers.common.compat.sdk import DagRunTriggerException
 from airflow.sdk import Asset, BaseOperator
 
-from kafka_ingest.errors import ConfigError
 from kafka_ingest.operators.task_links import BatchLink, SparkLink, TaskLinks, spark_history
 from kafka_ingest.pipeline_files.files import asset_uri
 from kafka_ingest.settings import BatchSettings, PipelineSettings
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from kafka_ingest.operators.runs import OnApplication
+    from kafka_ingest.operators.spark_job import SparkJob
     from kafka_ingest.protocol.audit import AuditReport
     from kafka_ingest.spark.submission import JobSubmission
 
@@ -65,72 +59,18 @@ class PlanBatchOperator(BaseOperator):
 
 
 # ----------
-# Task *load_batch*: submits the Spark job of the batch, then asks the ledger what came of it.
-
-#: Lines of spark-submit's output that go into an error when the job left no outcome.
-_LAST_LINES = 20
-#: A line of the job (``spark_jobs/load_job.py``) or of log4j's console: an optional date, time, level and message.
-_LEVELLED = re.compile(r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (?P<level>[A-Z]+) (?P<message>.*)")
-_WARNINGS = frozenset({"WARN", "WARNING"})
-_ERRORS = frozenset({"ERROR", "FATAL", "CRITICAL"})
-#: Spark 4.2 and Java 17 say this at every start, and nothing follows from it: no reader should learn to pass warnings.
-_SAID_AT_EVERY_START = ("NativeCodeLoader: ", "Using incubator modules: ")
+# Task *load_batch*: loads the batch, then asks the ledger what came of it.
 
 
-#: What the driver says of its application, once (``spark_jobs/spark_runner.py``).
-_STARTED = re.compile(r"Spark application (?P<id>[\w.-]+) has started(?:, its page: (?P<url>https?://\S+))?")
-
-
-class SparkSubmitLog:
-    """The logger of the provider's hook, which logs all that spark-submit prints as information.
-
-    Lines get the level that they name, and lose their time: Airflow shows one. The command is folded away.
-
-    Args:
-        log: The hook's own logger.
-        on_application: Told of the application once it has started.
-    """
-
-    def __init__(self, log: Any, on_application: OnApplication | None = None) -> None:
-        self._log = log
-        self._on_application = on_application
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def info(self, event: str, *args: Any) -> None:
-        """Log a line of spark-submit, or a remark of the hook."""
-        if args and "cmd" in event:
-            self._fold(event.partition(":")[0], str(args[0]))
-            return
-        found = None if args else _LEVELLED.fullmatch(event)
-        level, message = found.group("level", "message") if found else ("INFO", event)
-        self._method(level, message)(message, *args)
-        if self._on_application and (started := _STARTED.fullmatch(message)):
-            self._on_application(started["id"], started["url"] or "")
-
-    def _method(self, level: str, message: str) -> Any:
-        if level in _ERRORS:
-            return self._log.error
-        is_warning = level in _WARNINGS and not message.startswith(_SAID_AT_EVERY_START)
-        return self._log.warning if is_warning else self._log.info
-
-    def _fold(self, title: str, command: str) -> None:
-        self._log.info(f"::group::{title}")
-        for part in command.replace(" --", "\n  --").splitlines():
-            self._log.info("%s", part)
-        self._log.info("::endgroup::")
-
-
-class LoadBatchOperator(SparkSubmitOperator):
-    """Loads the batch of this run with Spark, in client mode, on a local master or on a cluster (``spark/master.py``).
+class LoadBatchOperator(BaseOperator):
+    """Loads the batch of this run with Spark, or, where the pipeline says so, a small one in its own process.
 
     It begins with the plan step, so a plan that was superseded in the meantime is no special case. Without anything to
-    read, or when the batch is committed already, it starts no Spark and succeeds. The ledger says whether a job has
-    succeeded: neither its exit code nor its log does.
+    read, or when the batch is committed already, it loads nothing and succeeds. The ledger says whether a load has
+    succeeded: neither the job's exit code nor its log does.
 
-    Application, arguments, configuration and environment are set while the task runs. They are no template fields, so
-    that nothing of them can be rendered, and secrets go through the environment alone.
+    Spark is driven through the hook of Airflow's Spark provider (``spark_job.py``), which is imported only where a job
+    is submitted: the provider's operator would be imported by every task and every parse.
 
     Returns:
         ``report.load_summary`` of the committed batch.
@@ -140,30 +80,18 @@ class LoadBatchOperator(SparkSubmitOperator):
         has_form: Whether the run's conf is the form of ``forms.run``; else it is not looked at.
     """
 
-    template_fields: Sequence[str] = ()
     ui_color = "#fbe3d0"
     operator_extra_links = (BatchLink(), SparkLink())
 
     def __init__(self, *, pipeline: PipelineSettings, has_form: bool = False, **kwargs: Any) -> None:
-        job = pipeline.job
-        super().__init__(
-            conn_id=job.spark_connection,
-            driver_memory=job.driver_memory,
-            executor_memory=job.executor_memory,
-            executor_cores=job.executor_cores,
-            # It would put the transport's key on the command line. The job reads and writes nothing that a listener
-            # of Spark could see: its data sets are those of this task.
-            openlineage_inject_transport_info=False,
-            **kwargs,
-        )
+        super().__init__(**kwargs)
         self.pipeline = pipeline
         self.has_form = has_form
         self.spark_history = spark_history()
         self.links: TaskLinks | None = None
-        self.submit_environment: dict[str, str] = {}
-        self._on_application: OnApplication | None = None
+        self._job: SparkJob | None = None
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any]:
         """Load.
 
         Raises:
@@ -172,66 +100,24 @@ class LoadBatchOperator(SparkSubmitOperator):
         from kafka_ingest.operators import runs
 
         def submit(submission: JobSubmission, on_application: OnApplication) -> str:
-            self._on_application = on_application
-            return self._submit(submission, context)
+            from kafka_ingest.operators.spark_job import SparkJob
+
+            self._job = SparkJob(submission, self.pipeline, on_application)
+            return self._job.run(context)
 
         links = self.links = TaskLinks(context["ti"].xcom_push, self.log, history=self.spark_history)
         return runs.load(self.pipeline, context, self.log, has_form=self.has_form, submit=submit, links=links)
+
+    def on_kill(self) -> None:
+        """Stop Spark; Airflow calls it when the task is marked failed, and ends this process."""
+        if self._job:
+            self._job.kill()
 
     def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage[Any, Any]:
         """Return what was read and written; Airflow's OpenLineage provider asks, also where the task has failed."""
         from kafka_ingest.operators.lineage import load_lineage
 
         return load_lineage(self.pipeline, self.links.batch if self.links else None)
-
-    def _submit(self, submission: JobSubmission, context: Context) -> str:
-        """Run spark-submit to its end; return the tail of its output when it failed, else an empty text."""
-        self._prepare(submission)
-        try:
-            super().execute(context)
-        except FileNotFoundError as fault:
-            raise ConfigError(
-                "spark-submit cannot be started",
-                expected="spark-submit on the PATH of the Airflow worker",
-                found=str(fault),
-                next_command="pip install pyspark in the worker's environment, or put Spark's bin folder on its PATH",
-                pipeline=self.pipeline.pipeline,
-            ) from None
-        except (AirflowException, RuntimeError) as fault:  # RuntimeError: where providers go for failures of their own
-            return "\n".join(str(fault).splitlines()[-_LAST_LINES:])
-        finally:
-            self.submit_environment = {}
-        return ""
-
-    def _prepare(self, submission: JobSubmission) -> None:
-        self.application = submission.application
-        self.py_files = submission.py_files
-        self.application_args = list(submission.application_args)
-        self.conf = dict(submission.conf)
-        # The provider's hook looks for spark-submit on PATH: the one of this Python comes first.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        self.submit_environment = {"PATH": path, **submission.env_vars}
-        self.name = submission.name
-        # The provider keeps a hook made of all this: executed twice, an operator would submit the first job again.
-        self._hook = None
-
-    def _get_hook(self) -> SparkSubmitHook:
-        try:
-            hook = super()._get_hook()
-        except (RuntimeError, NameError) as fault:  # only for k8s://, where the provider needs another one (6.3)
-            raise ConfigError(
-                "Airflow's Spark provider lacks a package that it needs for Kubernetes",
-                expected="the provider cncf.kubernetes in the environment of the Airflow worker",
-                found=str(fault),
-                next_command="pip install 'apache-airflow-providers-apache-spark[cncf.kubernetes]'",
-                pipeline=self.pipeline.pipeline,
-            ) from None
-        # The variables of the process that runs spark-submit (provider 6.3). Its own ``env_vars`` would stand on the
-        # command line of YARN and Kubernetes, and on the latter would not be set at all.
-        hook._env = self.submit_environment
-        # Where ``LoggingMixin`` keeps its logger (``airflow/sdk/definitions/_internal/logging_mixin.py``, 3.3.2).
-        hook._log = SparkSubmitLog(hook.log, self._on_application)
-        return hook
 
 
 # ----------
@@ -436,6 +322,6 @@ class HousekeepingOperator(BaseOperator):
         Raises:
             AirflowException: As ``operators/context.py`` says.
         """
-        from kafka_ingest.operators import runs
+        from kafka_ingest.operators.keep_house import keep_house
 
-        return runs.keep_house(self.connection, context["params"], self.log)
+        return keep_house(self.connection, context["params"], self.log)
