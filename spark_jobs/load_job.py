@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from secrets import randbelow
 
 from kafka_ingest.errors import OK, Fenced, IngestError, exit_code, naming
@@ -28,7 +29,7 @@ from kafka_ingest.secrets import secret_values
 from kafka_ingest.spark.archive import keep_job_folder
 from kafka_ingest.spark.submission import JobEnvironment, take_environment, write_batch, write_error
 from kafka_ingest.times import SystemClock
-from spark_jobs.process import set_up_logging
+from spark_jobs.process import leave_no_core_file, set_up_logging, start_arrow_without_pandas
 
 
 def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
@@ -51,7 +52,7 @@ def stage_context(batch: Batch, environment: JobEnvironment) -> StageContext:
 
 
 class InProcessRunner:
-    """The port ``TaskRunner`` without Spark, for tiny loads in CI and for tests: one task at a time in this process.
+    """The port ``TaskRunner`` without Spark, for small batches and for tests: one task at a time in this process.
 
     Args:
         context_of: Gives the context of an attempt.
@@ -84,7 +85,9 @@ class InProcessRunner:
     def _run(self, task: StageTask, context: StageContext, batch: Batch) -> StageResult:
         if self._cancelled.is_set():
             raise Fenced("staging was cancelled", pipeline=batch.pipeline, batch_id=batch.batch_id)
+        leave_no_core_file()
         # Only here: the driver of a Spark job has no use for Arrow, and loading it takes a second.
+        start_arrow_without_pandas()
         from spark_jobs.stage import stage_task
 
         return stage_task(task, context, next(self._attempts))
@@ -105,8 +108,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_code(error)
     keep_job_folder(outcome_file.parent)
     set_up_logging(secret_values(environment.kafka, environment.postgres, environment.registry))
+    return load_planned(options.pipeline, options.batch_id, environment, outcome_file, runner=options.runner)
+
+
+def load_planned(pipeline: str, batch_id: str, environment: JobEnvironment, outcome_file: Path, *, runner: str) -> int:
+    """Load a planned batch, write what came of it, and return the exit code.
+
+    Args:
+        pipeline: Its name, for messages.
+        batch_id: The batch.
+        environment: What the submitter has handed over.
+        outcome_file: Gets the batch, or the error that this package recognises.
+        runner: ``spark``, or ``in-process``: tasks one after another in this process.
+    """
     try:
-        batch, phases = _load(options, environment)
+        batch, phases = _load(pipeline, batch_id, environment, runner)
     except IngestError as error:
         write_error(outcome_file, error)
         # The submitter of this job logs the whole error; here, too, it would be in the task's log twice.
@@ -136,19 +152,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--runner",
         choices=("spark", "in-process"),
         default="spark",
-        help="in-process runs the tasks one after another in this process: for tiny loads in CI, and for tests",
+        help="in-process runs the tasks one after another in this process: for small batches, and for tests",
     )
     return parser.parse_args(arguments)
 
 
-def _load(options: argparse.Namespace, environment: JobEnvironment) -> tuple[Batch, LoadPhases | None]:
-    _log.info("loading batch %s of pipeline %s", options.batch_id, options.pipeline)
-    ports = load_ports(environment, _runner(options.runner, environment))
+def _load(pipeline: str, batch_id: str, environment: JobEnvironment, runner: str) -> tuple[Batch, LoadPhases | None]:
+    _log.info("loading batch %s of pipeline %s", batch_id, pipeline)
+    ports = load_ports(environment, _runner(runner, environment))
     published: list[LoadPhases] = []
-    with naming(options.pipeline, options.batch_id):  # the step itself knows no pipeline before it has the claim
-        batch = load_batch(
-            options.batch_id, ports, hold=environment.hold, report=_report, on_published=published.append
-        )
+    with naming(pipeline, batch_id):  # the step itself knows no pipeline before it has the claim
+        batch = load_batch(batch_id, ports, hold=environment.hold, report=_report, on_published=published.append)
     for phases in published:
         _log.info("%s", phases)
     return batch, next(iter(published), None)

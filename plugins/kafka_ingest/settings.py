@@ -577,6 +577,8 @@ class JobSettings:
         tasks: Upper limit of parallel readers; ``None`` means the cluster's default parallelism.
         no_progress_timeout_seconds: After this long without a record, an end-of-partition event or a moving position
             the broker counts as unavailable.
+        in_process_below_offsets: A batch of fewer offsets is loaded in the task's own process, without Spark; ``None``:
+            none is.
     """
 
     spark_connection: str = "spark_default"
@@ -586,6 +588,11 @@ class JobSettings:
     executor_cores: int | None = None
     tasks: int | None = None
     no_progress_timeout_seconds: int = 120
+    in_process_below_offsets: int | None = None
+
+    def is_in_process(self, offsets: int) -> bool:
+        """Whether a batch of so many offsets is loaded without Spark."""
+        return self.in_process_below_offsets is not None and offsets < self.in_process_below_offsets
 
 
 @dataclass(frozen=True, slots=True)

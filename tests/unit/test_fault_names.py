@@ -55,9 +55,8 @@ def test_a_step_names_its_pipeline_in_a_fault_without_a_name(step: Callable[[], 
 def test_a_job_names_its_batch_when_it_cannot_claim_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_job, "_runner", lambda *_: None)
     monkeypatch.setattr(load_job, "load_ports", lambda *_: ports("claim"))
-    options = cast(Any, SimpleNamespace(pipeline="orders", batch_id="batch-1", runner="in-process"))
     with pytest.raises(DatabaseUnavailable) as fault:
-        load_job._load(options, cast(Any, SimpleNamespace(hold=HoldSettings())))
+        load_job._load("orders", "batch-1", cast(Any, SimpleNamespace(hold=HoldSettings())), "in-process")
     assert (fault.value.pipeline, fault.value.batch_id) == ("orders", "batch-1")
 
 

@@ -52,8 +52,9 @@ from kafka_ingest.report import (
     table,
     upsert_counts,
 )
-from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.settings import JobSettings, PipelineSettings
 from kafka_ingest.spark.archive import job_folder
+from kafka_ingest.spark.in_process import load_in_process
 from kafka_ingest.spark.submission import JobSubmission, loaded_batch, read_phases, require_unlocked
 from kafka_ingest.world import World
 
@@ -280,6 +281,7 @@ def load(
         if batch.state is not BatchState.COMMITTED:
             given_back = hold_given_back(batch, world.ledger())
             may_wait = busy_timeout(context, pipeline.schedule.busy_timeout_seconds)
+            log.info("%s", _way(pipeline.job, batch))
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
                 record(attempt, world.attempts, _log.warning)  # that it runs
                 batch, phases = _load(world, batch, submit, _shown(attempt, world, links))
@@ -289,6 +291,15 @@ def load(
         if phases:
             send(metrics.phase_measurements(phases, batch.pipeline))
         return load_summary(batch, phases)
+
+
+def _way(job: JobSettings, batch: Batch) -> str:
+    below, offsets = job.in_process_below_offsets, f"{batch.span_offsets:,} offsets"
+    if below is None:
+        return f"With Spark: {offsets}"
+    if job.is_in_process(batch.span_offsets):
+        return f"In this process, without Spark: {offsets}, fewer than spark.in_process_below_offsets ({below:,})"
+    return f"With Spark: {offsets}, not fewer than spark.in_process_below_offsets ({below:,})"
 
 
 def _shown(attempt: Attempt, world: World, links: TaskLinks) -> OnApplication:
@@ -306,8 +317,12 @@ def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplicat
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
         require_unlocked(batch, world.ledger())
-        output_tail = submit(world.submission(batch.batch_id, outcome_file), on_application)
-        committed = loaded_batch(batch, world.ledger(), outcome_file, output_tail or "exit code 0")
+        if world.pipeline.job.is_in_process(batch.span_offsets):
+            how_it_ended = load_in_process(batch, world.job_environment(), outcome_file)
+        else:
+            submission = world.submission(batch.batch_id, outcome_file)
+            how_it_ended = submit(submission, on_application) or "exit code 0"
+        committed = loaded_batch(batch, world.ledger(), outcome_file, how_it_ended)
         return committed, read_phases(outcome_file)
 
 

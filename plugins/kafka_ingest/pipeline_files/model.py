@@ -52,6 +52,11 @@ class SparkSection(sections.Section):
         default=_JOB.no_progress_timeout_seconds,
         description="After this long without a record or a moving position the broker counts as unavailable.",
     )
+    in_process_below_offsets: kinds.PositiveCount | None = Field(
+        default=_JOB.in_process_below_offsets,
+        description="A batch of fewer offsets is loaded in the task's own process: no Spark is started for it. The "
+        "worker then needs the packages of an executor; `null`: every batch is loaded by Spark. For example `50000`.",
+    )
 
 
 class AirflowSection(sections.Section):

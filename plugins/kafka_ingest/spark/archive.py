@@ -136,7 +136,16 @@ def job_archive(folder: Path | None = None) -> Path:
 
 def entry_script(name: str) -> Path:
     """Return the path of a script that spark-submit runs: ``load_batch`` or ``report_packages``."""
-    return _spark_jobs() / f"{name}.py"
+    return job_code() / f"{name}.py"
+
+
+def job_code() -> Path:
+    """Return ``kafka_ingest/spark_jobs`` in an installed wheel, ``spark_jobs`` beside ``plugins`` in a checkout.
+
+    Its modules are imported as ``spark_jobs`` in both, from the zip, or from here by a load in process.
+    """
+    installed = _package() / "spark_jobs"
+    return installed if installed.is_dir() else _package().parents[1] / "spark_jobs"
 
 
 def _write_whole(path: Path, content: bytes) -> None:
@@ -196,7 +205,7 @@ def _entries() -> Iterator[tuple[str, Path]]:
     for part in _PARTS:
         yield from _sources(package / part, f"kafka_ingest/{part}", ".py")
     yield from _sources(_sql(), "kafka_ingest/sql", ".sql")
-    yield from _sources(_spark_jobs(), "spark_jobs", ".py")
+    yield from _sources(job_code(), "spark_jobs", ".py")
 
 
 def _sources(folder: Path, name: str, suffix: str) -> Iterator[tuple[str, Path]]:
@@ -212,12 +221,3 @@ def _sql() -> Path:
     """Return ``kafka_ingest/sql`` in an installed wheel, ``sql`` beside ``plugins`` in a checkout."""
     installed = _package() / "sql"
     return installed if installed.is_dir() else _package().parents[1] / "sql"
-
-
-def _spark_jobs() -> Path:
-    """Return ``kafka_ingest/spark_jobs`` in an installed wheel, ``spark_jobs`` beside ``plugins`` in a checkout.
-
-    Its modules are imported as ``spark_jobs`` in both, from the zip.
-    """
-    installed = _package() / "spark_jobs"
-    return installed if installed.is_dir() else _package().parents[1] / "spark_jobs"
