@@ -35,6 +35,7 @@ from kafka_ingest.protocol.batch import Batch, BatchStanding, BatchState, LoadPh
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup
+from kafka_ingest.spark.in_process import load_in_process
 from kafka_ingest.spark.submission import JOB_FILE_VARIABLE, OUTCOME_VARIABLE, JobSubmission, write_batch, write_error
 from tests.builders import offset_range, pipeline_settings, planned_batch
 from tests.dags.contexts import TaskInstance, run_context
@@ -148,6 +149,30 @@ def test_an_empty_plan_is_green_and_starts_no_spark(world: World) -> None:
     world.planned = replace(COMMITTED, ranges=(), counts=RecordCounts())
     assert run()["ranges"] == {}
     assert world.spark_runs == 0
+
+
+@pytest.mark.parametrize(
+    ("below", "way"),
+    [
+        (None, "With Spark: 10 offsets"),
+        (10, "With Spark: 10 offsets, not fewer than spark.in_process_below_offsets (10)"),
+        (11, "In this process, without Spark: 10 offsets, fewer than spark.in_process_below_offsets (11)"),
+    ],
+)
+def test_a_batch_of_fewer_offsets_than_the_pipeline_says_starts_no_spark_and_the_log_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, below: int | None, way: str
+) -> None:
+    loaded: list[Batch] = []
+    replace_world(monkeypatch, job_environment=lambda: None)
+    in_process = create_autospec(load_in_process, side_effect=lambda batch, *_: loaded.append(batch))
+    monkeypatch.setattr(runs, "load_in_process", in_process)
+    world.after = COMMITTED
+    settings = pipeline_settings()
+    settings = replace(settings, job=replace(settings.job, in_process_below_offsets=below))
+    operator = LoadBatchOperator(task_id="load_batch", pipeline=settings)
+    assert ("info", way) in logged(lambda: operator.execute(run_context()))
+    is_in_process = way.startswith("In this process")
+    assert (world.spark_runs, loaded) == ((0, [PLANNED]) if is_in_process else (1, []))
 
 
 def test_a_held_pipeline_is_asked_again_and_starts_no_spark(world: World) -> None:

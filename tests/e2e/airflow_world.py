@@ -36,6 +36,7 @@ first_run: earliest
 {columns}\
 tombstones: dead_letter
 target: {{table: shop.{name}, create_table: true}}
+spark: {{in_process_below_offsets: {in_process_below}}}
 airflow: {{owner: shop, retries: {retries}, retry_delay_seconds: 1}}
 """
 
@@ -63,6 +64,7 @@ class Shop:
     retries: int = 2
     records: int = RECORDS
     malformed: int = MALFORMED
+    in_process_below: int | None = None
 
     @property
     def dag_id(self) -> str:
@@ -73,7 +75,13 @@ class Shop:
         return f"shop.{self.name}"
 
     def text(self) -> str:
-        own = {"name": self.name, "topic": self.topic, "schedule": self.schedule, "retries": self.retries}
+        own: dict[str, object] = {
+            "name": self.name,
+            "topic": self.topic,
+            "schedule": self.schedule,
+            "retries": self.retries,
+        }
+        own["in_process_below"] = "null" if self.in_process_below is None else str(self.in_process_below)
         return PIPELINE_FILE.format(columns=PIPELINE_COLUMNS, **own)
 
 

@@ -9,16 +9,20 @@ from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import psutil
 import pytest
 
 from sandbox.process_table import process_table
 from tests.crash.process_tree import command_of, parent_of
 from tests.deadlines import until
-from tests.e2e.airflow_world import START_SECONDS, AirflowWorld, Shop, opened_shop
+from tests.e2e.airflow_world import RECORDS, START_SECONDS, AirflowWorld, Shop, opened_shop
 
 # A scheduler that is killed and brought back takes minutes, more on a busy machine: make test-all and make test-airflow
 # run these.
 pytestmark = pytest.mark.slow
+
+
+IN_PROCESS = {"in_process_below": RECORDS + 1}
 
 
 @pytest.fixture
@@ -46,6 +50,7 @@ def test_c05_c20_after_scheduler_and_workers_were_killed_every_order_is_there_on
     assert world.batches(died) == [(runs[died], "committed", claim + 1)]
 
 
+@pytest.mark.parametrize("shop", [{}, IN_PROCESS], indirect=True)
 def test_c33_a_load_that_is_cleared_while_it_runs_is_loaded_once(world: AirflowWorld, shop: Shop) -> None:
     run_id = world.start_run(shop)
     with world.held_before_commit(shop):
@@ -55,6 +60,7 @@ def test_c33_a_load_that_is_cleared_while_it_runs_is_loaded_once(world: AirflowW
     assert [batch[:2] for batch in world.batches(shop)] == [(run_id, "committed")]
 
 
+@pytest.mark.parametrize("shop", [{}, IN_PROCESS], indirect=True)
 def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(world: AirflowWorld, shop: Shop) -> None:
     run_id = world.start_run(shop)
     with world.held_before_commit(shop):
@@ -64,6 +70,33 @@ def test_c20_a_load_that_is_marked_failed_and_cleared_at_once_is_loaded_once(wor
     world.wait_for_success(shop, run_id)
     world.require_every_order_once(shop)
     assert [batch[:2] for batch in world.batches(shop)] == [(run_id, "committed")]
+
+
+@pytest.mark.parametrize("shop", [IN_PROCESS], indirect=True)
+def test_a_task_that_is_killed_while_it_loads_in_its_own_process_is_tried_again_and_loads_once(
+    world: AirflowWorld, shop: Shop
+) -> None:
+    run_id = world.start_run(shop)
+    with world.held_before_commit(shop):
+        [(client_port,)] = world.ask(
+            "SELECT client_port FROM pg_stat_activity WHERE application_name = 'kafka_ingest publish'"
+        )
+        os.kill(client_of(client_port), signal.SIGKILL)
+    world.require_success(shop, run_id)
+    world.require_every_order_once(shop)
+    assert world.batches(shop) == [(run_id, "committed", 2)]
+    for number in (1, 2):
+        log = world.airflow.task_log(shop.dag_id, run_id, "load_batch", number)
+        assert "In this process, without Spark: 1,000 offsets" in log
+        assert "Spark-Submit" not in log
+
+
+@pytest.mark.parametrize("shop", [{"in_process_below": RECORDS}], indirect=True)
+def test_a_batch_of_as_many_offsets_as_the_pipeline_says_is_loaded_by_spark(world: AirflowWorld, shop: Shop) -> None:
+    run_id = world.run(shop)
+    log = world.airflow.task_log(shop.dag_id, run_id, "load_batch", 1)
+    assert "With Spark: 1,000 offsets, not fewer than spark.in_process_below_offsets (1,000)" in log
+    assert "Spark application" in log
 
 
 def test_c05_a_load_that_was_marked_successful_before_it_ran_fails_the_audit_and_the_next_run_takes_its_range(
@@ -137,6 +170,12 @@ def test_c06_scheduled_manual_and_backfill_runs_at_the_same_time_load_every_orde
     assert states() == {"success"}
     world.require_every_order_once(shop)
     assert [state for _, state, _ in world.batches(shop)].count("committed") == 1
+
+
+def client_of(port: int) -> int:
+    """Return the process that has this port of its own."""
+    [pid] = {c.pid for c in psutil.net_connections("tcp") if c.laddr and c.laddr.port == port and c.raddr}
+    return int(pid)
 
 
 def spark_job(batch_id: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -722,8 +723,15 @@ def no_connection(conn_id: str, conn_type: str) -> ConnectionValues:
     raise AssertionError(f"{conn_type} connection {conn_id} was looked up")
 
 
-def results_of(world: World, *, schedule: str = "*/20 * * * *", submit_job: bool = False) -> Sequence[CheckResult]:
+def results_of(
+    world: World,
+    *,
+    schedule: str = "*/20 * * * *",
+    submit_job: bool = False,
+    in_process_below_offsets: int | None = None,
+) -> Sequence[CheckResult]:
     settings = replace(pipeline_settings("orders"), schedule=ScheduleSettings(schedule))
+    settings = replace(settings, job=replace(settings.job, in_process_below_offsets=in_process_below_offsets))
     return ProbedWorld(settings, world).preflight(submit_job=submit_job)
 
 
@@ -783,6 +791,18 @@ def test_packages_of_a_cluster_are_looked_at_only_on_request(
 ) -> None:
     [*_, last] = results_of(World(faults, master), submit_job=submit_job)
     assert (last.check, last.result) == ("python packages", verdict)
+
+
+@pytest.mark.parametrize(
+    ("master", "submit_job", "looks"), [(LOCAL, False, 1), (CLUSTER, False, 2), (CLUSTER, True, 2)]
+)
+def test_where_small_batches_are_loaded_in_process_the_packages_of_this_python_are_looked_at(
+    master: MasterFacts, submit_job: bool, looks: int
+) -> None:
+    results = results_of(World({}, master), submit_job=submit_job, in_process_below_offsets=50)
+    packages = [line for line in results if line.check == "python packages"]
+    assert (len(packages), packages[-1].result) == (looks, PASS)
+    assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in packages[-1].found
 
 
 def test_retention_is_compared_with_the_pipelines_own_schedule() -> None:

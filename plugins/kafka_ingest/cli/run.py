@@ -48,8 +48,8 @@ def _run_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--runner",
         choices=("spark", "in-process"),
-        default="spark",
-        help="spark-submit (default), or one Python process without Spark: for small loads in CI",
+        help="spark-submit, or one Python process without Spark (default: Spark, but for a batch below "
+        "spark.in_process_below_offsets of the pipeline file)",
     )
 
 
@@ -94,9 +94,10 @@ def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output
         planning.batch_id = batch.batch_id
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
+        runner = options.runner or ("in-process" if settings.job.is_in_process(batch.span_offsets) else "spark")
         with attempt(Step.LOAD, batch) as loading, hold_given_back(batch, ports.ledger):
             record(loading, world.attempts, output.note)  # that it runs
-            batch, loading.phases = _load(world, batch, ports.ledger, options.runner)
+            batch, loading.phases = _load(world, batch, ports.ledger, runner)
     try:
         with attempt(Step.AUDIT, batch):
             audit_batch(batch.batch_id, request, ports.ledger)
@@ -172,10 +173,10 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
     return run_options(form, zone=zone, pipeline=name, labels=FLAGS).to_parameters()
 
 
-def _world(settings: PipelineSettings, runner: str) -> World:
+def _world(settings: PipelineSettings, runner: str | None) -> World:
     from kafka_ingest.world import World
 
-    return World(settings, connection if runner == "spark" else _without_spark)
+    return World(settings, _without_spark if runner == "in-process" else connection)
 
 
 def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
@@ -184,14 +185,14 @@ def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
     return connection(conn_id, conn_type)
 
 
-def _require_job(world: World, runner: str) -> None:
+def _require_job(world: World, runner: str | None) -> None:
     """Find what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
 
     Raises:
         ConfigError: Spark, its connection or the job's code cannot be used.
     """
     with job_folder() as folder:
-        _command(world.submission("not planned yet", folder / "outcome.json"), runner)
+        _command(world.submission("not planned yet", folder / "outcome.json"), runner or "spark")
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:

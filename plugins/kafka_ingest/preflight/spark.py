@@ -184,10 +184,10 @@ def spark_results(settings: PipelineSettings, probe: SparkPreflight, *, submit_j
     yield from upload_results(master)
     if submit_job and reached.result is not Verdict.FAIL:
         yield from answered(_PACKAGES, lambda: package_results(this_interpreter(), probe.executors()))
-    elif master.is_this_python:
-        yield from package_results(this_interpreter(), [this_interpreter()])
-    else:
+    elif not master.is_this_python:
         yield not_looked_at(settings.pipeline)
+    if settings.job.in_process_below_offsets or (master.is_this_python and not submit_job):
+        yield from package_results(this_interpreter(), [this_interpreter()])
 
 
 def installation_results() -> Iterator[CheckResult]:
