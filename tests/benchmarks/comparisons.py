@@ -11,6 +11,7 @@ from tests.benchmarks.contenders import (
     CONSUME_ONE,
     CONSUME_TWO,
     COPY_BINARY,
+    COPY_THEN_INSERT,
     DEBEZIUM_FULL_UPSERT,
     DEBEZIUM_UPSERT,
     INSERT_SELECT,
@@ -29,15 +30,16 @@ from tests.benchmarks.contenders import (
     PYTHON_UPSERT,
     SPARK_AVRO,
     SPARK_JDBC,
+    SPARK_STAGED,
     Contender,
 )
 from tests.benchmarks.rounds import Comparison
 from tests.benchmarks.workloads import LARGE, MANY_PARTITIONS, NARROW, ORDERS, ORDERS_STATE, SKEW, WIDE, Workload
 
-_LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT)
+_LIMITS = (CONSUME_ONE, CONSUME_TWO, COPY_BINARY, INSERT_SELECT, COPY_THEN_INSERT)
 #: The product without a registry, the product with one, and what one would use instead for Avro.
 _FORMATS = (OURS, OURS_AVRO, OURS_PROTOBUF, OURS_JSON_SCHEMA, SPARK_AVRO)
-_QUICK_ONES = (OURS, SPARK_JDBC, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS)
+_QUICK_ONES = (OURS, SPARK_JDBC, SPARK_STAGED, PYTHON_COPY, PYTHON_COPY_PLAIN, *_LIMITS)
 
 
 def _comparison(

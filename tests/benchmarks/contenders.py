@@ -109,13 +109,25 @@ def _copy_binary(load: Load, params: Params, state: Path) -> Command:
     return script_command("limits.copy_binary", replace(load, folder=str(folder)), params)
 
 
+def _copy_then_insert(load: Load, params: Params, state: Path) -> Command:
+    folder = finished_rows(load, params, state)
+    create_table(params, load.table, WORKLOADS[load.workload])
+    _create_staged(params, load.table)
+    return script_command("limits.copy_then_insert", replace(load, folder=str(folder)), params)
+
+
+def _create_staged(params: Params, like: str) -> None:
+    """Makes an empty table for staged rows: unlogged, without index and autovacuum, as the product stages."""
+    statement = sql.SQL("CREATE UNLOGGED TABLE {} (LIKE {}) WITH (autovacuum_enabled = false)")
+    execute(params, statement.format(sql.Identifier(STAGED), sql.Identifier(like)))
+
+
 def _insert_select(load: Load, params: Params, state: Path) -> Command:
     folder = finished_rows(load, params, state)
-    create_table(params, STAGED, WORKLOADS[load.workload])
-    execute(params, sql.SQL("ALTER TABLE {} SET UNLOGGED").format(sql.Identifier(STAGED)))
+    create_table(params, load.table, WORKLOADS[load.workload])
+    _create_staged(params, load.table)
     for path in sorted(folder.glob("*.binary")):
         read_finished_rows(params, STAGED, path)
-    create_table(params, load.table, WORKLOADS[load.workload])
     execute(params, sql.SQL("CHECKPOINT"))
     return script_command("limits.insert_select", load, params)
 
@@ -160,6 +172,11 @@ OURS_JSON_SCHEMA = Contender(
 SPARK_JDBC = Contender(
     "Spark Kafka source + from_json + JDBC", _script("peers.spark_jdbc", before=["--install"]), most_records=_EVERY_SIZE
 )
+SPARK_STAGED = Contender(
+    "Spark Kafka source + from_json + JDBC into staging + INSERT … SELECT",
+    _script("peers.spark_staged", before=["--install"]),
+    most_records=_EVERY_SIZE,
+)
 SPARK_AVRO = Contender(
     "Spark Kafka source + from_avro + JDBC",
     _script("peers.spark_jdbc", before=["--install"]),
@@ -198,10 +215,13 @@ CONSUME_JAVA = Contender(
 )
 COPY_BINARY = Contender("limit: binary COPY, 2 streams", _copy_binary, "limit", _EVERY_SIZE)
 INSERT_SELECT = Contender("limit: INSERT … SELECT", _insert_select, "limit", _EVERY_SIZE)
+#: The bound of the protocol: rows are staged, then published.
+COPY_THEN_INSERT = Contender("limit: COPY by 2 streams, then INSERT … SELECT", _copy_then_insert, "limit", _EVERY_SIZE)
 
 ALL = (
     OURS,
     SPARK_JDBC,
+    SPARK_STAGED,
     DEBEZIUM,
     DEBEZIUM_UNNEST,
     PYTHON_COPY,
@@ -212,6 +232,7 @@ ALL = (
     CONSUME_TWO,
     COPY_BINARY,
     INSERT_SELECT,
+    COPY_THEN_INSERT,
 )
 
 #: A topic with one record, in which nothing but the start is measured.

@@ -9,7 +9,7 @@ from typing import Any
 from tests.benchmarks.contenders import Contender
 from tests.benchmarks.page_tables import markdown_table
 from tests.benchmarks.results import RESULTS, read_results
-from tests.benchmarks.statistics import Spread, ratio
+from tests.benchmarks.statistics import Spread, contenders_of, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Target:
 
     Attributes:
         what: What is measured.
-        comparison: Where both were measured side by side.
+        comparison: Where both are measured side by side; one of them may be newer than the results.
         contender: Whose figure.
         against: Whose figure it is divided by.
         least: Bound from below; ``None`` when ``most`` is one from above.
@@ -81,6 +81,8 @@ def _found(target: Target) -> Spread | None:
     if not _is_measured(target.comparison):
         return None
     runs = read_results(target.comparison)["runs"]
+    if not {target.contender.name, target.against.name} <= set(contenders_of(runs)):
+        return None
     if target.figure == "staging_per_second":
         runs = [{**run, target.figure: run.get(target.figure, run["records_per_second"])} for run in runs]
     return ratio(runs, target.contender.name, target.against.name, target.figure)

@@ -26,21 +26,11 @@ from psycopg.adapt import Dumper
 
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers.contender import option, run
+from tests.benchmarks.peers.offsets import ADVANCE, OFFSETS, START
 from tests.benchmarks.peers.topic import assign, bounds, chunks, metadata, new_consumer, next_offsets
 from tests.benchmarks.workloads import WORKLOADS
 
 _ROWS_A_TRANSACTION = 50_000
-OFFSETS = """
-    CREATE TABLE IF NOT EXISTS bench_offsets (
-        table_name text, topic text, partition integer, next_offset bigint NOT NULL,
-        PRIMARY KEY (table_name, topic, partition))
-"""
-#: The table is empty at the start, whatever an earlier run into a table of that name left here.
-START = "DELETE FROM bench_offsets WHERE table_name = %s"
-ADVANCE = """
-    INSERT INTO bench_offsets VALUES (%s, %s, %s, %s)
-    ON CONFLICT (table_name, topic, partition) DO UPDATE SET next_offset = EXCLUDED.next_offset
-"""
 _TYPES = {
     "bigint": int | None,
     "integer": int | None,

@@ -15,7 +15,8 @@ import psycopg
 
 from tests.benchmarks.load import Load
 from tests.benchmarks.peers.contender import run
-from tests.benchmarks.peers.python_copy import ADVANCE, OFFSETS, START, typed_copy
+from tests.benchmarks.peers.offsets import ADVANCE, OFFSETS, START
+from tests.benchmarks.peers.python_copy import typed_copy
 from tests.benchmarks.peers.topic import assign, bounds, chunks, new_consumer, next_offsets
 from tests.benchmarks.workloads import WORKLOADS
 

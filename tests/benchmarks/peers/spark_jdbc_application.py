@@ -29,36 +29,35 @@ _TYPES = {
 def main() -> None:
     load, params = load_of_command("Spark's Kafka source, from_json, JDBC")
     spark = SparkSession.builder.appName("spark-jdbc").getOrCreate()
-    write(rows(read(spark, load), WORKLOADS[load.workload]), load, params)
+    messages = read(spark, load, {"subscribe": load.topic, "startingOffsets": "earliest", "endingOffsets": "latest"})
+    write(rows(messages, WORKLOADS[load.workload]), load, params)
     spark.stop()
 
 
-def read(spark: SparkSession, load: Load) -> DataFrame:
-    """Return what is in the topic now."""
+def read(spark: SparkSession, load: Load, which: Mapping[str, str]) -> DataFrame:
+    """Return the records that the options ``which`` of Spark's Kafka source choose."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", load.bootstrap)
-        .option("subscribe", load.topic)
-        .option("startingOffsets", "earliest")
-        .option("endingOffsets", "latest")
+        .options(**which)
         .option("minPartitions", max(_TASKS, load.partitions))
         .load()
     )
 
 
-def rows(messages: DataFrame, workload: Workload) -> DataFrame:
-    """Return the columns of the table."""
-    record = _from_avro(workload) if workload.format == "avro" else _from_json(workload)
+def rows(messages: DataFrame, workload: Workload, *, json_mode: str = "PERMISSIVE") -> DataFrame:
+    """Return the columns of the table. What does not fit is NULL, or with the mode ``FAILFAST`` stops the job."""
+    record = _from_avro(workload) if workload.format == "avro" else _from_json(workload, json_mode)
     metadata = [F.col(name).alias(f"kafka_{name}") for name in _METADATA]
     columns = [_written(name, kind, workload) for name, kind in workload.columns.items()]
     return messages.select(record.alias("record"), *metadata).select(*columns, *(f"kafka_{name}" for name in _METADATA))
 
 
-def _from_json(workload: Workload) -> Column:
+def _from_json(workload: Workload, mode: str) -> Column:
     schema = ", ".join(
         f"{name} {_TYPES.get(kind, kind.replace('numeric', 'DECIMAL'))}" for name, kind in workload.columns.items()
     )
-    return F.from_json(F.col("value").cast("string"), schema)
+    return F.from_json(F.col("value").cast("string"), schema, {"mode": mode})
 
 
 def _from_avro(workload: Workload) -> Column:
