@@ -172,6 +172,7 @@ def _consuming(found: Mapping[str, Any]) -> str:
 
 def _buffers(found: Mapping[str, Any]) -> str:
     figures = ("seconds", "cpu_seconds", "whole_cpu_seconds")
+    load = spread([run["load_average"] for run in found["trial_runs"]])
     reading = [
         (name, *_buffer_figures(found, READING, name, "seconds", "cpu_seconds", "bytes_seconds"))
         for name in (LIBRARY, OUR_READER, BUFFERS)
@@ -190,14 +191,15 @@ def _buffers(found: Mapping[str, Any]) -> str:
         "by a C function, without a Python object for each record and with the interpreter's lock released, beside the "
         "product's reader, which makes batches of Message objects. Reading ends with a bytes object of each value, as "
         "decoders want it; a staging task is the product's with either reader. Microseconds are CPU time of one "
-        "record.\n\n"
+        f"record. The load average was {spread_text(load, decimals=0)} on {found['cores']} cores before the runs: "
+        "where it is above the number of cores, CPU time says more than seconds.\n\n"
         + markdown_table(("reading", "seconds", "CPU, µs", "of it bytes objects, µs"), reading)
         + "\n\n"
         + markdown_table(("", "seconds", "CPU of tasks, µs", "with PostgreSQL and Kafka, µs"), staging)
-        + "\n\nHow many times as much the product's reader takes, round by round; the least and the greatest show "
-        "how much other work there was:\n\n"
+        + "\n\nHow many times as much the product's reader takes, round by round:\n\n"
         + markdown_table(("", "seconds", "CPU of tasks", "with PostgreSQL and Kafka"), gains)
-        + "\n\nWhy the product does not have it: [ADR 0017](adr/0017-message-objects-not-buffers.md)."
+        + "\n\nWhat speaks against it, and why the product does not have it: "
+        "[ADR 0017](adr/0017-message-objects-stay.md)."
     )
 
 
