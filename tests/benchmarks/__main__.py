@@ -60,9 +60,12 @@ def _run(world: BenchWorld, name: str, folder: Path, rounds: int | None) -> None
 
 
 def _run_script(name: str, folder: Path) -> None:
-    """Runs a script with servers of its own; its last line is its result."""
+    """Runs a script with servers of its own; its last line is its result. One without a tool prints no result."""
     before = load_average()
     said = subprocess.run([sys.executable, "-m", *SCRIPTS[name]], stdout=subprocess.PIPE, check=True).stdout
+    if not said:
+        print(f"{name}: skipped, older results stay", file=sys.stderr)
+        return
     found = json.loads(said.splitlines()[-1])
     write_results(name, {"load_average_before": before, **found}, folder)
 

@@ -65,7 +65,7 @@ def measure(command: Command, servers: Mapping[str, int], log: Path) -> Measured
     Raises:
         CommandFailed: It failed.
     """
-    before = {name: _cpu_of_tree(pid) for name, pid in servers.items()}
+    before = {name: cpu_of_tree(pid) for name, pid in servers.items()}
     with log.open("wb") as errors, tempfile.TemporaryFile() as output:
         begin = time.perf_counter()
         process = subprocess.Popen(
@@ -82,7 +82,7 @@ def measure(command: Command, servers: Mapping[str, int], log: Path) -> Measured
         said = output.read().decode(errors="replace")
     if code != 0:
         raise CommandFailed(f"{command.arguments} ended with {code}:\n{said[-2000:]}\n{log.read_text()[-3000:]}")
-    cpu = {**sampler.cpu_seconds(), **{name: _cpu_of_tree(pid) - before[name] for name, pid in servers.items()}}
+    cpu = {**sampler.cpu_seconds(), **{name: cpu_of_tree(pid) - before[name] for name, pid in servers.items()}}
     return Measured(seconds, cpu, sampler.peak_rss_mb(), _last_object(said))
 
 
@@ -145,8 +145,8 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
         yield from root.children(recursive=True)
 
 
-def _cpu_of_tree(pid: int) -> float:
-    """CPU seconds of a server and its children, those included that have ended."""
+def cpu_of_tree(pid: int) -> float:
+    """Return the CPU seconds of a server and its children, those included that have ended."""
     total = 0.0
     with suppress(psutil.Error):
         root = psutil.Process(pid)

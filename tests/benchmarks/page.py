@@ -35,7 +35,9 @@ from tests.benchmarks.contenders import (
     SPARK_STAGED,
     Contender,
 )
-from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, thousands
+from tests.benchmarks.limits.consume_buffers import BUFFERS, LIBRARY, ONE_TASK, READING, TWO_TASKS
+from tests.benchmarks.limits.consume_buffers import OURS as OUR_READER
+from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, spread_text, thousands
 from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
 from tests.benchmarks.statistics import Runs, of_contender, ratio, spread
@@ -175,6 +177,51 @@ def _consuming(found: Mapping[str, Any]) -> str:
         "One and two processes with librdkafka, and Kafka's own performance tool in Java (one consumer, without the "
         "time in which it joins its group):\n\n" + figures_table(found["runs"], against=CONSUME_ONE.name)
     )
+
+
+def _buffers(found: Mapping[str, Any]) -> str:
+    figures = ("seconds", "cpu_seconds", "whole_cpu_seconds")
+    load = spread([run["load_average"] for run in found["trial_runs"]])
+    reading = [
+        (name, *_buffer_figures(found, READING, name, "seconds", "cpu_seconds", "bytes_seconds"))
+        for name in (LIBRARY, OUR_READER, BUFFERS)
+    ]
+    staging = [
+        (f"{what}, {name}", *_buffer_figures(found, what, name, *figures))
+        for what in (ONE_TASK, TWO_TASKS)
+        for name in (OUR_READER, BUFFERS)
+    ]
+    gains = [
+        (what, *(spread_text(ratio(_buffer_runs(found, what), OUR_READER, BUFFERS, figure)) for figure in figures))
+        for what in (READING, ONE_TASK, TWO_TASKS)
+    ]
+    return (
+        f"A trial: {thousands(found['records'])} `orders` from librdkafka {found['librdkafka']} into Arrow's buffers "
+        "by a C function, without a Python object for each record and with the interpreter's lock released, beside the "
+        "product's reader, which makes batches of Message objects. Reading ends with a bytes object of each value, as "
+        "decoders want it; a staging task is the product's with either reader. Microseconds are CPU time of one "
+        f"record. The load average was {spread_text(load, decimals=0)} on {found['cores']} cores before the runs: "
+        "where it is above the number of cores, CPU time says more than seconds.\n\n"
+        + markdown_table(("reading", "seconds", "CPU, µs", "of it bytes objects, µs"), reading)
+        + "\n\n"
+        + markdown_table(("", "seconds", "CPU of tasks, µs", "with PostgreSQL and Kafka, µs"), staging)
+        + "\n\nHow many times as much the product's reader takes, round by round:\n\n"
+        + markdown_table(("", "seconds", "CPU of tasks", "with PostgreSQL and Kafka"), gains)
+        + "\n\nWhat speaks against it, and why the product does not have it: "
+        "[ADR 0017](adr/0017-message-objects-stay.md)."
+    )
+
+
+def _buffer_figures(found: Mapping[str, Any], what: str, name: str, *figures: str) -> tuple[str, ...]:
+    """Return medians and ranges: seconds as they are, CPU time as µs a record."""
+    scales = {figure: 1.0 if figure == "seconds" else found["records"] / 1e6 for figure in figures}
+    runs = _buffer_runs(found, what)
+    return tuple(spread_text(of_contender(runs, name, figure), scale) for figure, scale in scales.items())
+
+
+def _buffer_runs(found: Mapping[str, Any], what: str) -> Runs:
+    own = [run for run in found["trial_runs"] if run["what"] == what]
+    return [{**run, "whole_cpu_seconds": run["cpu_seconds"] + sum(run["server_cpu_seconds"].values())} for run in own]
 
 
 def _one_record(found: Mapping[str, Any]) -> str:
@@ -470,6 +517,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("10 M records, all contenders", "peers-10m", _against),
     ("Where the time of a load goes (10 M records)", "peers-10m", _phases),
     ("Consuming alone", "consuming-2m", _consuming),
+    ("Records without message objects", "consuming-buffers", _buffers),
     ("One record", "one-record", _one_record),
     ("From which size on", "peers-1m", _sizes),
     ("Formats with a schema registry", "formats-1m", _formats),

@@ -23,18 +23,21 @@ def figures_table(
         found = of_contender(runs, name, figure)
         share = ratio(runs, against, name, figure)
         records = of_contender(runs, name, "records").greatest
-        rows.append((name, f"{records:,}", _range(found, scale, decimals), _range(share, 1, 2), str(found.count)))
+        rows.append(
+            (name, f"{records:,}", spread_text(found, scale, decimals), spread_text(share, 1, 2), str(found.count))
+        )
     return markdown_table(("contender", "records", unit, f"{against} / this", "rounds"), rows)
 
 
 def ratios_table(runs: Runs, contender: str, *, against: str) -> str:
     """Shows the rates of two contenders and their ratio."""
-    rows = [(name, _range(of_contender(runs, name), 1_000, 0)) for name in (against, contender)]
-    rows.append((f"{contender} / {against}", _range(ratio(runs, contender, against), 1, 2)))
+    rows = [(name, spread_text(of_contender(runs, name), 1_000, 0)) for name in (against, contender)]
+    rows.append((f"{contender} / {against}", spread_text(ratio(runs, contender, against), 1, 2)))
     return markdown_table(("contender", "k records/s"), rows)
 
 
-def _range(found: Spread, scale: float, decimals: int) -> str:
+def spread_text(found: Spread, scale: float = 1, decimals: int = 2) -> str:
+    """Write a median and, of several figures, their range, all divided by ``scale``."""
     middle, least, greatest = (f"{f / scale:,.{decimals}f}" for f in (found.median, found.least, found.greatest))
     return middle if found.count == 1 else f"{middle} ({least}-{greatest})"
 
