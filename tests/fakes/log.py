@@ -246,7 +246,7 @@ class FakeLog:
     def mean_offset_bytes(self, ranges: Sequence[OffsetRange]) -> int | None:
         """Measure all of them, as a client with the isolation level ``read_committed``."""
         self.questions.append("mean_offset_bytes")
-        held = [r for r in ranges if self.partition(r.topic_partition).log_start <= r.start]
+        held = [r for r in ranges if r.topic in self.topics and self.partition(r.topic_partition).log_start <= r.start]
         if self.failure is not None or not held:
             return None
         sizes = [

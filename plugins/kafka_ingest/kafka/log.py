@@ -357,7 +357,7 @@ def _forbidden_group(consumer: Consumer) -> str | None:
 _LOG = logging.getLogger(__name__)
 
 #: The sample ends after this long, connection included: a load takes four times as long to start.
-_SAMPLE_SECONDS = 1.0
+SAMPLE_SECONDS = 1.0
 _SAMPLED_RANGES = 4
 #: Of one range. Records of a producer are mostly alike; two of 1 MB say that records are large.
 _SAMPLED_RECORDS, _SAMPLED_BYTES = 100, 2_000_000
@@ -393,9 +393,9 @@ class _Sampled:
         return (span, self._size_bytes / passed * span) if passed else None
 
 
-def _sampled(config: Mapping[str, str], ranges: Iterable[OffsetRange]) -> Sequence[_Sampled]:
+def _sampled(config: Mapping[str, str], ranges: Sequence[OffsetRange], seconds: float) -> Iterable[_Sampled]:
     given = {key: value for key, value in client.librdkafka_settings(config).items() if key != _SAMPLE_ALIAS}
-    deadline = time.monotonic() + _SAMPLE_SECONDS
+    deadline = time.monotonic() + seconds
     found = {(r.topic, r.partition): _Sampled(r) for r in ranges}
     pending = dict(found)
     settings = {**given, **_SAMPLE_SETTINGS, "error_cb": lambda _: None}
@@ -409,7 +409,7 @@ def _sampled(config: Mapping[str, str], ranges: Iterable[OffsetRange]) -> Sequen
                 if place in pending and pending[place].take(message):
                     del pending[place]
                     consumer.pause([KafkaTopicPartition(*place)])
-    return list(found.values())
+    return found.values()
 
 
 # ----------
@@ -438,10 +438,14 @@ class KafkaLog:
     Args:
         config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         timeout_seconds: Longest wait for one answer.
+        sample_seconds: Longest time to look at the size of records.
     """
 
-    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float = 30) -> None:
+    def __init__(
+        self, config: Mapping[str, str], *, timeout_seconds: float = 30, sample_seconds: float = SAMPLE_SECONDS
+    ) -> None:
         self._config = config
+        self._sample_seconds = sample_seconds
         self._admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> KafkaLog:
@@ -502,12 +506,13 @@ class KafkaLog:
         """Sample the largest ranges at their starts; see the port. Four of them, 100 records or 2 MB of each."""
         largest = sorted(ranges, key=lambda r: -r.span_offsets)[:_SAMPLED_RANGES]
         try:
-            estimates = [found for sampled in _sampled(self._config, largest) if (found := sampled.estimate())]
+            sampled = _sampled(self._config, largest, self._sample_seconds)
         except KafkaException as error:
             _LOG.info("Kafka's client gives no sample of records: %s", error.args[0])
             return None
+        estimates = [found for one in sampled if (found := one.estimate())]
         if not estimates:
-            _LOG.info("no record came within %g s to tell how large records are", _SAMPLE_SECONDS)
+            _LOG.info("no record came within %g s to tell how large records are", self._sample_seconds)
             return None
         return round(sum(size for _, size in estimates) / sum(span for span, _ in estimates))
 
