@@ -363,8 +363,6 @@ _SAMPLED_RANGES = 4
 _SAMPLED_RECORDS, _SAMPLED_BYTES = 100, 2_000_000
 #: Little is asked for at once and fetched ahead; a record batch that is larger comes whole all the same (KIP-74).
 _SAMPLE_SETTINGS = {"fetch.message.max.bytes": "65536", "queued.max.messages.kbytes": "1024"}
-#: Another name of the first, which a connection may use and which would win over it.
-_SAMPLE_ALIAS = "max.partition.fetch.bytes"
 
 
 class _Sampled:
@@ -394,11 +392,10 @@ class _Sampled:
 
 
 def _sampled(config: Mapping[str, str], ranges: Sequence[OffsetRange], seconds: float) -> Iterable[_Sampled]:
-    given = {key: value for key, value in client.librdkafka_settings(config).items() if key != _SAMPLE_ALIAS}
     deadline = time.monotonic() + seconds
     found = {(r.topic, r.partition): _Sampled(r) for r in ranges}
     pending = dict(found)
-    settings = {**given, **_SAMPLE_SETTINGS, "error_cb": lambda _: None}
+    settings = {**client.librdkafka_settings(config), **_SAMPLE_SETTINGS, "error_cb": lambda _: None}
     with closing(Consumer(settings, logger=client.LIBRDKAFKA_LOG)) as consumer:
         consumer.assign([KafkaTopicPartition(r.topic, r.partition, r.start) for r in ranges])
         while pending and (left := deadline - time.monotonic()) > 0:
