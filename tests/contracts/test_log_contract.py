@@ -243,6 +243,15 @@ def test_offsets_without_a_readable_record_hold_nothing(world: LogWorld) -> None
     assert mean_bytes(world, topic, (0, 8)) == round(3_000 / 8)
 
 
+def test_a_log_that_ends_in_a_marker_is_passed_to_its_end(world: LogWorld) -> None:
+    """No record follows: only the event of the partition's end tells that these offsets were passed."""
+    topic = world.create(partitions=2)
+    world.begin(topic, *[b"x" * 1_000] * 3).commit()
+    world.begin(topic, *[b"x" * 1_000] * 3, partition=1).abort()
+    assert mean_bytes(world, topic, (0, 4)) == 750
+    assert mean_bytes(world, topic, (0, 4), (0, 4)) == 375
+
+
 def test_tombstones_and_empty_values_have_a_size_too(world: LogWorld) -> None:
     topic = world.create()
     world.produce(topic, None, b"", b"x" * 300)

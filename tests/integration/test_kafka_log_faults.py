@@ -181,6 +181,17 @@ def test_a_sample_ends_after_a_hundred_records_of_a_range(
         assert log.mean_offset_bytes([range_of(name, 1_000)]) == 10
 
 
+def test_a_key_counts_beside_its_value(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name, sender = topic(), producer()
+    sender.produce(name, b"x" * 100, key=b"k" * 50)
+    sender.produce(name, None, key=b"k" * 50)
+    assert sender.flush(30) == 0
+    with KafkaLog(config_of(kafka_broker.bootstrap), sample_seconds=30) as log:
+        assert log.mean_offset_bytes([range_of(name, 2)]) == 100
+
+
 def test_a_sample_ends_after_two_megabytes_of_a_range(
     kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
 ) -> None:
