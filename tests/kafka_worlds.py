@@ -14,7 +14,8 @@ from kafka_ingest.preflight.kafka import kafka_results
 from kafka_ingest.protocol.plan import preview_plan
 from kafka_ingest.protocol.staging import Split
 from spark_jobs.reader import KafkaRangeReader
-from tests.builders import REQUEST, batch_settings, pipeline_settings
+from tests.builders import REQUEST, batch_settings, offset_range, pipeline_settings
+from tests.deadlines import until
 from tests.secured_broker import CLIENTS, LOGINS, SecuredBroker
 from tests.token_issuer import TokenIssuer
 
@@ -79,9 +80,12 @@ class KafkaWorld:
             raise IngestError("\n".join(failed))
 
     def drive(self) -> None:
-        """Ask for the log's identity, as the driver does before it publishes."""
+        """Ask for the log's identity, as the driver does before it publishes, and for the size of records."""
         with self.world.log() as log:
             assert set(log.identity([TOPIC]).topic_ids) == {TOPIC}
+            # Of one byte each.
+            sampled = replace(offset_range(0, 0, RECORDS), topic=TOPIC)
+            until(lambda: log.mean_offset_bytes([sampled]) == 1, "records are sampled")
 
     def read(self) -> None:
         """Read the topic as an executor does."""

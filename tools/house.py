@@ -101,7 +101,7 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[Measure]:
     code = sum(len(module.code) for module in modules.values())
     imports = sum(len(module.import_lines) for module in modules.values())
     yield Measure("files over 2 lines", sum(module.lines > 2 for module in modules.values()), 156, 80)
-    yield Measure("code lines (no blank, comment, docstring)", code, 29_100, 13_200)
+    yield Measure("code lines (no blank, comment, docstring)", code, 29_150, 13_200)
     yield Measure("import lines, share of code", 100 * imports / code, 10.2, 10, " %")
 
 

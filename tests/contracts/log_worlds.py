@@ -175,7 +175,7 @@ class KafkaWorld:
         self._wait(self._admin.delete_topics([topic]).values())
 
     def log(self) -> WholeLog:
-        log = KafkaLog(self._config(IsolationLevel.READ_COMMITTED), timeout_seconds=SECONDS)
+        log = KafkaLog(self._config(IsolationLevel.READ_COMMITTED), timeout_seconds=SECONDS, sample_seconds=SECONDS)
         self._opened.append(log)
         return log
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from kafka_ingest.protocol.log import PartitionState, TimedOffset
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
+from tests.builders import offset_range
 from tests.contracts.log_worlds import FakeWorld, KafkaWorld, LogWorld
 from tests.deadlines import until
 
@@ -203,3 +205,73 @@ def test_cleanup_policies_are_told_for_topics_that_exist(world: LogWorld) -> Non
     policies = world.log().cleanup_policies([plain, compacted, "nowhere"])
     assert policies == {plain: "delete", compacted: "compact,delete"}
     assert world.log().cleanup_policies([]) == {}
+
+
+def mean_bytes(world: LogWorld, topic: str, *bounds: tuple[int, int]) -> int | None:
+    """Mean bytes of an offset, where bounds are those of the ranges of partitions 0, 1 and so on."""
+    return world.log().mean_offset_bytes([range_of(topic, start, end, n) for n, (start, end) in enumerate(bounds)])
+
+
+def range_of(topic: str, start: int, end: int, partition: int = 0) -> OffsetRange:
+    return replace(offset_range(partition, start, end), topic=topic)
+
+
+def test_the_mean_size_is_that_of_the_records_in_the_range(world: LogWorld) -> None:
+    topic = world.create()
+    world.produce(topic, b"x" * 5_000, b"x" * 100, b"x" * 300, b"x" * 7_000)
+    assert mean_bytes(world, topic, (1, 3)) == 200
+    assert mean_bytes(world, topic, (0, 4)) == 3_100
+
+
+def test_partitions_count_by_their_offsets(world: LogWorld) -> None:
+    """Thirty offsets of 10 bytes and ten of 1,000: 10,300 bytes in 40."""
+    topic = world.create(partitions=2)
+    world.produce(topic, *[b"x" * 10] * 30)
+    world.produce(topic, *[b"x" * 1_000] * 10, partition=1)
+    assert mean_bytes(world, topic, (0, 30), (0, 10)) == round(10_300 / 40)
+
+
+def test_offsets_without_a_readable_record_hold_nothing(world: LogWorld) -> None:
+    """Three records and a marker, three aborted ones and a marker, one record: 4,000 bytes in nine offsets."""
+    topic = world.create()
+    world.begin(topic, *[b"x" * 1_000] * 3).commit()
+    world.begin(topic, *[b"x" * 9_000] * 3).abort()
+    world.produce(topic, b"x" * 1_000)
+    assert mean_bytes(world, topic, (0, 9)) == round(4_000 / 9)
+    # The last offsets are an aborted transaction.
+    assert mean_bytes(world, topic, (4, 8)) == 0
+    assert mean_bytes(world, topic, (0, 8)) == round(3_000 / 8)
+
+
+def test_a_log_that_ends_in_a_marker_is_passed_to_its_end(world: LogWorld) -> None:
+    """No record follows: only the event of the partition's end tells that these offsets were passed."""
+    topic = world.create(partitions=2)
+    world.begin(topic, *[b"x" * 1_000] * 3).commit()
+    world.begin(topic, *[b"x" * 1_000] * 3, partition=1).abort()
+    assert mean_bytes(world, topic, (0, 4)) == 750
+    assert mean_bytes(world, topic, (0, 4), (0, 4)) == 375
+
+
+def test_tombstones_and_empty_values_have_a_size_too(world: LogWorld) -> None:
+    topic = world.create()
+    world.produce(topic, None, b"", b"x" * 300)
+    assert mean_bytes(world, topic, (0, 3)) == 100
+    assert mean_bytes(world, topic, (0, 2)) == 0
+
+
+def test_nothing_is_known_of_ranges_that_are_gone_and_the_others_are_measured(world: LogWorld) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, *[b"x" * 100] * 10)
+    world.produce(topic, *[b"x" * 200] * 10, partition=1)
+    world.delete_records(topic, 0, 4)
+    assert mean_bytes(world, topic, (0, 10)) is None
+    assert mean_bytes(world, topic, (0, 10), (0, 10)) == 200
+    assert mean_bytes(world, topic, (4, 10), (0, 10)) == round((6 * 100 + 10 * 200) / 16)
+
+
+def test_nothing_is_known_of_a_topic_that_is_gone_and_of_no_ranges(world: LogWorld) -> None:
+    topic = world.create()
+    world.delete(topic)
+    until(lambda: topic not in world.log().identity([topic]).topic_ids, "the deletion is known")
+    assert mean_bytes(world, topic, (0, 10)) is None
+    assert world.log().mean_offset_bytes([]) is None

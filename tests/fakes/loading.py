@@ -93,6 +93,7 @@ class FakeRunner:
         losers: Attempts whose rows stay in staging without having won, as after a task retry.
         fields: Fields of the values. Those that no column reads are reported.
         passes: Claim and columns of every run.
+        cuts: Number of tasks of every run.
     """
 
     def __init__(self, database: FakeDatabase, log: FakeLog) -> None:
@@ -104,6 +105,7 @@ class FakeRunner:
         self.losers = 0
         self.fields: tuple[NewField, ...] = ()
         self.passes: list[tuple[int, tuple[str, ...]]] = []
+        self.cuts: list[int] = []
         self._attempt_id = 100
 
     def parallelism(self) -> int:
@@ -111,6 +113,7 @@ class FakeRunner:
 
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
         self.passes.append((batch.claim, tuple(column.name for column in batch.settings.value.columns)))
+        self.cuts.append(len(tasks))
         for _ in range(self.losers):
             for task in tasks:
                 self._stage(batch, task)

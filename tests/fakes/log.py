@@ -11,7 +11,7 @@ from enum import Enum
 
 from kafka_ingest.errors import BrokerUnavailable, IngestError
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 
 
@@ -242,6 +242,20 @@ class FakeLog:
             name: topic.delete_retention_ms if "compact" in topic.cleanup_policy else None
             for name, topic in known.items()
         }
+
+    def mean_offset_bytes(self, ranges: Sequence[OffsetRange]) -> int | None:
+        """Measure all of them, as a client with the isolation level ``read_committed``."""
+        self.questions.append("mean_offset_bytes")
+        held = [r for r in ranges if r.topic in self.topics and self.partition(r.topic_partition).log_start <= r.start]
+        if self.failure is not None or not held:
+            return None
+        sizes = [
+            len(entry.value or b"") + len(entry.key or b"")
+            for r in held
+            for offset, entry in self.partition(r.topic_partition).entries.items()
+            if r.start <= offset < r.end and entry.is_readable(IsolationLevel.READ_COMMITTED)
+        ]
+        return round(sum(sizes) / sum(r.span_offsets for r in held))
 
     def _ask(self, question: str) -> None:
         self.questions.append(question)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from confluent_kafka.admin import AdminClient
 from kafka_ingest.errors import BrokerUnavailable, ConfigError
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaLog
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from sandbox.kafka import KafkaBroker
+from tests.builders import offset_range
+from tests.certificates import Authority
 from tests.deadlines import until
 from tests.services import ProducerFactory, TopicFactory
 
@@ -93,6 +96,7 @@ def test_asking_creates_no_topic_and_no_group(kafka_broker: KafkaBroker) -> None
     with KafkaLog(config_of(kafka_broker.bootstrap, group_id="never-joined"), timeout_seconds=30) as log:
         log.snapshot(TopicSelection(names=("never-created",)), COMMITTED)
         log.identity(["never-created"])
+        assert log.mean_offset_bytes([range_of("never-created", 10)]) is None
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     assert "never-created" not in admin.list_topics(timeout=10).topics
     groups = admin.list_consumer_groups().result(30)
@@ -133,6 +137,93 @@ def test_a_connection_that_fails_again_and_again_is_logged_once(caplog: pytest.L
         log.identity(["orders"])
     lines = [record.getMessage() for record in caplog.records if "Connection refused" in record.getMessage()]
     assert len(lines) <= 1
+
+
+def range_of(topic: str, end: int) -> OffsetRange:
+    return replace(offset_range(0, 0, end), topic=topic)
+
+
+@pytest.mark.parametrize("fault", ["nobody answers", "the login is refused", "nothing comes in time"])
+def test_records_that_cannot_be_read_have_no_size_and_are_no_fault(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory, fault: str
+) -> None:
+    """Tasks meet the fault, and name it."""
+    name, sender = topic(), producer()
+    sender.produce(name, b"x")
+    assert sender.flush(30) == 0
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "app"}
+    config, seconds = {
+        "nobody answers": (config_of(UNREACHABLE), 1.0),
+        "the login is refused": (config_of(kafka_broker.bootstrap, **login, sasl_password="hunter2"), 1.0),
+        "nothing comes in time": (config_of(kafka_broker.bootstrap), 0.0),
+    }[fault]
+    with KafkaLog(config, sample_seconds=seconds) as log:
+        assert log.mean_offset_bytes([range_of(name, 1)]) is None
+
+
+def test_a_client_that_cannot_be_made_gives_no_size_and_is_no_fault(tmp_path: Path) -> None:
+    """A secret that is mounted anew is away for a moment."""
+    authority = Authority(tmp_path, "ca").location
+    config = config_of(UNREACHABLE, security_protocol="ssl", ssl_ca_location=str(authority))
+    with KafkaLog(config) as log:
+        authority.unlink()
+        assert log.mean_offset_bytes([range_of("orders", 1)]) is None
+
+
+def test_a_sample_ends_after_a_hundred_records_of_a_range(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name, sender = topic(), producer()
+    for number in range(1_000):
+        sender.produce(name, b"x" * (10 if number < 100 else 1_000))
+    assert sender.flush(30) == 0
+    with KafkaLog(config_of(kafka_broker.bootstrap), sample_seconds=30) as log:
+        assert log.mean_offset_bytes([range_of(name, 1_000)]) == 10
+
+
+def test_a_key_counts_beside_its_value(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name, sender = topic(), producer()
+    sender.produce(name, b"x" * 100, key=b"k" * 50)
+    sender.produce(name, None, key=b"k" * 50)
+    assert sender.flush(30) == 0
+    with KafkaLog(config_of(kafka_broker.bootstrap), sample_seconds=30) as log:
+        assert log.mean_offset_bytes([range_of(name, 2)]) == 100
+
+
+def test_a_sample_ends_after_two_megabytes_of_a_range(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    name, sender = topic(), producer()
+    for number in range(20):
+        sender.produce(name, b"x" * (900_000 if number < 3 else 10))
+    assert sender.flush(30) == 0
+    with KafkaLog(config_of(kafka_broker.bootstrap), sample_seconds=30) as log:
+        assert log.mean_offset_bytes([range_of(name, 20)]) == 900_000
+
+
+def test_a_sample_reads_what_the_isolation_level_of_the_pipeline_lets_it_read(
+    kafka_broker: KafkaBroker, topic: TopicFactory, producer: ProducerFactory
+) -> None:
+    """Three aborted records and their marker."""
+    name = topic()
+    sender = producer(transactional_id=f"{name}-t")
+    sender.init_transactions(30)
+    sender.begin_transaction()
+    for _ in range(3):
+        sender.produce(name, b"x" * 1_000)
+    assert sender.flush(30) == 0
+    sender.abort_transaction(30)
+    bootstrap = {"bootstrap.servers": kafka_broker.bootstrap}
+
+    def size(level: IsolationLevel) -> int | None:
+        with KafkaLog(client_config(bootstrap, level, client_id="test"), sample_seconds=30) as log:
+            return log.mean_offset_bytes([range_of(name, 4)])
+
+    # The broker answers before it has written the marker.
+    until(lambda: size(COMMITTED) == 0, "the marker is in the log")
+    assert size(IsolationLevel.READ_UNCOMMITTED) == 750
 
 
 def threads() -> int:

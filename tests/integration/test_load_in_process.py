@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from kafka_ingest.kafka.log import KafkaLog
+from kafka_ingest.protocol.batch import Batch
+from kafka_ingest.protocol.staging import StageResult, StageTask
 from sandbox.kafka import KafkaBroker
+from spark_jobs.load_job import InProcessRunner
+from tests.deadlines import until
 from tests.integration.pipeline_under_test import FedPipeline, PipelineUnderTest, produced, set_connections
 from tests.services import ProducerFactory, TopicFactory
 
@@ -25,6 +32,70 @@ def test_rows_are_loaded_once_and_a_second_run_reads_only_what_is_new(pipeline: 
     assert (second["counts"]["rows"], second["ranges"]) == (1, {name: {"1": [5, 6]}})
     expected = [(0, o, f"{2 * o}".encode()) for o in range(5)] + [(1, o, f"{2 * o + 1}".encode()) for o in range(5)]
     assert pipeline.rows("kafka_partition, kafka_offset, payload") == [*expected, (1, 5, b"late")]
+
+
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Offsets of each task of each load, which samples for as long as a busy machine needs."""
+    found: list[list[int]] = []
+    run = InProcessRunner.run
+
+    def noted(runner: InProcessRunner, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
+        found.append([sum(split.span_offsets for split in task.splits) for task in tasks])
+        return run(runner, batch, tasks)
+
+    monkeypatch.setattr(InProcessRunner, "run", noted)
+    monkeypatch.setattr("spark_jobs.load_job.KafkaLog", partial(KafkaLog, sample_seconds=30))
+    return found
+
+
+MEGABYTE = "x" * 990_000
+
+
+def test_large_records_are_several_tasks_and_as_many_small_ones_are_one(
+    pipeline: FedPipeline, cuts: list[list[int]]
+) -> None:
+    pipeline.open()
+    pipeline.send(*[MEGABYTE] * 60)
+    assert pipeline.load_here()["counts"]["rows"] == 60
+    pipeline.send(*["x" * 300] * 60)
+    assert pipeline.load_here()["counts"]["rows"] == 60
+    assert cuts == [[30, 30], [60]]
+    lengths = [(offset, 990_000 if offset < 60 else 300) for offset in range(120)]
+    assert pipeline.rows("kafka_offset, length(payload)") == lengths
+
+
+def test_large_records_in_transactions_are_several_tasks_and_each_is_loaded_once(
+    pipeline: FedPipeline, producer: ProducerFactory, kafka_broker: KafkaBroker, cuts: list[list[int]]
+) -> None:
+    """Forty records, each before its marker, are 40 MB in 80 offsets; behind them five are aborted."""
+    name = pipeline.open()
+    sender = producer(transactional_id=f"{name}-t")
+    sender.init_transactions(30)
+    for number in range(45):
+        sender.begin_transaction()
+        sender.produce(name, MEGABYTE)
+        assert sender.flush(30) == 0
+        end = sender.commit_transaction if number < 40 else sender.abort_transaction
+        end(30)
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    latest = {TopicPartition(name, 0): OffsetSpec.latest()}
+    # The broker answers before it has written the marker.
+    until(lambda: admin.list_offsets(latest)[TopicPartition(name, 0)].result(30).offset == 90, "all markers are there")
+    counts = pipeline.load_here()["counts"]
+    assert (counts["rows"], counts["invisible"]) == (40, 50)
+    assert pipeline.rows("kafka_offset") == [(offset,) for offset in range(0, 80, 2)]
+    assert cuts == [[45, 45]]
+
+
+def test_a_load_that_gets_no_sample_is_cut_by_offsets(
+    pipeline: FedPipeline, cuts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.load_job.KafkaLog", partial(KafkaLog, sample_seconds=0))
+    pipeline.open()
+    pipeline.send(*[MEGABYTE] * 20)
+    assert pipeline.load_here()["counts"]["rows"] == 20
+    assert cuts == [[20]]
 
 
 def test_a_connection_with_a_ca_bundle_of_300_kb_is_loaded_from(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka_ingest.protocol.batch import RunOptions
 from kafka_ingest.protocol.position import TopicPartition
 from kafka_ingest.protocol.ranges import LogTimes, choose_ranges, share_limit
-from kafka_ingest.protocol.staging import MAX_TASK_OFFSETS, DeadLetterRun, cut_into_tasks
+from kafka_ingest.protocol.staging import MAX_TASK_BYTES, MAX_TASK_OFFSETS, DeadLetterRun, cut_into_tasks
 from kafka_ingest.settings import OffsetLimit
 from tests.builders import NOON, offset_range, partition_state, pipeline_settings, position, snapshot, view_of
 
@@ -59,10 +59,18 @@ def _minutes_before_noon(minutes: int | None) -> datetime | None:
     return None if minutes is None else NOON - timedelta(minutes=minutes)
 
 
-@given(spans, st.integers(1, 16))
-def test_tasks_cover_every_offset_exactly_once(lengths: list[int], parallelism: int) -> None:
+few_spans = st.lists(st.integers(1, 200), min_size=1, max_size=10)
+offset_bytes = st.integers(0, 10_000) | st.integers(0, 2**31)
+
+
+@given(
+    st.tuples(spans, st.none()) | st.tuples(spans, st.integers(0, 1_000)) | st.tuples(few_spans, offset_bytes),
+    st.integers(1, 16),
+)
+def test_tasks_cover_every_offset_exactly_once(batch: tuple[list[int], int | None], parallelism: int) -> None:
+    lengths, size_bytes = batch
     ranges = [offset_range(i, 7 * i, 7 * i + n) for i, n in enumerate(lengths)]
-    tasks = cut_into_tasks(ranges, parallelism)
+    tasks = cut_into_tasks(ranges, parallelism, size_bytes)
     pieces = sorted((s.partition, s.start, s.end, s.index) for task in tasks for s in task.splits)
     assert [index for *_, index in pieces] == list(range(len(pieces)))
     for r in ranges:
@@ -77,6 +85,21 @@ def test_no_task_has_more_than_its_share_by_more_than_one_split(lengths: list[in
     share = -(-sum(lengths) // len(tasks))
     assert all(sum(s.span_offsets for s in task.splits) <= 2 * share for task in tasks)
     assert share <= MAX_TASK_OFFSETS or len(tasks) < parallelism
+
+
+@given(few_spans, st.integers(1, 16), st.integers(321, 2**31))
+def test_no_task_holds_more_bytes_than_two_of_the_largest_pieces(
+    lengths: list[int], parallelism: int, size_bytes: int
+) -> None:
+    tasks = cut_into_tasks([offset_range(i, 0, n) for i, n in enumerate(lengths)], parallelism, size_bytes)
+    largest = max(sum(s.span_offsets for s in task.splits) for task in tasks)
+    assert largest * size_bytes <= 2 * MAX_TASK_BYTES or largest <= 2
+
+
+@given(spans, st.integers(1, 16), st.integers(0, 320))
+def test_records_of_the_usual_size_change_no_cut(lengths: list[int], parallelism: int, size_bytes: int) -> None:
+    ranges = [offset_range(i, 0, n) for i, n in enumerate(lengths)]
+    assert cut_into_tasks(ranges, parallelism, size_bytes) == cut_into_tasks(ranges, parallelism)
 
 
 @given(st.lists(st.booleans()), st.integers(1, 5))

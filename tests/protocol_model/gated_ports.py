@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from kafka_ingest.protocol.accounting import AppliedChanges, Fold, Replacement
 from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, BatchState, RunOptions
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
 from kafka_ingest.protocol.ports import Log, Publication, Publisher
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from tests.protocol_model.attempts import COMMIT, Attempt, CommitAnswer
 
@@ -54,6 +54,9 @@ class LogOfCluster:
 
     def delete_retentions(self, topics: Iterable[str]) -> Mapping[str, int | None]:
         return self._log.delete_retentions(topics)
+
+    def mean_offset_bytes(self, ranges: Sequence[OffsetRange]) -> int | None:
+        return self._log.mean_offset_bytes(ranges)
 
 
 class Session:

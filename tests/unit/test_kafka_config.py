@@ -181,6 +181,12 @@ def test_the_old_name_of_bootstrap_servers_is_understood() -> None:
     assert config["bootstrap.servers"] == "broker:9092"
 
 
+def test_one_name_of_a_fetch_size_is_used_so_that_a_sample_can_set_it() -> None:
+    config = client_config({**BOOTSTRAP, "max.partition.fetch.bytes": 5}, IsolationLevel.READ_COMMITTED, client_id="x")
+    assert config["fetch.message.max.bytes"] == "5"
+    assert "max.partition.fetch.bytes" not in config
+
+
 def test_keys_of_the_java_client_are_refused_by_name_with_librdkafkas_advice() -> None:
     text = refusal_of({**BOOTSTRAP, "ssl.truststore.location": "/etc/trust.jks"})
     assert "ssl.truststore.location:" in text

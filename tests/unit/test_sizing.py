@@ -80,6 +80,13 @@ def test_a_small_load_is_not_cut_into_more_tasks_than_are_useful() -> None:
     assert [cost(records, tasks=8).tasks for records in (1, 49_999, 50_000, MILLION)] == [1, 1, 2, 8]
 
 
+def test_a_load_of_large_records_is_cut_into_tasks_by_its_bytes() -> None:
+    # 8 MB a task: eight records of 1 MB, or 80 of 100 kB.
+    assert [cost(records, tasks=8, record_bytes=MILLION).tasks for records in (1, 15, 16, 1_000)] == [1, 1, 2, 8]
+    assert cost(159, tasks=8, record_bytes=100_000).tasks == 1
+    assert cost(160, tasks=8, record_bytes=100_000).tasks == 2
+
+
 def test_rows_beyond_two_million_publish_more_slowly() -> None:
     # 2 M rows at 2.3 µs, and 8 M at half as much again.
     assert cost(10 * MILLION).publish_seconds == about(4.6 + 8 * 2.3 * 1.5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kafka_ingest.errors import DeadLetterReason, RefusedRecord
 from kafka_ingest.protocol.position import OffsetRange
-from kafka_ingest.protocol.staging import Split, StageTask, cut_into_tasks, tasks_with_refused
+from kafka_ingest.protocol.staging import Split, StageTask, cut_into_tasks, has_use_for_sizes, tasks_with_refused
 from tests.builders import offset_range
 
 
@@ -35,9 +35,10 @@ def test_a_range_behind_a_backward_change_knows_up_to_where_it_replaces() -> Non
     assert pieces(lowered) == [(4, 10, None, 7)]
 
 
-def spans(*lengths: int, parallelism: int) -> list[int]:
+def spans(*lengths: int, parallelism: int, offset_bytes: int | None = None) -> list[int]:
     """Offsets of each task, where partition n holds the n-th number of offsets."""
-    tasks = cut_into_tasks([offset_range(number, 0, length) for number, length in enumerate(lengths)], parallelism)
+    ranges = [offset_range(number, 0, length) for number, length in enumerate(lengths)]
+    tasks = cut_into_tasks(ranges, parallelism, offset_bytes)
     return [sum(s.span_offsets for s in task.splits) for task in tasks]
 
 
@@ -53,6 +54,50 @@ def test_hundreds_of_partitions_with_little_in_each_share_few_tasks() -> None:
     assert spans(*[100] * 300, parallelism=8) == [30_000]
     assert spans(*[1_000] * 300, parallelism=2) == [150_000, 150_000]
     assert spans(*[1_000] * 300, parallelism=8) == [38_000] * 4 + [37_000] * 4
+
+
+def test_a_thousand_records_of_1_mb_are_as_many_tasks_as_run_at_once() -> None:
+    """Two tasks of 500 MB would lose too much with an executor (320 MB at most): two cores get two each."""
+    assert spans(1_000, parallelism=8, offset_bytes=1_000_000) == [125] * 8
+    assert spans(1_000, parallelism=2, offset_bytes=1_000_000) == [250] * 4
+    assert spans(1_000, parallelism=2) == [1_000]
+
+
+def test_large_records_are_cut_only_while_each_task_has_8_mb() -> None:
+    assert spans(60, parallelism=16, offset_bytes=1_000_000) == [9, 9, 9, 9, 8, 8, 8]
+    assert spans(15, parallelism=16, offset_bytes=1_000_000) == [15]
+    assert spans(20, 20, parallelism=2, offset_bytes=300_000) == [40]
+    assert spans(30, 30, parallelism=2, offset_bytes=300_000) == [30, 30]
+
+
+def test_records_larger_than_a_task_should_be_are_one_a_task() -> None:
+    assert spans(3, parallelism=2, offset_bytes=900_000_000) == [1, 1, 1]
+
+
+def test_records_of_the_usual_size_and_empty_ones_are_cut_by_offsets() -> None:
+    for offset_bytes in (None, 0, 1, 300, 320):
+        assert spans(49_999, parallelism=2, offset_bytes=offset_bytes) == [49_999]
+        assert spans(2_000_000, parallelism=2, offset_bytes=offset_bytes) == [1_000_000] * 2
+    # 24,922 of 321 bytes are 8 MB.
+    assert spans(49_844, parallelism=2, offset_bytes=321) == [24_922] * 2
+
+
+def test_nothing_to_read_is_no_task_whatever_records_hold() -> None:
+    assert cut_into_tasks([], 2, 1_000_000) == ()
+    assert not has_use_for_sizes([], 2)
+
+
+def test_sizes_are_asked_for_only_where_they_could_give_more_tasks() -> None:
+    def asks(*lengths: int, parallelism: int = 2) -> bool:
+        return has_use_for_sizes([offset_range(n, 0, length) for n, length in enumerate(lengths)], parallelism)
+
+    assert asks(25_000, 24_999)
+    assert not asks(25_000, 25_000)
+    assert asks(25_000, 25_000, parallelism=3)
+    assert not asks(1_000, parallelism=1)
+    # Sixteen messages of the default's greatest size are 16 MB, two tasks.
+    assert asks(8, 8)
+    assert not asks(8, 7)
 
 
 def test_tasks_are_told_the_refused_records_that_they_have_read_and_others_are_left_out() -> None:

@@ -424,6 +424,33 @@ def test_kafka_is_asked_after_the_ledger_was_read_and_before_the_plan_is_recorde
     assert world.log.questions == ["snapshot", "identity"]
 
 
+def test_large_records_are_cut_into_as_many_tasks_as_run_at_once(world: World) -> None:
+    world.log.append("orders", *[b"x" * 1_000_000] * 20)
+    assert world.run(FIRST).counts == RecordCounts(rows=20)
+    assert world.runner.cuts == [2]
+
+
+@pytest.mark.parametrize("values", [[b"x" * 1_000_000] * 15, [b"x" * 300] * 60])
+def test_few_and_small_records_stay_one_task(world: World, values: list[bytes]) -> None:
+    world.log.append("orders", *values)
+    assert world.run(FIRST).counts == RecordCounts(rows=len(values))
+    assert world.runner.cuts == [1]
+
+
+def test_a_load_whose_records_cannot_be_sampled_is_cut_by_offsets_and_succeeds(world: World) -> None:
+    world.log.append("orders", *[b"x" * 1_000_000] * 20)
+    batch = world.plan(FIRST)
+    world.log.failure = BrokerUnavailable("no answer")
+
+    def answer_again() -> None:
+        world.log.failure = None
+
+    world.runner.before_result = answer_again
+    assert world.load(batch).counts == RecordCounts(rows=20)
+    assert world.runner.cuts == [1]
+    assert "mean_offset_bytes" in world.log.questions
+
+
 def test_an_audit_announces_its_own_batch_first_and_then_those_nobody_announced(world: World) -> None:
     world.log.append("orders", b"a")
     orphan = world.load(world.plan(FIRST))

@@ -313,8 +313,9 @@ GROUP_ONLY = frozenset(
     }
 )
 
-#: Other names that librdkafka accepts for keys above.
+#: Other names that librdkafka accepts for keys above, and for one that the sample of record sizes sets (``log.py``).
 ALIASES: Mapping[str, str] = {
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",

@@ -1,15 +1,17 @@
-"""The log as plans see it: topics, offsets, consumer groups."""
+"""The log as plans and loads see it: topics, offsets, consumer groups, how large records are."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka import IsolationLevel as KafkaIsolation
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
@@ -26,7 +28,7 @@ from kafka_ingest.errors import BrokerUnavailable, ConfigError, IngestError
 from kafka_ingest.kafka import client
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, PartitionState, TimedOffset, TopicState
 from kafka_ingest.protocol.log_faults import grant, grant_read
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.settings import IsolationLevel, TopicSelection
 from kafka_ingest.topic_patterns import matching_topics
 
@@ -349,7 +351,66 @@ def _forbidden_group(consumer: Consumer) -> str | None:
 
 
 # ----------
-# Kafka as planning and publishing see it: ids, partitions, leaders and offsets.
+# How large records are: some of them, from the starts of the largest ranges. Tasks are cut by it, so an estimate is
+# enough, and none is no fault: what keeps records from being read is met, and named, by the tasks.
+
+_LOG = logging.getLogger(__name__)
+
+#: The sample ends after this long, connection included: a load takes four times as long to start.
+SAMPLE_SECONDS = 1.0
+_SAMPLED_RANGES = 4
+#: Of one range. Records of a producer are mostly alike; two of 1 MB say that records are large.
+_SAMPLED_RECORDS, _SAMPLED_BYTES = 100, 2_000_000
+#: Little is asked for at once and fetched ahead; a record batch that is larger comes whole all the same (KIP-74).
+_SAMPLE_SETTINGS = {"fetch.message.max.bytes": "65536", "queued.max.messages.kbytes": "1024"}
+
+
+class _Sampled:
+    """What was read from the start of a range: records, their bytes, and one past the last offset that was passed."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self._wanted = wanted
+        self._reached, self._records, self._size_bytes = wanted.start, 0, 0
+
+    def take(self, message: Message) -> bool:
+        """Take a record or an event of the partition; tell whether that is enough, or nothing more comes."""
+        error, end = message.error(), self._wanted.end
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._reached = max(self._reached, min(message.offset(), end))
+            return True
+        if message.offset() < end:
+            self._records += 1
+            self._size_bytes += len(message.key() or b"") + len(message.value() or b"")
+        self._reached = min(message.offset() + 1, end)
+        return self._reached == end or self._records >= _SAMPLED_RECORDS or self._size_bytes >= _SAMPLED_BYTES
+
+    def estimate(self) -> tuple[int, float] | None:
+        """Return the offsets of the range, and the bytes that they hold if all are like those that were passed."""
+        passed, span = self._reached - self._wanted.start, self._wanted.span_offsets
+        return (span, self._size_bytes / passed * span) if passed else None
+
+
+def _sampled(config: Mapping[str, str], ranges: Sequence[OffsetRange], seconds: float) -> Iterable[_Sampled]:
+    deadline = time.monotonic() + seconds
+    found = {(r.topic, r.partition): _Sampled(r) for r in ranges}
+    pending = dict(found)
+    settings = {**client.librdkafka_settings(config), **_SAMPLE_SETTINGS, "error_cb": lambda _: None}
+    with closing(Consumer(settings, logger=client.LIBRDKAFKA_LOG)) as consumer:
+        consumer.assign([KafkaTopicPartition(r.topic, r.partition, r.start) for r in ranges])
+        while pending and (left := deadline - time.monotonic()) > 0:
+            if (first := consumer.poll(left)) is None:
+                continue
+            for message in (first, *consumer.consume(_SAMPLED_RECORDS, 0)):
+                place = message.topic(), message.partition()
+                if place in pending and pending[place].take(message):
+                    del pending[place]
+                    consumer.pause([KafkaTopicPartition(*place)])
+    return found.values()
+
+
+# ----------
+# Kafka as planning, cutting and publishing see it: ids, partitions, leaders, offsets and sizes.
 
 #: The topic id from a broker without topic ids (before Kafka 2.8, KIP-516): sixteen zero bytes in base64.
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -368,14 +429,20 @@ class KafkaLog:
     """The port ``Log`` on a real cluster.
 
     The number of requests does not grow with the number of partitions: each leader gets one request for each kind of
-    offset, all at the same time. It opens no consumer and joins no group. Not safe for several threads.
+    offset, all at the same time. It joins no group, and opens a consumer only to look at the size of records. Not safe
+    for several threads.
 
     Args:
         config: librdkafka configuration from :func:`kafka_ingest.kafka.client.client_config`.
         timeout_seconds: Longest wait for one answer.
+        sample_seconds: Longest time to look at the size of records.
     """
 
-    def __init__(self, config: Mapping[str, str], *, timeout_seconds: float = 30) -> None:
+    def __init__(
+        self, config: Mapping[str, str], *, timeout_seconds: float = 30, sample_seconds: float = SAMPLE_SECONDS
+    ) -> None:
+        self._config = config
+        self._sample_seconds = sample_seconds
         self._admin = KafkaAdmin(config, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> KafkaLog:
@@ -431,6 +498,20 @@ class KafkaLog:
             for topic, found in answers.items()
             if not isinstance(found, str)
         }
+
+    def mean_offset_bytes(self, ranges: Sequence[OffsetRange]) -> int | None:
+        """Sample the largest ranges at their starts; see the port. Four of them, 100 records or 2 MB of each."""
+        largest = sorted(ranges, key=lambda r: -r.span_offsets)[:_SAMPLED_RANGES]
+        try:
+            sampled = _sampled(self._config, largest, self._sample_seconds)
+        except KafkaException as error:
+            _LOG.info("Kafka's client gives no sample of records: %s", error.args[0])
+            return None
+        estimates = [found for one in sampled if (found := one.estimate())]
+        if not estimates:
+            _LOG.info("no record came within %g s to tell how large records are", self._sample_seconds)
+            return None
+        return round(sum(size for _, size in estimates) / sum(span for span, _ in estimates))
 
     def _known_offsets(self, wanted: list[TopicPartition], kind: OffsetKind) -> dict[TopicPartition, TimedOffset]:
         [answers] = self._admin.offsets(wanted, kind)

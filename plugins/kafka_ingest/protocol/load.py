@@ -26,6 +26,7 @@ from kafka_ingest.protocol.staging import (
     StageResult,
     StageTask,
     cut_into_tasks,
+    has_use_for_sizes,
     tasks_with_refused,
 )
 from kafka_ingest.protocol.target import AddedColumn
@@ -302,7 +303,7 @@ class _Passes:
         times = [ports.clock.now()]
         with self._heartbeat() as heartbeat:
             # Asking for the parallelism starts Spark, which takes seconds: the heartbeat runs already.
-            attempt = _Attempt(batch, ports, cut_into_tasks(batch.ranges, ports.runner.parallelism()), heartbeat)
+            attempt = _Attempt(batch, ports, self._tasks(ports.runner.parallelism()), heartbeat)
             times.append(ports.clock.now())
             results = attempt.stage(attempt.tasks)
             times.append(ports.clock.now())
@@ -312,6 +313,11 @@ class _Passes:
                 results = attempt.stage_without(refusal, results)
                 is_published = attempt.publish(results)
         return is_published, _phases([*times, ports.clock.now()], results)
+
+    def _tasks(self, parallelism: int) -> Sequence[StageTask]:
+        ranges = self.batch.ranges
+        asks = has_use_for_sizes(ranges, parallelism)
+        return cut_into_tasks(ranges, parallelism, self._ports.log.mean_offset_bytes(ranges) if asks else None)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(

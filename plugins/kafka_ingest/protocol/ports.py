@@ -13,7 +13,7 @@ from kafka_ingest.protocol.batch import Batch, BatchOutcome, BatchStanding, Hold
 from kafka_ingest.protocol.decisions import ChangeRequest, ChangeView, NewChange, NewPlan
 from kafka_ingest.protocol.ledger_view import PlanView, RecordedChange, Violation
 from kafka_ingest.protocol.log import LogIdentity, LogSnapshot, TimedOffset
-from kafka_ingest.protocol.position import TopicPartition
+from kafka_ingest.protocol.position import OffsetRange, TopicPartition
 from kafka_ingest.protocol.staging import DeadLetterGroup, NewField, StageProgress, StageResult, StageTask
 from kafka_ingest.protocol.target import AddedColumn
 from kafka_ingest.settings import BatchSettings, IsolationLevel, TargetSettings, TopicSelection
@@ -30,7 +30,7 @@ class Clock(Protocol):
 
 
 class Log(Protocol):
-    """Kafka as planning and publishing see it. Reads metadata only; changes nothing."""
+    """Kafka as planning, cutting and publishing see it. Reads metadata, and a few records for their size."""
 
     def snapshot(self, topics: TopicSelection, isolation_level: IsolationLevel) -> LogSnapshot:
         """Describe the selected topics and the offsets of all their partitions.
@@ -67,6 +67,14 @@ class Log(Protocol):
 
         Raises:
             BrokerUnavailable: No answer within the time-out.
+        """
+
+    def mean_offset_bytes(self, ranges: Sequence[OffsetRange]) -> int | None:
+        """Return how many bytes of keys and values an offset of the ranges holds on average, from a short sample.
+
+        Without compression. Offsets without a readable record count, with no bytes. The sample takes a second and some
+        MB of memory at most. ``None`` where it found nothing, for whatever reason: whoever reads the ranges meets that.
+        It raises no error of the log.
         """
 
 

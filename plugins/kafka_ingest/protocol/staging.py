@@ -215,8 +215,18 @@ MIN_TASK_OFFSETS = 25_000
 #: Above this many offsets a task is cut further, so that a lost executor costs seconds and not the whole batch.
 MAX_TASK_OFFSETS = 1_000_000
 
+#: The same bounds in bytes, where records are large. The offsets were measured with records of 300 bytes, 320 at most:
+#: up to that size the offsets decide, above it the bytes.
+MIN_TASK_BYTES, MAX_TASK_BYTES = 8_000_000, 320_000_000
 
-def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[StageTask, ...]:
+#: Fewer offsets do not fill two tasks with records of 1,048,588 bytes, the most that a topic takes by default
+#: (``max.message.bytes``, Kafka 4).
+_SIZED_FROM_OFFSETS = 16
+
+
+def cut_into_tasks(
+    ranges: Sequence[OffsetRange], parallelism: int, offset_bytes: int | None = None
+) -> tuple[StageTask, ...]:
     """Cut ranges into disjoint splits that cover them, grouped into tasks of about equal span.
 
     Offsets are not records: compacted or aborted stretches make some tasks lighter than planned.
@@ -224,6 +234,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
     Args:
         ranges: The batch's ranges.
         parallelism: Tasks that can run at once, at least 1.
+        offset_bytes: Mean bytes of an offset; ``None`` where nobody knows: then offsets alone decide.
 
     Returns:
         Tasks numbered from 0. Within a task splits are in (topic, partition, start) order; their indexes number
@@ -232,7 +243,7 @@ def cut_into_tasks(ranges: Sequence[OffsetRange], parallelism: int) -> tuple[Sta
     total = sum(r.span_offsets for r in ranges)
     if not total:
         return ()
-    count = _task_count(total, parallelism)
+    count = _task_count(total, parallelism, offset_bytes)
     splits = _cut(ranges, max_span=ceil(total / count))
     return tuple(
         StageTask(number, tuple(sorted(group, key=lambda s: s.index)))
@@ -249,15 +260,26 @@ def tasks_with_refused(tasks: Sequence[StageTask], refused: Sequence[RefusedReco
     return tuple(task for task in told if task.refused)
 
 
-def tasks_at_once(total_offsets: int, parallelism: int) -> int:
+def tasks_at_once(total_offsets: int, parallelism: int, offset_bytes: int | None = None) -> int:
     """Return how many tasks of a batch run at once where ``parallelism`` can: a small batch has no use for more."""
-    return max(1, min(parallelism, total_offsets // MIN_TASK_OFFSETS))
+    return max(1, min(parallelism, total_offsets // _bound(MIN_TASK_OFFSETS, MIN_TASK_BYTES, offset_bytes)))
 
 
-def _task_count(total_offsets: int, parallelism: int) -> int:
-    useful = tasks_at_once(total_offsets, parallelism)
-    rounds = ceil(total_offsets / (useful * MAX_TASK_OFFSETS))
+def has_use_for_sizes(ranges: Sequence[OffsetRange], parallelism: int) -> bool:
+    """Tell whether large records would give a batch more tasks than its offsets do: only then is it worth asking."""
+    total = sum(r.span_offsets for r in ranges)
+    return total >= _SIZED_FROM_OFFSETS and tasks_at_once(total, parallelism) < parallelism
+
+
+def _task_count(total_offsets: int, parallelism: int, offset_bytes: int | None) -> int:
+    useful = tasks_at_once(total_offsets, parallelism, offset_bytes)
+    rounds = ceil(total_offsets / (useful * _bound(MAX_TASK_OFFSETS, MAX_TASK_BYTES, offset_bytes)))
     return useful * rounds
+
+
+def _bound(offsets: int, size_bytes: int, offset_bytes: int | None) -> int:
+    """Return so many offsets, or the fewer that hold so many bytes; at least one."""
+    return min(offsets, max(1, size_bytes // offset_bytes)) if offset_bytes else offsets
 
 
 def _cut(ranges: Sequence[OffsetRange], max_span: int) -> list[Split]:

@@ -144,7 +144,7 @@ class LoadCost:
     @property
     def tasks(self) -> int:
         """Tasks that run at once."""
-        return tasks_at_once(ceil(self.records), self.loading.tasks)
+        return tasks_at_once(ceil(self.records), self.loading.tasks, ceil(self.record_bytes))
 
     @property
     def task_seconds(self) -> float:
