@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,8 +35,9 @@ class UnknownRunStates:
 class World:
     """Makes the real ports of one pipeline's steps; every task of a run imports it, and nothing that it does not need.
 
-    A method looks up the connections that its ports need, each time that it is called, and opens none. All raise
-    ``ConfigError`` where a connection is missing, unusable, or contradicts the protocol.
+    A method looks up the connections that its ports need, once for all of them, and opens none. All raise
+    ``ConfigError`` where a connection is missing, unusable, or contradicts the protocol. The ports share one session of
+    the database, so they are for one thread, and it is closed with them.
 
     Args:
         pipeline: The pipeline.
@@ -49,19 +51,13 @@ class World:
         self._runs = runs or UnknownRunStates()
 
     def plan_ports(self) -> PlanPorts:
-        """Return what planning needs. Ledger and target share a connection, which is closed with these ports."""
-        params = self.postgres_params()
-        sessions = KeptSession(params)
-        return PlanPorts(
-            ledger=PostgresLedger(params, sessions=sessions),
-            log=self.log(),
-            target=PostgresTarget(params, sessions=sessions),
-            runs=self._runs,
-        )
+        """Return what planning needs."""
+        target = PostgresTarget(self._postgres_params, sessions=self._sessions)
+        return PlanPorts(ledger=self.ledger(), log=self.log(), target=target, runs=self._runs)
 
     def attempts(self) -> PostgresAttempts:
         """Return where it is recorded what became of each try."""
-        return PostgresAttempts(self.postgres_params())
+        return PostgresAttempts(self._sessions)
 
     def spark_master(self) -> SparkMaster:
         """Return where Spark runs.
@@ -73,7 +69,14 @@ class World:
 
     def ledger(self) -> PostgresLedger:
         """Return the ledger, in the pipeline's target database."""
-        return PostgresLedger(self.postgres_params())
+        return PostgresLedger(self._postgres_params, sessions=self._sessions)
+
+    def close_session(self) -> None:
+        """Close the session of the database, before hours without use; the next port looks its connection up anew."""
+        if "_sessions" in vars(self):
+            self._sessions.close()
+        for known in ("_sessions", "_postgres_params"):
+            vars(self).pop(known, None)
 
     def log(self) -> KafkaLog:
         """Return the pipeline's topics."""
@@ -120,4 +123,12 @@ class World:
 
     def postgres_params(self) -> dict[str, str]:
         """Return libpq's parameters of the target database, secrets included."""
+        return dict(self._postgres_params)
+
+    @cached_property
+    def _postgres_params(self) -> dict[str, str]:
         return postgres_params_of(self._connection(self.pipeline.batch.target_connection, "postgres"))
+
+    @cached_property
+    def _sessions(self) -> KeptSession:
+        return KeptSession(self._postgres_params)

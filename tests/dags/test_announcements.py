@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, DownstreamTasksSkipped
 
 from kafka_ingest.operators.dags import pipeline_dag
 from kafka_ingest.operators.runs import event_extra
@@ -142,7 +142,8 @@ def test_a_run_that_finds_nothing_sends_no_event_and_the_asset_stays_one_of_the_
     system.plan_and_load("empty")
     events = OutletEvents()
     context: Any = {**run_context(ti=TaskInstance("audit_batch", run_id="empty")), "outlet_events": events}
-    copy.execute(context)
+    with pytest.raises(DownstreamTasksSkipped):
+        copy.execute(context)
     assert (events.extras, copy.outlets, task.outlets) == ({}, [], [target_asset(system.settings.batch)])
 
 

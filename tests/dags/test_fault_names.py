@@ -11,6 +11,7 @@ import pytest
 from kafka_ingest.errors import DatabaseUnavailable
 from kafka_ingest.operators import runs
 from kafka_ingest.protocol.audit import AuditReport
+from kafka_ingest.settings import PipelineSettings
 from tests.builders import REQUEST, pipeline_settings, planned_batch
 
 SETTINGS = pipeline_settings()
@@ -20,8 +21,8 @@ BATCH = planned_batch()
 class NoLedger:
     """A world whose ledger cannot be reached."""
 
-    def __init__(self, *_: object) -> None:
-        pass
+    def __init__(self, pipeline: PipelineSettings, *_: object) -> None:
+        self.pipeline = pipeline
 
     def ledger(self) -> Any:
         return cast(Any, SimpleNamespace(batch_of=self.no_database, mark_announced=self.no_database))
@@ -39,7 +40,7 @@ def timed(*_: object) -> None:
     "ask",
     [
         timed,
-        lambda: runs.own_batch(SETTINGS, REQUEST),
+        lambda: runs.own_batch(cast(Any, NoLedger(SETTINGS)), REQUEST),
         lambda: runs.record_announced(SETTINGS, AuditReport(BATCH, (BATCH,))),
     ],
     ids=["a step of a task", "the batch of a run", "an announcement"],

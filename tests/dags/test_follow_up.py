@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from inspect import signature
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowSkipException, DagRunTriggerException
+from airflow.providers.common.compat.sdk import AirflowSkipException, DagRunTriggerException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.comms import TriggerDagRun
 
 from kafka_ingest.forms.run import run_options
@@ -17,7 +18,8 @@ from kafka_ingest.protocol.batch import Batch, BatchState, RunOptions
 from kafka_ingest.protocol.ports import Ledger
 from kafka_ingest.settings import OffsetLimit, PipelineSettings
 from tests.builders import REQUEST, offset_range, pipeline_settings, planned_batch
-from tests.dags.contexts import TaskInstance, task_context
+from tests.dags.all_fakes import FakeSystem
+from tests.dags.contexts import OutletEvents, TaskInstance, run_context, task_context
 from tests.dags.replaced_world import replace_world
 
 CUT = planned_batch(offset_range(0, 0, 10), state=BatchState.COMMITTED)
@@ -107,3 +109,25 @@ def test_the_task_comes_after_the_audit_and_can_be_switched_off() -> None:
     assert dag.task_ids == ["plan_batch", "load_batch", "audit_batch", "follow_up"]
     assert dag.get_task("follow_up").upstream_task_ids == {"audit_batch"}
     assert pipeline_dag(settings(follow_up=False)).task_ids == ["plan_batch", "load_batch", "audit_batch"]
+
+
+@pytest.mark.parametrize(("limit", "skipped"), [(10, []), (11, ["follow_up"])])
+def test_the_audit_of_a_run_that_the_limit_did_not_cut_skips_the_task_and_keeps_its_own_result(
+    monkeypatch: pytest.MonkeyPatch, limit: int, skipped: list[str]
+) -> None:
+    system = FakeSystem()
+    system.settings = settings(limit)
+    system.install(monkeypatch)
+    for _ in range(10):
+        system.log.append("orders", b"1")
+    system.plan_and_load("run")
+    audit: Any = pipeline_dag(system.settings).get_task("audit_batch")
+    ti = TaskInstance("audit_batch", run_id="run")
+    context: Any = {**run_context(ti=ti), "outlet_events": OutletEvents(), "task": audit}
+    found: list[str] = []
+    try:
+        result = audit.execute(context)
+    except DownstreamTasksSkipped as request:
+        found, result = request.tasks, ti.xcoms["return_value"]
+    assert found == skipped
+    assert result["counts"]["rows"] == 10

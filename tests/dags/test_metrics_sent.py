@@ -73,6 +73,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     found: Any = Recorder()
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
     try:
         from airflow.sdk.observability import stats
     except ModuleNotFoundError:  # Airflow 3.1
@@ -259,10 +260,16 @@ class CountingLedger(FakeLedger):
         return batch
 
 
-def test_a_run_reads_the_whole_view_of_a_plan_four_times(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_metrics", "has_mirror", "views"), [(True, True, 4), (True, False, 4), (False, True, 3), (False, False, 2)]
+)
+def test_a_run_reads_the_whole_view_of_a_plan_for_nobody_who_does_not_want_it(
+    monkeypatch: pytest.MonkeyPatch, has_metrics: bool, has_mirror: bool, views: int
+) -> None:
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(has_metrics))
     system = FakeSystem()
     ledger = system.ledger = CountingLedger(system.database)
-    system.settings = replace(system.settings, watch=replace(system.settings.watch, mirror_group=True))
+    system.settings = replace(system.settings, watch=replace(system.settings.watch, mirror_group=has_mirror))
     system.install(monkeypatch)
     system.log.append("orders", b"1")
     system.run("run-1")
@@ -271,7 +278,7 @@ def test_a_run_reads_the_whole_view_of_a_plan_four_times(monkeypatch: pytest.Mon
     with pytest.raises(AirflowSkipException):
         FollowUpOperator(task_id="follow_up", pipeline=system.settings).execute(context)
     # Plan, metrics after it, the plan step of the load, metrics and consumer group after the audit.
-    assert ledger.views == 4
+    assert ledger.views == views
 
 
 def test_the_position_is_copied_after_the_announcement(system: FakeSystem, recorder: Recorder) -> None:

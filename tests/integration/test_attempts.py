@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_ingest.errors import IngestError
+from kafka_ingest.postgres.database import NewSessions
 from kafka_ingest.postgres.ledger import PostgresAttempts
 from kafka_ingest.postgres.staging_tables import PostgresHousekeeper
 from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step
@@ -28,7 +29,7 @@ def stored(pipeline: PipelineUnderTest, columns: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def attempts(pipeline: PipelineUnderTest) -> PostgresAttempts:
-    return PostgresAttempts(pipeline.database)
+    return PostgresAttempts(NewSessions(pipeline.database))
 
 
 def test_a_run_leaves_an_entry_for_each_step(pipeline: FedPipeline) -> None:

@@ -18,7 +18,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField
 
 from kafka_ingest.__main__ import main
-from kafka_ingest.connections import connection_from_environment
+from kafka_ingest.cli.command import connection
+from kafka_ingest.connections import connection_from_environment, kafka_settings_of
+from kafka_ingest.kafka.client import client_config
+from kafka_ingest.kafka.sample import TopicSampler, Window
+from kafka_ingest.settings import IsolationLevel
 from tests.benchmarks.workloads import WORKLOADS
 from tests.debezium_samples import FILES, recorded_events
 from tests.integration.pipeline_under_test import FedPipeline, produced, written
@@ -175,6 +179,14 @@ def test_large_records_end_a_window_before_their_number_does(
     monkeypatch.setattr("kafka_ingest.kafka.sample.MAX_BYTES", 1_500)
     feed(pipeline, [{"value": b'{"a":"' + b"x" * 92 + b'"}'} for _ in range(100)])
     assert "Drafted from 9 records" in drafted(pipeline, "--records", "30")
+
+
+def test_records_without_a_value_are_part_of_a_sample(pipeline: FedPipeline) -> None:
+    feed(pipeline, [{"value": None, "key": b"1"}, {"value": b"", "key": b"2"}, {"value": b"x", "key": b"3"}])
+    kafka = kafka_settings_of(connection("kafka_default", "kafka"))
+    config = client_config(kafka, IsolationLevel.READ_COMMITTED, client_id="draft", connection="kafka_default")
+    found = TopicSampler(config, pipeline.topic, lambda _: None).read([[Window(0, 0, 3, 3)]])
+    assert [(record.key, record.value) for record in found] == [(b"1", None), (b"2", b""), (b"3", b"x")]
 
 
 def test_a_file_that_is_there_is_not_written_over(pipeline: FedPipeline) -> None:

@@ -66,9 +66,14 @@ def test_a_submission_needs_all_three(look_ups: LookUps, tmp_path: Path) -> None
     assert set(look_ups.asked) == {("log", "kafka"), ("warehouse", "postgres"), ("cluster", "spark")}
 
 
-def test_each_port_looks_up_anew_so_that_a_changed_password_is_found(look_ups: LookUps) -> None:
+def test_after_a_time_without_use_a_port_looks_up_anew_so_that_a_changed_password_is_found(look_ups: LookUps) -> None:
     world = FullWorld(SETTINGS, look_ups)
-    world.ledger()
+    world.close_session()
+    for _ in range(2):
+        world.ledger()
+        world.attempts()
+    assert look_ups.asked == [("warehouse", "postgres")]
+    world.close_session()
     world.ledger()
     assert look_ups.asked == [("warehouse", "postgres")] * 2
 

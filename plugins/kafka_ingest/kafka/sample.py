@@ -156,7 +156,7 @@ class TopicSampler:
     ) -> Iterator[Message]:
         heard = time.monotonic()
         while left:
-            if first := consumer.poll(_POLL_SECONDS):
+            if (first := consumer.poll(_POLL_SECONDS)) is not None:  # one without a value counts as false
                 heard = time.monotonic()
                 events.forget()
                 yield first

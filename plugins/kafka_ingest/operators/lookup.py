@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.log import mask_secret
@@ -72,10 +71,8 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
     Raises:
         ConfigError: There is no such connection.
     """
-    # A Kafka connection is looked up as the Kafka provider does it.
-    hook = KafkaBaseHook(kafka_config_id=conn_id) if conn_type == "kafka" else BaseHook()  # type: ignore[no-untyped-call]
     try:
-        values = connection_values(hook.get_connection(conn_id))
+        values = connection_values(_hook(conn_id, conn_type).get_connection(conn_id))
     except AirflowNotFoundException:
         raise ConfigError(
             f"There is no Airflow connection {conn_id}",
@@ -88,6 +85,15 @@ def airflow_connection(conn_id: str, conn_type: str) -> ConnectionValues:
         # One call is one message to the task's supervisor.
         mask_secret([*secrets])
     return values
+
+
+def _hook(conn_id: str, conn_type: str) -> BaseHook:
+    """Return what looks a connection up: for Kafka as its provider does it, which only tasks that ask Kafka import."""
+    if conn_type != "kafka":
+        return BaseHook()
+    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+
+    return KafkaBaseHook(kafka_config_id=conn_id)  # type: ignore[no-untyped-call]
 
 
 def secrets_of(values: ConnectionValues) -> list[str]:

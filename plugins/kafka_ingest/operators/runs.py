@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
+from airflow.providers.common.compat.sdk import AirflowSkipException, Stats, conf
 
 from kafka_ingest import metrics
 from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
@@ -71,6 +71,10 @@ def _world(pipeline: PipelineSettings) -> World:
     return World(pipeline, airflow_connection)
 
 
+def _planning_world(pipeline: PipelineSettings, context: Context) -> World:
+    return World(pipeline, airflow_connection, AirflowRunStates(context["ti"]))
+
+
 #: A screen of lines. The XCom value has every range.
 _MOST_ROWS = 40
 
@@ -79,21 +83,22 @@ def plan(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *plan_batch*; return ``report.batch_summary`` of its batch."""
-    recorded_plan = _recorded(pipeline, Step.PLAN, context)
+    world = _planning_world(pipeline, context)
+    recorded_plan = _recorded(world, Step.PLAN, context)
     with airflow_outcome(log), recorded_plan as attempt, timed_step(pipeline.pipeline, "plan"):
-        batch = run_plan_step(pipeline, context, log, has_form=has_form)
+        batch = run_plan_step(world, context, log, has_form=has_form)
         attempt.batch_id = batch.batch_id
         links.show_batch(batch)
-        if view := read_for_metrics(pipeline, batch.request):
+        if metrics_are_on() and (view := read_for_metrics(world, batch.request)):
             send(metrics.plan_measurements(pipeline, batch, view))
         return batch_summary(batch)
 
 
-def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool) -> Batch:
+def run_plan_step(world: World, context: Context, log: TaskLog, *, has_form: bool) -> Batch:
     """Return the batch of this task's request, planned anew where need be, and log its ranges.
 
     Args:
-        pipeline: The pipeline.
+        world: The pipeline's.
         context: Airflow's.
         log: The task's.
         has_form: Whether the run's conf is the form of ``forms.run``.
@@ -102,8 +107,8 @@ def run_plan_step(pipeline: PipelineSettings, context: Context, log: TaskLog, *,
         AirflowSkipException: The run was asked to show its plan only; the log shows it.
         IngestError: As ``plan_batch`` raises it; ``BusyTooLong`` after ``airflow.busy_timeout_seconds``.
     """
+    pipeline = world.pipeline
     request = planning_request_of(context, pipeline, has_form=has_form)
-    world = World(pipeline, airflow_connection, AirflowRunStates(context["ti"]))
     world.spark_master()  # a fault of its connection is told before anything is planned
     ports = world.plan_ports()
     seen: list[LogSnapshot] = []
@@ -188,10 +193,11 @@ def _row(r: OffsetRange, log_start_offsets: Mapping[TopicPartition, int]) -> Row
     }
 
 
-def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
+def own_batch(world: World, request: Request) -> Batch | None:
     """Return the batch of a run; ``None`` where it planned none."""
-    with naming(settings.pipeline):
-        return _world(settings).ledger().batch_of(settings.pipeline, request)
+    name = world.pipeline.pipeline
+    with naming(name):
+        return world.ledger().batch_of(name, request)
 
 
 # ----------
@@ -199,6 +205,8 @@ def own_batch(settings: PipelineSettings, request: Request) -> Batch | None:
 
 _log = logging.getLogger(__name__)
 
+#: What switches a backend on (``airflow/sdk/observability/metrics/stats_utils.py``, 3.3.2).
+_BACKENDS = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 #: Names of methods: in Airflow 3.1 the first look at one connects to the backend, and DAG files import this module.
 _SENDERS: Mapping[metrics.MetricKind, str] = {
     metrics.MetricKind.COUNTER: "incr",
@@ -207,14 +215,20 @@ _SENDERS: Mapping[metrics.MetricKind, str] = {
 }
 
 
-def read_for_metrics(pipeline: PipelineSettings, request: Request) -> PlanView | None:
+def metrics_are_on() -> bool:
+    """Whether Airflow's configuration names a backend of metrics: without one, nothing need be read for them."""
+    return any(conf.getboolean("metrics", backend, fallback=False) for backend in _BACKENDS)
+
+
+def read_for_metrics(world: World, request: Request) -> PlanView | None:
     """Read the ledger for metrics, after the task's work is done.
 
     Returns:
         ``None``, with a warning, when it could not be read: that fails no task.
     """
     try:
-        return _world(pipeline).ledger().plan_view(pipeline.pipeline, request, pipeline.batch.target)
+        pipeline = world.pipeline
+        return world.ledger().plan_view(pipeline.pipeline, request, pipeline.batch.target)
     except IngestError as error:
         _log.warning("Lag and headroom are not sent: %s", error)
         return None
@@ -244,12 +258,12 @@ def timed_step(pipeline: str, step: str) -> Iterator[None]:
 
 
 @contextmanager
-def _recorded(pipeline: PipelineSettings, step: Step, context: Context) -> Iterator[Attempt]:
+def _recorded(world: World, step: Step, context: Context) -> Iterator[Attempt]:
     """Record how the block ends, as the try of this task; count it where it fails."""
-    ti = context["ti"]
+    ti, pipeline = context["ti"], world.pipeline
     attempt = Attempt(pipeline.pipeline, step, request_of(context), ti.task_id, ti.try_number)
     try:
-        with recorded(attempt, lambda: _world(pipeline).attempts(), _log.warning, skips=AirflowSkipException):
+        with recorded(attempt, world.attempts, _log.warning, skips=AirflowSkipException):
             yield attempt
     except BaseException as error:
         if attempt.outcome is AttemptOutcome.FAILED:
@@ -273,9 +287,10 @@ def load(
     pipeline: PipelineSettings, context: Context, log: TaskLog, *, has_form: bool, submit: Submit, links: TaskLinks
 ) -> dict[str, Any]:
     """Run task *load_batch*; return ``report.load_summary`` of the committed batch."""
-    with airflow_outcome(log), _recorded(pipeline, Step.LOAD, context) as attempt:
+    world = _planning_world(pipeline, context)
+    with airflow_outcome(log), _recorded(world, Step.LOAD, context) as attempt:
         phases: LoadPhases | None = None
-        batch, world = run_plan_step(pipeline, context, log, has_form=has_form), _world(pipeline)
+        batch = run_plan_step(world, context, log, has_form=has_form)
         attempt.batch_id = batch.batch_id
         links.show_batch(batch)
         if batch.state is not BatchState.COMMITTED:
@@ -321,6 +336,7 @@ def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplicat
             how_it_ended = load_in_process(batch, world.job_environment(), outcome_file)
         else:
             submission = world.submission(batch.batch_id, outcome_file)
+            world.close_session()
             how_it_ended = submit(submission, on_application) or "exit code 0"
         committed = loaded_batch(batch, world.ledger(), outcome_file, how_it_ended)
         return committed, read_phases(outcome_file)
@@ -363,11 +379,16 @@ def audit(
     *,
     announce: Callable[[AuditReport], None],
     links: TaskLinks,
-) -> dict[str, Any]:
-    """Run task *audit_batch*; return ``report.batch_summary`` of the audited batch."""
-    recorded_audit = _recorded(pipeline, Step.AUDIT, context)
+) -> tuple[dict[str, Any], str]:
+    """Run task *audit_batch*.
+
+    Returns:
+        ``report.batch_summary`` of the audited batch, and why no run follows it; empty where one does.
+    """
+    world = _world(pipeline)
+    recorded_audit = _recorded(world, Step.AUDIT, context)
     with airflow_outcome(log), recorded_audit as attempt, timed_step(pipeline.pipeline, "audit"):
-        own = own_batch(pipeline, request_of(context))
+        own = own_batch(world, request_of(context))
         attempt.batch_id = own.batch_id if own else None
         if own is None:
             raise BatchNotCommitted(
@@ -377,22 +398,22 @@ def audit(
                 pipeline=pipeline.pipeline,
             )
         links.show_batch(own)
-        report = audit_batch(own.batch_id, own.request, _world(pipeline).ledger())
+        report = audit_batch(own.batch_id, own.request, world.ledger())
         announce(report)
         everything = f"python -m kafka_ingest audit {pipeline.pipeline} --all"
         log.info("Rows of the newest batch were counted; those of all batches: %s", everything)
-        _tell_others(pipeline, report.batch)
-        return batch_summary(report.batch)
+        _tell_others(world, report.batch)
+        return batch_summary(report.batch), why_nothing_follows(report.batch, pipeline.plan.limit)
 
 
-def _tell_others(pipeline: PipelineSettings, batch: Batch) -> None:
+def _tell_others(world: World, batch: Batch) -> None:
     """Send metrics and copy the position to the consumer group; a failure is a warning here."""
-    world = _world(pipeline)
+    pipeline, has_metrics = world.pipeline, metrics_are_on()
     # A group in a DAG of somebody else runs when that DAG does, whatever the pipeline file says.
     due = None if batch.request.task_group else next_run_due(pipeline.schedule, batch.planned_at)
     send(metrics.success_measurements(batch, datetime.now(UTC), due))
-    view = read_for_metrics(pipeline, batch.request)
-    if view:
+    view = read_for_metrics(world, batch.request) if has_metrics or pipeline.watch.mirror_group else None
+    if view and has_metrics:
         send(metrics.lag_measurements(pipeline, view))
     mirror_group(pipeline, lambda: view, world.mirror)
 
@@ -449,7 +470,7 @@ def follow_up(pipeline: PipelineSettings, context: Context, log: TaskLog) -> tup
         AirflowSkipException: Nothing follows.
     """
     with airflow_outcome(log):
-        own = own_batch(pipeline, request_of(context))
+        own = own_batch(_world(pipeline), request_of(context))
     form = follow_up_form(own, pipeline.plan.limit) if own else None
     if own is None or form is None:
         raise AirflowSkipException(f"No run follows: {why_nothing_follows(own, pipeline.plan.limit)}")
@@ -459,7 +480,7 @@ def follow_up(pipeline: PipelineSettings, context: Context, log: TaskLog) -> tup
 def report_left_out(pipeline: PipelineSettings, context: Context, log: TaskLog) -> None:
     """Fail where the batch of this run left partitions out, and name each with its fault."""
     with airflow_outcome(log):
-        own = own_batch(pipeline, request_of(context))
+        own = own_batch(_world(pipeline), request_of(context))
         if own and own.left_out:
             raise PartitionsFaulty(
                 "partitions were left out; the others are loaded and announced",

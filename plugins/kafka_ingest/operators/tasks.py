@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import DagRunTriggerException
+from airflow.providers.common.compat.sdk import DagRunTriggerException, DownstreamTasksSkipped
 from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.bases.xcom import BaseXCom
 
 from kafka_ingest.operators.task_links import BatchLink, SparkLink, TaskLinks, spark_history
 from kafka_ingest.pipeline_files.files import asset_uri
@@ -172,6 +173,8 @@ class AuditBatchOperator(BaseOperator):
         """Audit, and hand Airflow the event; a run with nothing to tell of sends none.
 
         Raises:
+            DownstreamTasksSkipped: To Airflow: the audit has succeeded, and no process need start to see that no run
+                follows.
             AirflowException: As ``operators/context.py`` says.
         """
         from kafka_ingest.operators import runs
@@ -180,7 +183,15 @@ class AuditBatchOperator(BaseOperator):
             self._announce(report, context)
 
         links = self.links = TaskLinks(context["ti"].xcom_push, self.log)
-        return runs.audit(self.pipeline, context, self.log, announce=announce, links=links)
+        summary, why_none = runs.audit(self.pipeline, context, self.log, announce=announce, links=links)
+        following = self.downstream_list if self.has_dag() else ()  # type: ignore[no-untyped-call]
+        needless = [task.task_id for task in following if isinstance(task, FollowUpOperator)]
+        if not why_none or not needless:
+            return summary
+        self.log.info("No run follows: %s", why_none)
+        if self.do_xcom_push:
+            context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, summary)
+        raise DownstreamTasksSkipped(tasks=needless)  # type: ignore[no-untyped-call]
 
     def record_announcement(self, context: Context) -> None:
         """Store that the batches are announced, and count them; after the success of :meth:`execute` only.
@@ -226,6 +237,8 @@ _HAS_NOTES = "note" in signature(DagRunTriggerException).parameters
 
 class FollowUpOperator(BaseOperator):
     """Triggers another run of this DAG when the batch of this run used up the limit; else it is skipped.
+
+    The audit before it skips it, too, without starting it. It decides again where somebody clears it alone.
 
     The new run's id is made of the batch's id, and Airflow has one run of an id: trying or clearing this task again
     starts no second one. It waits in Airflow's queue until this run has ended (``max_active_runs=1``).

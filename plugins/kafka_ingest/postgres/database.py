@@ -460,8 +460,14 @@ _LONGEST_IDLE_SECONDS = 10.0
 class Sessions(Protocol):
     """A source of connections, each for one user at a time."""
 
-    def use(self, application_name: str) -> AbstractContextManager[Connection]:
+    def use(
+        self, application_name: str, *, connect_timeout_seconds: int | None = None
+    ) -> AbstractContextManager[Connection]:
         """Return a connection without an open transaction; the user must leave it without one.
+
+        Args:
+            application_name: What the server shows of it.
+            connect_timeout_seconds: How long a new one may take; by default what its parameters say.
 
         Raises:
             DatabaseUnavailable: No read-write server answers.
@@ -480,9 +486,9 @@ class NewSessions:
         self._params = params
 
     @contextmanager
-    def use(self, application_name: str) -> Iterator[Connection]:
+    def use(self, application_name: str, *, connect_timeout_seconds: int | None = None) -> Iterator[Connection]:
         """Open a connection and close it at the end."""
-        with closing(connect(self._params, application_name=application_name)) as connection:
+        with closing(_connected(self._params, application_name, connect_timeout_seconds)) as connection:
             yield connection
 
 
@@ -501,15 +507,21 @@ class KeptSession:
         self._idle_since = 0.0
 
     @contextmanager
-    def use(self, application_name: str) -> Iterator[Connection]:
+    def use(self, application_name: str, *, connect_timeout_seconds: int | None = None) -> Iterator[Connection]:
         """Yield the kept connection while it is fresh, otherwise a new one."""
-        connection = self._fresh() or connect(self._params, application_name=application_name)
+        connection = self._fresh() or _connected(self._params, application_name, connect_timeout_seconds)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
         self._kept, self._idle_since = connection, time.monotonic()
+
+    def close(self) -> None:
+        """Close the kept connection, before a time without uses; the next use opens another one."""
+        kept, self._kept = self._kept, None
+        if kept:
+            kept.close()
 
     def _fresh(self) -> Connection | None:
         kept, self._kept = self._kept, None
@@ -519,6 +531,11 @@ class KeptSession:
             kept.close()
             return None
         return kept
+
+
+def _connected(params: Mapping[str, object], application_name: str, timeout_seconds: int | None) -> Connection:
+    timeout = {} if timeout_seconds is None else {"connect_timeout": timeout_seconds}
+    return connect({**timeout, **params}, application_name=application_name)
 
 
 def _has_ended(connection: Connection) -> bool:

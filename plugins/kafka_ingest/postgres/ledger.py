@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,7 +21,6 @@ from kafka_ingest.postgres.database import (
     Row,
     Sessions,
     TransactionLimits,
-    connect,
     database_faults,
     fetch_row,
     fetch_rows,
@@ -460,11 +459,11 @@ class PostgresAttempts:
     """What became of each try of a step, in the ledger. Each record is one short transaction of its own.
 
     Args:
-        params: Keyword arguments of ``psycopg2.connect``; secrets stay in here.
+        sessions: Gives its connections.
     """
 
-    def __init__(self, params: Mapping[str, object]) -> None:
-        self._params = {"connect_timeout": _ATTEMPT_CONNECT_SECONDS, **params}
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     def record(self, attempt: Attempt) -> None:
         """Record a try as it stands now.
@@ -474,7 +473,7 @@ class PostgresAttempts:
         """
         request, phases = attempt.request, attempt.phases
         with (
-            closing(connect(self._params, application_name="kafka_ingest attempt")) as connection,
+            self._sessions.use("kafka_ingest attempt", connect_timeout_seconds=_ATTEMPT_CONNECT_SECONDS) as connection,
             database_faults("record what became of this try"),
             transaction(connection, _ATTEMPT_LIMITS) as cursor,
         ):
