@@ -85,6 +85,8 @@ _GROWTH = "tests.benchmarks.growth"
 #: Modules, with arguments, that measure something else than loads side by side, by the name of their results.
 SCRIPTS: Mapping[str, Sequence[str]] = {
     "airflow-run": ("tests.benchmarks.airflow_run",),
+    "small-batches": ("tests.benchmarks.small_batches",),
+    "installation": ("tests.benchmarks.installation",),
     "consuming-buffers": ("tests.benchmarks.limits.consume_buffers",),
     "nothing-to-read": (f"{_GROWTH}.nothing_to_read",),
     "planning": (f"{_GROWTH}.planning", "--rounds", "21"),

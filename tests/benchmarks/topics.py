@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -46,6 +47,19 @@ def filled_topic(bootstrap: str, workload: Workload, records: int, *, registry_u
     if found != records:
         raise ValueError(f"{topic} holds {found} records instead of {records}")
     return topic
+
+
+def new_topics(bootstrap: str, names: Sequence[str], partitions: int) -> None:
+    """Make topics, empty whatever they held before."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for name in names:
+        _recreate(admin, name, partitions)
+
+
+def send_more(bootstrap: str, topic: str, workload: Workload, records: int) -> None:
+    """Send the first records of a workload (JSON without a registry) once more, in this process."""
+    for share in range(_PRODUCERS):
+        _produce(bootstrap, topic, workload.name, share, records, b"")
 
 
 def _registered(registry_url: str, workload: Workload) -> int:

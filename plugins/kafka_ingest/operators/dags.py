@@ -130,14 +130,15 @@ same batch.
 - **Press**: *Clear*, once the cause is gone. *Mark success* does no harm: `load_batch` plans for itself.
 """,
     "load_batch": """\
-Loads the batch with Spark. Rows, dead letters and the new offsets are committed together, or not at all. With nothing
-to read, or when the batch is committed already, it starts no Spark and is green.
+Loads the batch with Spark, or a small one in its own process where the pipeline file says so
+(`spark.in_process_below_offsets`). Rows, dead letters and the new offsets are committed together, or not at all. With
+nothing to read, or when the batch is committed already, it starts nothing and is green.
 
 - **Red**: nothing was written, unless the log says that the batch is committed. The log has the fault and the next
   command; Airflow has retried what can pass.
 - **Green with a warning**: records became dead letters, or had fields that no column reads.
 - **Press**: *Clear*, with *downstream* ticked: the same batch goes on. *Mark success* loads nothing, and the next run
-  reads these offsets. *Mark failed* stops Spark.
+  reads these offsets. *Mark failed* stops the load.
 """,
     "audit_batch": """\
 Counts the rows of the batch against the ledger, checks every invariant, and announces the batch as an event of the
@@ -156,7 +157,7 @@ Fails when the batch left partitions out (`on_partition_fault: leave_out`). The 
     "follow_up": """\
 Starts the next run at once when this one used up its limit, so that a backlog does not wait for the schedule.
 
-- **Skipped**: nothing follows; the log says why.
+- **Skipped**: nothing follows; the log of `audit_batch` says why.
 - **Red**: the ledger did not answer. Nothing is lost: the next run of the schedule goes on.
 - **Press**: *Clear*, as often as you like: a batch has one follow-up run.
 """,
