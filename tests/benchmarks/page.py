@@ -37,9 +37,11 @@ from tests.benchmarks.contenders import (
 )
 from tests.benchmarks.limits.consume_buffers import BUFFERS, LIBRARY, ONE_TASK, READING, TWO_TASKS
 from tests.benchmarks.limits.consume_buffers import OURS as OUR_READER
+from tests.benchmarks.page_small import installation, ratio_to_empty, small_batches
 from tests.benchmarks.page_tables import figures_table, markdown_table, ratios_table, spread_text, thousands
 from tests.benchmarks.page_targets import GrowthTarget, Target, targets_table
 from tests.benchmarks.results import RESULTS, read_results
+from tests.benchmarks.small_batches import IN_PROCESS, SPARK
 from tests.benchmarks.statistics import Runs, of_contender, ratio, spread
 from tests.benchmarks.workloads import STATE_KEYS
 
@@ -77,8 +79,7 @@ _READING = """\
 - The publish of 10 M rows takes longer for each row than that of 1 M, as `INSERT … SELECT` does by itself: the kernel
   has to find new memory for 9 GB of staging, table and WAL. A backlog is loaded in runs of at most 2 M offsets unless
   `limit` says otherwise.
-- Tasks are cut by offsets, 25,000 at least: 1,000 records of 1 MB are one task, on one core, and the Python process is
-  quicker.
+- Tasks are cut by offsets, 25,000 at least, or by bytes, 8 MB at least, where a sample finds larger records.
 - Every row is written twice, to staging and to the table. That is what it costs that a reader sees all of a batch or
   nothing, that a killed or doubled task changes nothing, and that a bad record becomes a dead letter. A Python process
   that copies straight into the table and commits as it goes writes once: on two cores it is as fast as the product
@@ -139,8 +140,21 @@ def _growth_targets() -> tuple[GrowthTarget, ...]:
         GrowthTarget("load of a skewed topic, 2 M records", "the same of an even one", 1.3, "skew-2m", _skew_ratio),
         GrowthTarget("memory of a load of 20 M records", "that of 2 M", 1.1, "memory-20m", _memory_ratio),
         GrowthTarget("page of 300 pipelines, 5 M rows of ledger: seconds", "the clock", 0.5, "looking", _page_seconds),
+        GrowthTarget("1,000 records from trigger to green, with Spark", _EMPTY, 1.8, "small-batches", _with_spark),
+        GrowthTarget("the same in process", _EMPTY, 1.3, "small-batches", _in_process),
         GrowthTarget("DAG run of 1 M records: seconds on top", "the load alone", 30, "airflow-run", _on_top_seconds),
     )
+
+
+_EMPTY = "a DAG of four empty tasks"
+
+
+def _with_spark(found: Mapping[str, Any]) -> float:
+    return ratio_to_empty(found, SPARK)
+
+
+def _in_process(found: Mapping[str, Any]) -> float:
+    return ratio_to_empty(found, IN_PROCESS)
 
 
 def _ratio(found: Mapping[str, Any]) -> float:
@@ -526,6 +540,8 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("Other records", "many-partitions", _shapes),
     ("Skew", "skew-2m", _skew),
     ("Memory", "memory-20m", _memory),
+    ("Small batches", "small-batches", small_batches),
+    ("An installation of many pipelines", "installation", installation),
     ("A whole run in Airflow", "airflow-run", _airflow),
     ("Nothing to read", "nothing-to-read", _nothing),
     ("Planning many partitions", "planning", _planning),
