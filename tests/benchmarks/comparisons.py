@@ -58,6 +58,7 @@ _DEFINITIONS: tuple[tuple[str, Workload, int, Sequence[Contender], int], ...] = 
     ("peers-1m", ORDERS, 1_000_000, _QUICK_ONES, 3),
     ("peers-2m", ORDERS, 2_000_000, _QUICK_ONES, 3),
     ("peers-10m", ORDERS, 10_000_000, ALL, 3),
+    ("same-promise-10m", ORDERS, 10_000_000, (OURS, SPARK_JDBC, SPARK_STAGED, COPY_BINARY, COPY_THEN_INSERT), 2),
     ("formats-1m", ORDERS, 1_000_000, _FORMATS, 3),
     ("state-2m", ORDERS_STATE, 2_000_000, (OURS_STATE, PYTHON_UPSERT, DEBEZIUM_UPSERT), 3),
     ("full-state-2m", ORDERS_STATE, 2_000_000, (OURS_FULL_STATE, PYTHON_FULL_UPSERT, DEBEZIUM_FULL_UPSERT), 3),

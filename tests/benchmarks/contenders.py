@@ -221,7 +221,6 @@ COPY_THEN_INSERT = Contender("limit: COPY by 2 streams, then INSERT … SELECT",
 ALL = (
     OURS,
     SPARK_JDBC,
-    SPARK_STAGED,
     DEBEZIUM,
     DEBEZIUM_UNNEST,
     PYTHON_COPY,
@@ -232,7 +231,6 @@ ALL = (
     CONSUME_TWO,
     COPY_BINARY,
     INSERT_SELECT,
-    COPY_THEN_INSERT,
 )
 
 #: A topic with one record, in which nothing but the start is measured.

@@ -94,9 +94,9 @@ _READING = """\
 
 TARGETS = (
     Target("whole load of 10 M records", "peers-10m", OURS, SPARK_JDBC, least=3.0),
-    Target("whole load of 10 M records", "peers-10m", OURS, SPARK_STAGED, least=2.0),
+    Target("whole load of 10 M records", "same-promise-10m", OURS, SPARK_STAGED, least=2.0),
     Target("whole load of 2 M records", "peers-2m", OURS, SPARK_STAGED, least=2.0),
-    Target("whole load of 10 M records", "peers-10m", OURS, COPY_THEN_INSERT, least=0.55),
+    Target("whole load of 10 M records", "same-promise-10m", OURS, COPY_THEN_INSERT, least=0.55),
     Target("whole load of 10 M records", "peers-10m", OURS, COPY_BINARY, least=0.30),
     Target("whole load of 10 M records", "peers-10m", OURS, PYTHON_COPY_PLAIN, least=3.0),
     Target("whole load of 10 M records", "peers-10m", OURS, PYTHON_COPY, least=3.0),
@@ -529,6 +529,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("1 M records", "peers-1m", _against),
     ("2 M records", "peers-2m", _against),
     ("10 M records, all contenders", "peers-10m", _against),
+    ("10 M records, the peer with the same promise", "same-promise-10m", _against),
     ("Where the time of a load goes (10 M records)", "peers-10m", _phases),
     ("Consuming alone", "consuming-2m", _consuming),
     ("Records without message objects", "consuming-buffers", _buffers),

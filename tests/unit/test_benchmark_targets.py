@@ -19,7 +19,7 @@ def test_both_sides_of_a_target_meet_in_its_comparison(target: Target) -> None:
     assert {target.contender.name, target.against.name} <= contenders_of(target.comparison)
 
 
-@pytest.mark.parametrize("comparison", ["peers-2m", "peers-10m"])
+@pytest.mark.parametrize("comparison", ["peers-2m", "same-promise-10m"])
 def test_the_staging_peer_and_the_bound_of_the_protocol_meet_the_product(comparison: str) -> None:
     expected = {one.name for one in (OURS, SPARK_JDBC, SPARK_STAGED, COPY_THEN_INSERT)}
     assert expected <= contenders_of(comparison)

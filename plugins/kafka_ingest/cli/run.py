@@ -217,7 +217,9 @@ def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> tuple[Batc
 
     with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
         outcome_file = folder / "outcome.json"
-        code = _run_job(world.submission(batch.batch_id, outcome_file), runner)
+        submission = world.submission(batch.batch_id, outcome_file)
+        world.close_session()
+        code = _run_job(submission, runner)
         return loaded_batch(batch, ledger, outcome_file, f"exit code {code}"), read_phases(outcome_file)
 
 
