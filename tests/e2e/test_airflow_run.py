@@ -73,12 +73,33 @@ def test_after_a_killed_driver_every_record_is_there_exactly_once(killed: Killed
 
 
 def test_airflow_s_own_retry_loaded_the_batch_under_a_second_claim(killed: KilledRun) -> None:
-    tries = {task["task_id"]: task["try_number"] for task in killed.airflow.tasks(killed.dag_id, killed.run_id)}
-    assert tries == {"plan_batch": 1, "load_batch": 2, "audit_batch": 1, "follow_up": 1}
+    tasks = {task["task_id"]: task for task in killed.airflow.tasks(killed.dag_id, killed.run_id)}
+    assert [tasks[name]["try_number"] for name in TASKS] == [1, 2, 1]
     _, state, claim = killed.batch_of(killed.run_id)
     assert (state, claim) == ("committed", 2)
     log = killed.airflow.task_log(killed.dag_id, killed.run_id, "load_batch", 1)
     assert "ended without having committed the batch" in log
+
+
+def test_no_process_starts_to_see_that_no_run_follows(killed: KilledRun) -> None:
+    task = killed.airflow.task(killed.dag_id, killed.run_id, "follow_up")
+    assert (task["state"], task["pid"]) == ("skipped", None)
+    log = killed.airflow.task_log(killed.dag_id, killed.run_id, "audit_batch", 1)
+    assert f"No run follows: its {RECORDS:,} offsets are below the limit of 2,000,000" in log
+
+
+def test_a_small_batch_is_loaded_in_the_process_of_its_task(world: AirflowWorld) -> None:
+    shop = opened_shop(world, "small_batch", in_process_below=50_000)
+    run_id = world.run(shop)
+    world.require_every_order_once(shop)
+    log = world.airflow.task_log(shop.dag_id, run_id, "load_batch", 1)
+    assert "In this process, without Spark: 1,000 offsets, fewer than spark.in_process_below_offsets (50,000)" in log
+    assert "Spark-Submit" not in log
+    loaded, audited = (world.airflow.xcom(shop.dag_id, run_id, task) for task in TASKS[1:])
+    assert loaded.pop("phases")["stage"] > 0
+    assert loaded == audited
+    events = world.airflow.asset_events(source_dag_id=shop.dag_id)
+    assert [event["extra"]["batch_id"] for event in events] == [audited["batch_id"]]
 
 
 def test_the_table_is_announced_with_batch_counts_and_offsets(killed: KilledRun) -> None:
