@@ -93,6 +93,12 @@ POINTS = (
     CrashPoint(2, "load.staging.create:before", "claimed, no staging tables"),
     CrashPoint(2, "load.staging.create:after", "claimed, staging tables are empty"),
     CrashPoint(2, "load.runner.parallelism:after", "the heartbeat runs, no task was started"),
+    CrashPoint(
+        2,
+        "load.log.mean_offset_bytes:after",
+        "the log was asked how large records are, no task is cut",
+        situation=Situation.SIZES,
+    ),
     CrashPoint(2, "load.runner.cancel:before", "a newer claim was noticed while staging", situation=Situation.OUTRUN),
     CrashPoint(2, "load.runner.cancel:after", "a newer claim has stopped the tasks", situation=Situation.OUTRUN),
     CrashPoint(3, "load.runner.run:before", "the tasks are cut, none was started"),

@@ -16,6 +16,7 @@ class Situation(StrEnum):
         OUTRUN: A newer attempt claims the batch before this one stages; its heartbeat notices.
         FENCED: A newer attempt claims the batch when this one has staged, and lives.
         ANSWER_LOST: COMMIT succeeds, its answer does not arrive.
+        SIZES: Offsets alone do not say how many tasks a batch has: the log is asked how large its records are.
         NEW_FIELDS: The pipeline reads the first column of its file only, and adds columns for all other fields.
     """
 
@@ -24,6 +25,7 @@ class Situation(StrEnum):
     OUTRUN = "outrun"
     FENCED = "fenced"
     ANSWER_LOST = "answer_lost"
+    SIZES = "sizes"
     NEW_FIELDS = "new_fields"
 
 

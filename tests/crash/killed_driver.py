@@ -130,7 +130,8 @@ class Driver:
         for name in ("run_query", "fetch_rows"):
             replace_in(current_state, name, watched_fold(name, self.reached))
         # A few dozen records are one task otherwise.
-        replace_in(staging, "MIN_TASK_OFFSETS", 1)
+        bound = "MIN_TASK_BYTES" if self._told.situation is Situation.SIZES else "MIN_TASK_OFFSETS"
+        replace_in(staging, bound, 1)
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
             os.environ.update(hand_over(world_of(self._settings).job_environment(), outcome))
