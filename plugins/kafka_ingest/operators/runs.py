@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, Stats, conf
+from airflow.configuration import conf
+from airflow.providers.common.compat.sdk import AirflowSkipException, Stats
 
 from kafka_ingest import metrics
 from kafka_ingest.errors import BatchNotCommitted, IngestError, PartitionsFaulty, StopAndCall, fault_error, naming
