@@ -64,7 +64,7 @@ def _measured(world: BenchWorld, pipelines: int, with_spark: int) -> dict[str, A
     names = [f"p{number:03}" for number in range(pipelines)]
     mark = uuid.uuid4().hex[:6]
     topics = {name: f"hour-{mark}-{name}" for name in names}
-    new_topics(world.kafka.bootstrap, list(topics.values()), partitions=1)
+    new_topics(world.kafka.bootstrap, list(topics.values()), ORDERS.partitions)
     folder = world.folder / "hour"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -47,6 +47,7 @@ def empty():
 empty()
 """
 _DAG_OF_BEFORE = """\
+# An Airflow DAG: without these words the file would not be read (core.dag_discovery_safe_mode).
 import sys
 from pathlib import Path
 
@@ -187,7 +188,7 @@ def _job_start(airflow: AirflowClient, dag_id: str, run_id: str) -> tuple[float,
         return next(found, None)
 
     submitted, begun = said("::group::Spark-Submit cmd"), said("loading batch ")
-    [tasks] = filter(None, (_TASK_SECONDS.search(line["event"]) for line in lines))
+    tasks = next(filter(None, (_TASK_SECONDS.search(line["event"]) for line in lines)))
     start = (begun - submitted).total_seconds() if begun and submitted else 0.0
     return start, sum(map(float, tasks.groups()))
 
