@@ -20,8 +20,6 @@ from tests.benchmarks.workloads import WORKLOADS
 FACTOR = 1.5
 #: The benchmark's pipelines have ``local[2]``.
 TASKS = 2
-#: Its stored result is from when tasks were cut by offsets alone: 1,000 records were one task.
-_ONE_TASK = frozenset({"large"})
 _FORMATS = {"json": ValueFormat.JSON_COLUMNS}
 
 
@@ -43,7 +41,7 @@ class MeasuredLoad:
         """What the calculation says."""
         workload = WORKLOADS[self.workload]
         loading = Loading(
-            tasks=1 if self.workload in _ONE_TASK else TASKS,
+            tasks=TASKS,
             format=_FORMATS.get(workload.format) or ValueFormat(workload.format),
             columns=len(workload.columns),
             is_upsert="upsert" in self.contender,
