@@ -49,7 +49,7 @@ def main() -> None:
     """Prints one JSON object: what each way took."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--pipelines", type=int, default=300)
-    parser.add_argument("--with-spark", type=int, default=60, help="how many of them load with Spark first")
+    parser.add_argument("--with-spark", type=int, default=40, help="how many of them load with Spark first")
     options = parser.parse_args()
     world = BenchWorld()
     world.start()
