@@ -34,10 +34,12 @@ def small_batches(found: Mapping[str, Any]) -> str:
         f"{thousands(found['records'])} `orders` in 4 partitions, {len(_runs_of(found, EMPTY))} rounds in one Airflow "
         "(LocalExecutor): seconds from the moment the run is queued to its end, beside a DAG of four empty tasks, one "
         "after another. *Before* is the version before tasks started light, in the same rounds. *In process* has "
-        "`spark.in_process_below_offsets`. *Scheduling* is Airflow's time around tasks; an empty DAG has more of it, "
-        "because its tasks end just after the scheduler has looked. A run has three processes where it had four, since "
+        "`spark.in_process_below_offsets`. *Scheduling* is Airflow's time around tasks; an empty DAG has more of it: "
+        "its tasks end at once, and the scheduler sleeps for a second when it has found nothing to do. A run has three processes where it had four, since "
         "the audit skips `follow_up` without starting it. Parts are medians.\n\n"
         + markdown_table(("seconds", *contenders), rows)
+        + f"\n\nOf the run with Spark {_spark_seconds(found):.1f} s are Spark's start: its JVM, its session and its Python "
+        "workers."
     )
 
 
@@ -84,6 +86,11 @@ def _spread_of(found: Mapping[str, Any], contender: str, figure: Any) -> str:
 def _part(found: Mapping[str, Any], contender: str, part: str) -> str:
     figures = [run["parts"][part] for run in _runs_of(found, contender) if part in run["parts"]]
     return f"{spread(figures).median:.2f}" if figures else ""
+
+
+def _spark_seconds(found: Mapping[str, Any]) -> float:
+    starts = ("load: spark-submit, JVM, driver", "load: session", "load: start of Python workers")
+    return spread([sum(run["parts"][part] for part in starts) for run in _runs_of(found, SPARK)]).median
 
 
 def _minutes(way: Mapping[str, Any]) -> float:
