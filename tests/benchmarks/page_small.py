@@ -35,8 +35,8 @@ def small_batches(found: Mapping[str, Any]) -> str:
         "(LocalExecutor): seconds from the moment the run is queued to its end, beside a DAG of four empty tasks, one "
         "after another. *Before* is the version before tasks started light, in the same rounds. *In process* has "
         "`spark.in_process_below_offsets`. *Scheduling* is Airflow's time around tasks; an empty DAG has more of it: "
-        "its tasks end at once, and the scheduler sleeps for a second when it has found nothing to do. A run has three processes where it had four, since "
-        "the audit skips `follow_up` without starting it. Parts are medians.\n\n"
+        "its tasks end at once, and the scheduler sleeps for a second when it has found nothing to do. A run has three "
+        "processes where it had four, since the audit skips `follow_up` without starting it. Parts are medians.\n\n"
         + markdown_table(("seconds", *contenders), rows)
         + f"\n\nOf the run with Spark {_spark_seconds(found):.1f} s are Spark's start: its JVM, its session and its Python "
         "workers."
