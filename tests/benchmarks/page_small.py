@@ -38,8 +38,8 @@ def small_batches(found: Mapping[str, Any]) -> str:
         "its tasks end at once, and the scheduler sleeps for a second when it has found nothing to do. A run has three "
         "processes where it had four, since the audit skips `follow_up` without starting it. Parts are medians.\n\n"
         + markdown_table(("seconds", *contenders), rows)
-        + f"\n\nOf the run with Spark {_spark_seconds(found):.1f} s are Spark's start: its JVM, its session and its Python "
-        "workers."
+        + f"\n\nOf the run with Spark {_spark_seconds(found):.1f} s are Spark's start: its JVM, its session and its "
+        "Python workers."
     )
 
 
