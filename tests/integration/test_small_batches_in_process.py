@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +22,7 @@ COLUMNS = [{"name": "n", "type": "integer"}]
 
 
 @pytest.fixture(params=["no other", "another package"])
-def name_taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType | None]:
+def name_taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType | None:
     """As in a worker: the job's code was not imported, and a package of its name may be there."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "spark_jobs"]:
         monkeypatch.delitem(sys.modules, name)
@@ -31,8 +30,7 @@ def name_taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     other = ModuleType("spark_jobs") if request.param == "another package" else None
     if other:
         monkeypatch.setitem(sys.modules, "spark_jobs", other)
-    yield other
-    assert sys.modules.get("spark_jobs") is other
+    return other
 
 
 def planned(pipeline: FedPipeline) -> Batch:
@@ -47,6 +45,7 @@ def test_a_planned_batch_is_loaded_whatever_else_has_the_name_of_the_jobs_packag
     pipeline.send("c", partition=1)
     batch, world, outcome = planned(pipeline), world_of(find_pipeline(pipeline.name)), tmp_path / "outcome.json"
     ended = load_in_process(batch, world.job_environment(), outcome)
+    assert sys.modules.get("spark_jobs") is name_taken
     assert loaded_batch(batch, world.ledger(), outcome, ended).counts == RecordCounts(rows=3)
     assert read_phases(outcome) is not None
     assert pipeline.rows("kafka_partition, payload") == [(0, b"a"), (0, b"b"), (1, b"c")]
