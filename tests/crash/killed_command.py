@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka_ingest import __main__ as cli
-from kafka_ingest import world
+from kafka_ingest import full_world
 from kafka_ingest.postgres import ledger_write
 from kafka_ingest.postgres.changes import PostgresPositionLedger, PostgresRollBackLedger
 from kafka_ingest.postgres.database import run_query
@@ -49,13 +49,13 @@ def main(event: str, arguments: list[str]) -> int:
 
     replace_in(ledger_write, "run_query", watched_query)
     replace_in(
-        world, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
+        full_world, "PostgresPositionLedger", lambda params: watched(PostgresPositionLedger(params), "change", reached)
     )
     replace_in(
-        world, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
+        full_world, "PostgresRollBackLedger", lambda params: _WatchedRollBacks(PostgresRollBackLedger(params), reached)
     )
     # The job's own code in this process: what dies with it dies in the middle of the transaction.
-    replace_in(world, "run_replay", lambda order, _tell: replay_job.replay(order))
+    replace_in(full_world, "run_replay", lambda order, _tell: replay_job.replay(order))
     replace_in(replay_job, "PostgresDeadLetterLedger", lambda *given: _WatchedDeadLetters(given, reached))
     return cli.main(arguments)
 

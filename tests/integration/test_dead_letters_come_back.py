@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest import world
+from kafka_ingest import full_world
 from kafka_ingest.__main__ import main
 from kafka_ingest.postgres import dead_letters, reports
 from kafka_ingest.postgres.database import Row
@@ -35,7 +35,7 @@ def in_a_process() -> None:
 def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay with the job's own code in this process, which is quicker."""
     if "in_a_process" not in request.fixturenames:
-        monkeypatch.setattr(world, "run_replay", lambda order, _tell: replay_job.replay(order))
+        monkeypatch.setattr(full_world, "run_replay", lambda order, _tell: replay_job.replay(order))
 
 
 @pytest.fixture
