@@ -26,7 +26,9 @@ _PR_SET_PDEATHSIG = 1
 
 def leave_no_core_file() -> None:
     """Have no core file written when this process crashes: its memory holds passwords."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    # The upper limit stays: the process may be a task of Airflow's.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 
 
 def die_with_parent() -> None:
