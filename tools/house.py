@@ -100,16 +100,16 @@ def _lines_of(node: ast.AST) -> range:
 def _sizes(modules: Mapping[str, Module]) -> Iterator[Measure]:
     code = sum(len(module.code) for module in modules.values())
     imports = sum(len(module.import_lines) for module in modules.values())
-    yield Measure("files over 2 lines", sum(module.lines > 2 for module in modules.values()), 160, 80)
-    yield Measure("code lines (no blank, comment, docstring)", code, 29_300, 13_200)
+    yield Measure("files over 2 lines", sum(module.lines > 2 for module in modules.values()), 159, 80)
+    yield Measure("code lines (no blank, comment, docstring)", code, 29_270, 13_200)
     yield Measure("import lines, share of code", 100 * imports / code, 10.2, 10, " %")
 
 
 def _graph(modules: Mapping[str, Module]) -> Iterator[Measure]:
     edges = {name: _imported(module.tree, modules) - {name} for name, module in modules.items()}
     importers = Counter(target for targets in edges.values() for target in targets)
-    yield Measure("import edges", sum(map(len, edges.values())), 915, 410)
-    yield Measure("modules with one importer", sum(count == 1 for count in importers.values()), 44, 14)
+    yield Measure("import edges", sum(map(len, edges.values())), 912, 410)
+    yield Measure("modules with one importer", sum(count == 1 for count in importers.values()), 43, 14)
     yield Measure("longest chain of imports", _longest_chain(edges), 13, 11)
     yield Measure("modules loaded to parse the main DAG file", _modules_at_parse(), 26, 25)
 

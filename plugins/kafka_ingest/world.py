@@ -35,9 +35,9 @@ class UnknownRunStates:
 class World:
     """Makes the real ports of one pipeline's steps; every task of a run imports it, and nothing that it does not need.
 
-    A method looks up the connections that its ports need, once for all of them, and opens none. All raise
-    ``ConfigError`` where a connection is missing, unusable, or contradicts the protocol. The ports share one session of
-    the database, so they are for one thread, and it is closed with them.
+    A method looks up the connections that its ports need, that of the database once for all, and opens none. All raise
+    ``ConfigError`` where a connection is missing, unusable, or contradicts the protocol. Ledger, target and tries share
+    one session of the database, so they are for one thread, and it is closed with them.
 
     Args:
         pipeline: The pipeline.

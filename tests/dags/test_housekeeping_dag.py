@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
+from kafka_ingest import full_world
 from kafka_ingest.errors import ConfigError, DatabaseUnavailable
 from kafka_ingest.integrity import load
-from kafka_ingest.operators import keep_house
 from kafka_ingest.operators.dags import housekeeping_dag, is_switched_on
 from kafka_ingest.operators.tasks import HousekeepingOperator
 from kafka_ingest.pipeline_files.files import PipelineCatalog
@@ -51,7 +51,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> FakeHousekeeper:
     database.staged = {(SUPERSEDED.batch_id, 1): []}
     housekeeper = FakeHousekeeper(database)
     housekeeper.unsummarized = {"shop.by_offset": 2}
-    monkeypatch.setattr(keep_house, "housekeeper", lambda conn_id, _: {"warehouse": housekeeper}[conn_id])
+    monkeypatch.setattr(full_world, "housekeeper", lambda conn_id, _: {"warehouse": housekeeper}[conn_id])
     return housekeeper
 
 
@@ -115,6 +115,6 @@ def test_a_database_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     def away(*_: object) -> Any:
         raise DatabaseUnavailable("the server cannot be reached")
 
-    monkeypatch.setattr(keep_house, "housekeeper", away)
+    monkeypatch.setattr(full_world, "housekeeper", away)
     with pytest.raises(AirflowException, match="the server cannot be reached"):
         execute({})

@@ -13,6 +13,7 @@ import pytest
 from kafka_ingest.cli.command import world_of
 from kafka_ingest.errors import TooManyDeadLetters
 from kafka_ingest.pipeline_files.files import find_pipeline
+from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.protocol.batch import Batch, RecordCounts
 from kafka_ingest.spark.in_process import load_in_process
 from kafka_ingest.spark.submission import loaded_batch, read_outcome, read_phases
@@ -74,7 +75,7 @@ def test_an_error_that_nobody_knows_is_logged_without_secrets_and_the_ledger_dec
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError(f"password={environment.postgres['password']}")
 
-    monkeypatch.setattr("spark_jobs.load_job._load", broken)
+    monkeypatch.setattr(PostgresLedger, "claim", broken)
     with caplog.at_level(logging.CRITICAL):
         ended = load_in_process(batch, environment, outcome)
     assert ended == "ZeroDivisionError; the log above has the trace"

@@ -26,9 +26,11 @@ from kafka_ingest.operators.context import (
 from kafka_ingest.operators.lookup import AirflowRunStates, airflow_connection
 from kafka_ingest.operators.task_links import TaskLinks, page_path
 from kafka_ingest.postgres.rows import settings_hash
+from kafka_ingest.protocol import housekeeping
 from kafka_ingest.protocol.attempts import Attempt, AttemptOutcome, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
 from kafka_ingest.protocol.batch import Batch, BatchState, LoadPhases, RecordCounts, Request, RunMode, run_options_of
+from kafka_ingest.protocol.housekeeping import ChoreReport, Outcome
 from kafka_ingest.protocol.ledger_view import PlanView
 from kafka_ingest.protocol.load import hold_given_back
 from kafka_ingest.protocol.log import LogSnapshot
@@ -461,7 +463,7 @@ def _announcement(batch: Batch) -> dict[str, Any]:
 
 
 # ----------
-# Tasks *follow_up* and *report_left_out*.
+# Tasks *follow_up*, *report_left_out* and *keep_house*.
 
 
 def follow_up(pipeline: PipelineSettings, context: Context, log: TaskLog) -> tuple[str, dict[str, Any]]:
@@ -492,3 +494,26 @@ def report_left_out(pipeline: PipelineSettings, context: Context, log: TaskLog) 
                 batch_id=own.batch_id,
             )
         log.info("No partition was left out")
+
+
+def keep_house(connection: str, params: Mapping[str, Any], log: TaskLog) -> dict[str, int]:
+    """Tidy the database of a connection; return how many chores were done, would be done, and were left."""
+    # Only here: no other task tidies, and the full world brings all clients along.
+    from kafka_ingest.full_world import housekeeper
+
+    with airflow_outcome(log):
+        reports = housekeeping.keep_house(
+            housekeeper(connection, airflow_connection),
+            older_than_days=params["older_than_days"],
+            is_dry_run=params["dry_run"],
+        )
+    for report in reports:
+        tell = log.warning if report.outcome is Outcome.LEFT else log.info
+        tell("%s", _line(report))
+    return {outcome.value: sum(r.outcome is outcome for r in reports) for outcome in Outcome}
+
+
+def _line(report: ChoreReport) -> str:
+    count = "" if report.count is None else f" ({report.count:,})"
+    reason = f": {report.reason}" if report.reason else ""
+    return f"{report.chore}, {report.thing}: {report.outcome}{count}{reason}"

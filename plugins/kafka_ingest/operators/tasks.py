@@ -335,6 +335,6 @@ class HousekeepingOperator(BaseOperator):
         Raises:
             AirflowException: As ``operators/context.py`` says.
         """
-        from kafka_ingest.operators.keep_house import keep_house
+        from kafka_ingest.operators import runs
 
-        return keep_house(self.connection, context["params"], self.log)
+        return runs.keep_house(self.connection, context["params"], self.log)

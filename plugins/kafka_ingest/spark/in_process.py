@@ -45,16 +45,12 @@ def load_in_process(batch: Batch, environment: JobEnvironment, outcome_file: Pat
 @contextmanager
 def _job_imported() -> Iterator[ModuleType]:
     """Import the job's code by its path: it is on no path of Airflow's, where another package may have its name."""
-    folder = job_code()
     others = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == _JOB}
-    if str(folder) in getattr(others.get(_JOB), "__path__", ()):
-        yield import_module(f"{_JOB}.load_job")
-        return
     for name in others:
         del sys.modules[name]
     try:
         package = sys.modules[_JOB] = ModuleType(_JOB)
-        package.__path__ = [str(folder)]
+        package.__path__ = [str(job_code())]
         yield import_module(f"{_JOB}.load_job")
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == _JOB]:
