@@ -80,12 +80,18 @@ class KafkaWorld:
             raise IngestError("\n".join(failed))
 
     def drive(self) -> None:
-        """Ask for the log's identity, as the driver does before it publishes, and for the size of records."""
+        """Ask for the log's identity, as the driver does before it publishes."""
         with self.world.log() as log:
             assert set(log.identity([TOPIC]).topic_ids) == {TOPIC}
-            # Of one byte each.
-            sampled = replace(offset_range(0, 0, RECORDS), topic=TOPIC)
-            until(lambda: log.mean_offset_bytes([sampled]) == 1, "records are sampled")
+
+    def sample(self) -> None:
+        """Look at the size of records, one byte each, as the driver does before it cuts tasks."""
+        until(lambda: self.mean_offset_bytes() == 1, "records are sampled")
+
+    def mean_offset_bytes(self) -> int | None:
+        """Return what one look at the size of records gives."""
+        with self.world.log() as log:
+            return log.mean_offset_bytes([replace(offset_range(0, 0, RECORDS), topic=TOPIC)])
 
     def read(self) -> None:
         """Read the topic as an executor does."""

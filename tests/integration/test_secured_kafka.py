@@ -67,7 +67,7 @@ def test_every_connection_of_the_page_reads_the_topic(
     connection = connection_from_json("shop_kafka", filled_in(secured, text))
     extra = {key: str(value) for key, value in kafka_settings_of(connection).items()}
     world = KafkaWorld(extra, database)
-    for part in (world.plan, world.preflight, world.drive, world.read):
+    for part in (world.plan, world.preflight, world.drive, world.sample, world.read):
         part()
 
 
@@ -84,7 +84,7 @@ def test_the_rights_of_the_page_are_enough_and_nothing_on_the_cluster_is_needed(
         secured.allow("granted", RESOURCES[resource], name, OPERATIONS[operation])
     login = {"sasl.username": "granted", "sasl.password": LOGINS["granted"]}
     world = KafkaWorld(extra_of(secured, "SASLS", "SASL_SSL") | login, database)
-    for part in (world.plan, world.preflight, world.drive, world.read):
+    for part in (world.plan, world.preflight, world.drive, world.sample, world.read):
         part()
     with world.world.kafka_probe() as probe:
         assert not any("could not be read" in result.found for result in kafka_results(SETTINGS, probe))
