@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 from kafka_ingest.errors import DeadLetterReason, RefusedRecord
+from kafka_ingest.protocol import staging
 from kafka_ingest.protocol.position import OffsetRange
 from kafka_ingest.protocol.staging import Split, StageTask, cut_into_tasks, has_use_for_sizes, tasks_with_refused
 from tests.builders import offset_range
@@ -92,12 +94,19 @@ def test_sizes_are_asked_for_only_where_they_could_give_more_tasks() -> None:
         return has_use_for_sizes([offset_range(n, 0, length) for n, length in enumerate(lengths)], parallelism)
 
     assert asks(25_000, 24_999)
-    assert not asks(25_000, 25_000)
-    assert asks(25_000, 25_000, parallelism=3)
     assert not asks(1_000, parallelism=1)
-    # Sixteen messages of the default's greatest size are 16 MB, two tasks.
-    assert asks(8, 8)
-    assert not asks(8, 7)
+    assert not asks(10_000_000, parallelism=1)
+    # Seven messages of the default's greatest size are one task of 8 MB at most.
+    assert asks(7, 7)
+    assert not asks(7, 6)
+
+
+def test_sizes_are_asked_for_where_tasks_that_fill_all_cores_could_be_too_large() -> None:
+    """305 messages of the default's greatest size are 320 MB."""
+    with patch.object(staging, "MIN_TASK_OFFSETS", 100):
+        assert not has_use_for_sizes([offset_range(0, 0, 610)], 2)
+        assert has_use_for_sizes([offset_range(0, 0, 611)], 2)
+    assert has_use_for_sizes([offset_range(0, 0, 10_000_000)], 2)
 
 
 def test_tasks_are_told_the_refused_records_that_they_have_read_and_others_are_left_out() -> None:

@@ -219,9 +219,8 @@ MAX_TASK_OFFSETS = 1_000_000
 #: up to that size the offsets decide, above it the bytes.
 MIN_TASK_BYTES, MAX_TASK_BYTES = 8_000_000, 320_000_000
 
-#: Fewer offsets do not fill two tasks with records of 1,048,588 bytes, the most that a topic takes by default
-#: (``max.message.bytes``, Kafka 4).
-_SIZED_FROM_OFFSETS = 16
+#: The largest record that a topic takes by default (``max.message.bytes``, Kafka 4).
+_LARGEST_RECORD_BYTES = 1_048_588
 
 
 def cut_into_tasks(
@@ -266,9 +265,14 @@ def tasks_at_once(total_offsets: int, parallelism: int, offset_bytes: int | None
 
 
 def has_use_for_sizes(ranges: Sequence[OffsetRange], parallelism: int) -> bool:
-    """Tell whether large records would give a batch more tasks than its offsets do: only then is it worth asking."""
+    """Tell whether large records would give a batch more tasks than its offsets do: only then is it worth asking.
+
+    Where tasks run one after another, more of them gain nothing.
+    """
     total = sum(r.span_offsets for r in ranges)
-    return total >= _SIZED_FROM_OFFSETS and tasks_at_once(total, parallelism) < parallelism
+    if parallelism == 1:
+        return False
+    return _task_count(total, parallelism, _LARGEST_RECORD_BYTES) > _task_count(total, parallelism, None)
 
 
 def _task_count(total_offsets: int, parallelism: int, offset_bytes: int | None) -> int:
