@@ -19,6 +19,8 @@ RUNGS = e2e unit $(CRASH) integration contracts protocol_model dags properties
 SIDE_BY_SIDE = $(BIN)/python -m tools.rungs --jobs $(JOBS) $(RUNGS) -- --timeout=900
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Tests start hundreds of processes; where Python is told to keep nothing compiled, each would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 KEEP ?=
 UPGRADE ?=
 SPARK ?=

@@ -1,9 +1,8 @@
 """A change, a roll-back or a replay, asked for on the command line, that signals itself at a named moment.
 
-Started as ``python -m tests.crash.killed_command EVENT ARGUMENT...``. Events are the statements of a change that move
-something (``change.<statement>:after``), and the calls of the transaction of a roll-back (``roll_back.<method>:after``)
-or of a request about dead letters (``dead_letters.<method>:after``). It kills itself; after
-``stop:``, it stops itself.
+``tests.crash.started`` starts it with ``EVENT ARGUMENT...``. Events are the statements of a change that move something
+(``change.<statement>:after``), and the calls of the transaction of a roll-back (``roll_back.<method>:after``) or of a
+request about dead letters (``dead_letters.<method>:after``). It kills itself; after ``stop:``, it stops itself.
 """
 
 from __future__ import annotations

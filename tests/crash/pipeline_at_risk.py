@@ -103,7 +103,12 @@ class PipelineAtRisk:
     def start(self, instructions: Instructions, environment: Mapping[str, str] | None = None) -> DriverProcess:
         """Starts a driver that ends or stops itself, in a process of its own."""
         order = msgspec.json.encode(instructions).decode()
-        return self.launch([sys.executable, "-m", "tests.crash.killed_driver", order], environment)
+        return self.start_module("killed_driver", order, environment=environment)
+
+    def start_module(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> DriverProcess:
+        """Starts a module of this folder."""
+        command = [sys.executable, "-m", "tests.crash.started", f"tests.crash.{module}", *arguments]
+        return self.launch(command, environment)
 
     def start_command(self, *arguments: str, environment: Mapping[str, str] | None = None) -> DriverProcess:
         """Starts a command of the command line."""

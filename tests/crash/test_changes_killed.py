@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections import Counter
 
 import pytest
@@ -16,7 +15,7 @@ REASON = ("--reason", "a crash test", "--request-id", "r1", "--apply")
 
 
 def kill_command(pipeline: PipelineAtRisk, event: str, *arguments: str) -> None:
-    killed = pipeline.launch([sys.executable, "-m", "tests.crash.killed_command", event, *arguments])
+    killed = pipeline.start_module("killed_command", event, *arguments)
     assert killed.end() == -signal.SIGKILL, f"{event} was not reached\n{killed.output}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -55,7 +54,7 @@ def asked(pipeline: PipelineAtRisk, action: str = "replay", request_id: str = "r
 
 
 def started(pipeline: PipelineAtRisk, event: str, *arguments: str) -> DriverProcess:
-    return pipeline.launch([sys.executable, "-m", "tests.crash.killed_command", event, *arguments])
+    return pipeline.start_module("killed_command", event, *arguments)
 
 
 def done(pipeline: PipelineAtRisk, *arguments: str) -> str:
