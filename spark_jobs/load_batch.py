@@ -2,7 +2,7 @@
 
 Started by spark-submit with ``--pipeline NAME --batch-id UUID`` and the environment of
 ``kafka_ingest/spark/submission.py``. It prints progress, writes the outcome file and ends with a code of
-``kafka_ingest/errors.py``. ``--runner in-process`` does the same work without Spark.
+``kafka_ingest/errors.py``.
 """
 
 from __future__ import annotations

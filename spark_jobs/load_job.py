@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_code(error)
     keep_job_folder(outcome_file.parent)
     set_up_logging(secret_values(environment.kafka, environment.postgres, environment.registry))
-    return load_planned(options.pipeline, options.batch_id, environment, outcome_file, runner=options.runner)
+    return load_planned(options.pipeline, options.batch_id, environment, outcome_file, runner="spark")
 
 
 def load_planned(pipeline: str, batch_id: str, environment: JobEnvironment, outcome_file: Path, *, runner: str) -> int:
@@ -148,12 +148,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="load_batch.py", description="Load one planned batch.")
     parser.add_argument("--pipeline", required=True, help="name, for the log")
     parser.add_argument("--batch-id", required=True, help="the planned batch")
-    parser.add_argument(
-        "--runner",
-        choices=("spark", "in-process"),
-        default="spark",
-        help="in-process runs the tasks one after another in this process: for small batches, and for tests",
-    )
     return parser.parse_args(arguments)
 
 

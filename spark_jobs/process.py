@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from kafka_ingest.secrets import scrubbed
 
@@ -127,15 +127,20 @@ class ScrubbedFormatter(logging.Formatter):
 
 def set_up_logging(secrets: Sequence[str]) -> None:
     """Send log lines and the traces of unexpected errors of all threads to standard output, without secrets."""
-    handler = logging.StreamHandler(sys.stdout)
-    formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[job_handler(sys.stdout, secrets)], force=True)
     # py4j logs each command that it sends on level DEBUG, and its own shutdown on INFO.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     sys.excepthook = _log_unexpected
     threading.excepthook = lambda args: _log_unexpected(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def job_handler(stream: TextIO, secrets: Sequence[str]) -> logging.Handler:
+    """Return what writes the job's log lines, in UTC, without secrets."""
+    handler = logging.StreamHandler(stream)
+    formatter = ScrubbedFormatter("%(asctime)s %(levelname)s %(message)s", secrets)
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    return handler
 
 
 def _log_unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

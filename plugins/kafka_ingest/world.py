@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import TextIO, TypeAlias
 
 from kafka_ingest.connections import ConnectionValues, kafka_settings_of, postgres_params_of, registry_config_of
+from kafka_ingest.errors import naming
 from kafka_ingest.kafka.client import client_config
 from kafka_ingest.kafka.log import KafkaGroupMirror, KafkaLog
 from kafka_ingest.postgres.database import KeptSession
 from kafka_ingest.postgres.ledger import PostgresAttempts, PostgresLedger
 from kafka_ingest.postgres.target import PostgresTarget
-from kafka_ingest.protocol.batch import Request
+from kafka_ingest.protocol.batch import Batch, LoadPhases, Request
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark.archive import job_folder
+from kafka_ingest.spark.in_process import load_in_process
 from kafka_ingest.spark.master import SparkMaster, spark_master_of
-from kafka_ingest.spark.submission import JobEnvironment, JobSubmission, job_submission
+from kafka_ingest.spark.submission import (
+    JobEnvironment,
+    JobSubmission,
+    job_submission,
+    loaded_batch,
+    read_phases,
+    require_unlocked,
+)
 
 #: Looks a connection up by its id and type (``kafka``, ``postgres``, ``spark`` or ``http``); raises ``ConfigError``.
 LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
+#: Runs spark-submit to its end, and tells how it ended.
+Submit: TypeAlias = Callable[[JobSubmission], str]
 
 
 class UnknownRunStates:
@@ -100,6 +112,31 @@ class World:
             spark=self.spark_master(),
             outcome_file=outcome_file,
         )
+
+    def load(
+        self, batch: Batch, submit: Submit, *, in_process: bool, log_to: TextIO | None = None
+    ) -> tuple[Batch, LoadPhases | None]:
+        """Load a planned batch by its job; return it committed, and where the time went if this job published it.
+
+        Args:
+            batch: The batch.
+            submit: Runs spark-submit and returns how it ended.
+            in_process: Whether the job runs in this process, without Spark.
+            log_to: What a job in this process logs goes there, too.
+
+        Raises:
+            IngestError: As ``loaded_batch`` raises it.
+        """
+        with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
+            outcome_file = folder / "outcome.json"
+            require_unlocked(batch, self.ledger())
+            if in_process:
+                how_it_ended = load_in_process(batch, self.job_environment(), outcome_file, log_to=log_to)
+            else:
+                submission = self.submission(batch.batch_id, outcome_file)
+                self.close_session()
+                how_it_ended = submit(submission)
+            return loaded_batch(batch, self.ledger(), outcome_file, how_it_ended), read_phases(outcome_file)
 
     def job_environment(self) -> JobEnvironment:
         """Return what the job gets from its submitter, secrets included."""

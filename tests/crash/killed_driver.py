@@ -1,9 +1,9 @@
 """A run of a pipeline that kills or stops itself at a named moment.
 
-Started as ``python -m tests.crash.killed_driver INSTRUCTIONS``, it plans, loads and audits as the command line does,
-with the product's own ports and the job's own ``main``. The ports are wrapped, so that the process can be ended
-between any two calls. ``INSTRUCTIONS`` is the JSON of :class:`tests.crash.instructions.Instructions`. The exit code is
-that of the job, or of the step that failed.
+``tests.crash.started`` starts it with ``INSTRUCTIONS``, the JSON of :class:`tests.crash.instructions.Instructions`. It
+plans, loads and audits as the command line does, with the product's own ports and the job's own code. The ports are
+wrapped, so that the process can be ended between any two calls. The exit code is that of the job, or of the step that
+failed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from kafka_ingest.protocol.staging import StageResult
 from kafka_ingest.settings import PipelineSettings
 from kafka_ingest.spark.submission import JobEnvironment, hand_over, read_outcome, write_batch
 from spark_jobs import load_job, stage
+from spark_jobs.process import set_up_logging
 from tests.crash.instructions import Instructions, Situation
 from tests.crash.watched_ports import (
     reporting,
@@ -134,11 +135,18 @@ class Driver:
         replace_in(staging, bound, 1)
         with tempfile.TemporaryDirectory() as folder:
             outcome = Path(self._told.outcome or f"{folder}/outcome.json")
-            os.environ.update(hand_over(world_of(self._settings).job_environment(), outcome))
-            arguments = ["--runner", self._told.runner, "--pipeline", self._told.pipeline, "--batch-id", self._batch_id]
-            code = load_job.main(arguments)
+            code = self._run_job(outcome)
             _tell_error(outcome)
             return code
+
+    def _run_job(self, outcome: Path) -> int:
+        """Run it as spark-submit does, or as a load in process does."""
+        pipeline, environment = self._told.pipeline, world_of(self._settings).job_environment()
+        if self._told.runner == "spark":
+            os.environ.update(hand_over(environment, outcome))
+            return load_job.main(["--pipeline", pipeline, "--batch-id", self._batch_id])
+        set_up_logging(())
+        return load_job.load_planned(pipeline, self._batch_id, environment, outcome, runner=self._told.runner)
 
     def _stage_task(self) -> Callable[..., StageResult]:
         stage_task = watched_stage_task(self.reached)

@@ -63,7 +63,7 @@ def test_a_job_of_another_version_changes_nothing_and_says_so(
     other = archive_of_version(PROTOCOL_VERSION + 1, tmp_path / "other.zip")
     with monkeypatch.context() as patched:
         patched.setattr(submission, "job_archive", lambda: other)
-        code, _, notes = pipeline.command(*RUN)
+        code, _, notes = pipeline.command("run", "events", "--runner", "spark", "--run-id", "r1")
     assert code == 78
     assert '"class": "VersionSkew"' in notes
     assert f'"expected": "protocol version {PROTOCOL_VERSION + 1}"' in notes

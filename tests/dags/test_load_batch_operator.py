@@ -164,8 +164,8 @@ def test_a_batch_of_fewer_offsets_than_the_pipeline_says_starts_no_spark_and_the
 ) -> None:
     loaded: list[Batch] = []
     replace_world(monkeypatch, job_environment=lambda: None)
-    in_process = create_autospec(load_in_process, side_effect=lambda batch, *_: loaded.append(batch))
-    monkeypatch.setattr(runs, "load_in_process", in_process)
+    in_process = create_autospec(load_in_process, side_effect=lambda batch, *_, **__: loaded.append(batch))
+    monkeypatch.setattr("kafka_ingest.world.load_in_process", in_process)
     world.after = COMMITTED
     settings = pipeline_settings()
     settings = replace(settings, job=replace(settings.job, in_process_below_offsets=below))

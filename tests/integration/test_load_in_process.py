@@ -109,7 +109,7 @@ def test_a_connection_with_a_ca_bundle_of_300_kb_is_loaded_from(
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
     pipeline.open()
     pipeline.send("a")
-    assert pipeline.load()["counts"]["rows"] == 1
+    assert pipeline.load(runner="spark")["counts"]["rows"] == 1
 
 
 def test_the_same_run_again_is_the_same_batch(pipeline: FedPipeline) -> None:

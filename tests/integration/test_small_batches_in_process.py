@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
@@ -84,9 +85,31 @@ def test_an_error_that_nobody_knows_is_logged_without_secrets_and_the_ledger_dec
     assert not outcome.exists()
 
 
-@pytest.mark.parametrize(("records", "way"), [(2, "in-process"), (3, "spark")])
+def test_the_log_of_a_load_is_shown_to_a_command_without_secrets(
+    pipeline: FedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.open()
+    pipeline.send("a")
+    batch, environment = planned(pipeline), world_of(find_pipeline(pipeline.name)).job_environment()
+    package = logging.getLogger("kafka_ingest")
+    before = package.level, list(package.handlers)
+    claim = PostgresLedger.claim
+
+    def telling(ledger: PostgresLedger, batch_id: str, heartbeat_timeout_seconds: int) -> Batch:
+        logging.getLogger("kafka_ingest.told").info("password=%s", environment.postgres["password"])
+        return claim(ledger, batch_id, heartbeat_timeout_seconds)
+
+    monkeypatch.setattr(PostgresLedger, "claim", telling)
+    shown = StringIO()
+    load_in_process(batch, environment, tmp_path / "outcome.json", log_to=shown)
+    lines = [line.partition(" ")[2] for line in shown.getvalue().splitlines()]
+    assert lines[:2] == [f"INFO loading batch {batch.batch_id} of pipeline events", "INFO password=***"]
+    assert (package.level, package.handlers) == before
+
+
+@pytest.mark.parametrize(("records", "starts_spark"), [(2, False), (3, True)])
 def test_the_command_line_goes_the_same_way(
-    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch, records: int, way: str
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch, records: int, *, starts_spark: bool
 ) -> None:
     pipeline.open(spark={"in_process_below_offsets": 3})
     pipeline.send(*map(str, range(records)))
@@ -100,6 +123,6 @@ def test_the_command_line_goes_the_same_way(
     monkeypatch.setattr("kafka_ingest.cli.run.subprocess.run", watched)
     code, _, notes = pipeline.command("run", pipeline.name)
     assert code == 0, notes
-    [command] = started
-    assert ("in-process" if "in-process" in command else "spark" if "--master" in command else "") == way
+    assert ["--master" in command for command in started] == [True] * starts_spark
+    assert " INFO session " in notes
     assert len(pipeline.rows("payload")) == records

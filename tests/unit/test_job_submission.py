@@ -16,8 +16,6 @@ from kafka_ingest.settings import HoldSettings, JobSettings
 from kafka_ingest.spark.submission import (
     JobEnvironment,
     JobSubmission,
-    in_process_command,
-    in_process_environment,
     likely_cause,
     spark_submit_command,
     take_environment,
@@ -70,7 +68,7 @@ def outcome(tmp_path: Path) -> Path:
 def test_secrets_stand_in_a_file_of_the_users_own_and_nowhere_else(outcome: Path) -> None:
     submitted = submission(outcome)
     environment = json.dumps(dict(submitted.env_vars))
-    shown = " ".join([repr(submitted), *spark_submit_command(submitted), *in_process_command(submitted), environment])
+    shown = " ".join([repr(submitted), *spark_submit_command(submitted), environment])
     [job_file] = outcome.parent.iterdir()
     assert job_file.stat().st_mode & 0o777 == 0o600
     for secret in SECRETS:
@@ -246,12 +244,6 @@ def test_a_cluster_gets_its_secrets_in_files_too(outcome: Path, master: str, mon
     assert [secret for secret in SECRETS if secret in shown] == []
     assert not [key for key in submitted.conf if "Env" in key]
     assert take_environment(submitted.env_vars, JobEnvironment)[0].postgres["password"] == SECRETS[1]
-
-
-def test_without_spark_the_code_comes_from_the_same_zip(outcome: Path) -> None:
-    submitted = submission(outcome)
-    assert in_process_command(submitted)[0] == sys.executable
-    assert in_process_environment(submitted)["PYTHONPATH"] == submitted.py_files
 
 
 def test_the_cause_of_a_failed_job_is_the_error_of_its_last_task() -> None:

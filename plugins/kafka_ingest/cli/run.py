@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,11 @@ from kafka_ingest.cli.command import (
     new_request_id,
     world_of,
 )
-from kafka_ingest.connections import ConnectionValues
 from kafka_ingest.errors import AUDIT_FOUND, OK, STOP_AND_CALL, AccountingMismatch, Busy, naming
 from kafka_ingest.forms.run import FIELDS, FLAGS, run_options
 from kafka_ingest.protocol.attempts import Attempt, Step, record, recorded
 from kafka_ingest.protocol.audit import AuditReport, audit_batch, mirror_group, record_announcement
-from kafka_ingest.protocol.batch import COMMAND_LINE, Batch, BatchState, LoadPhases, Request, RunMode
+from kafka_ingest.protocol.batch import COMMAND_LINE, Batch, BatchState, Request, RunMode
 from kafka_ingest.protocol.load import hold_given_back
 from kafka_ingest.protocol.plan import PlanPorts, PlanPreview, plan_batch, preview_plan
 from kafka_ingest.protocol.ports import Ledger
@@ -48,7 +48,7 @@ def _run_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--runner",
         choices=("spark", "in-process"),
-        help="spark-submit, or one Python process without Spark (default: Spark, but for a batch below "
+        help="spark-submit, or this process, without Spark (default: Spark, but for a batch below "
         "spark.in_process_below_offsets of the pipeline file)",
     )
 
@@ -79,9 +79,11 @@ def run_pipeline(options: argparse.Namespace, output: Output) -> int:
 
 
 def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output) -> int:
+    from kafka_ingest.world import World
+
     request = _request(options, settings)
     output.note(f"run {request.run_id} (the same again: --run-id {request.run_id})")
-    world = _world(settings, options.runner)
+    world = World(settings, connection)
     _require_job(world, options.runner)
     ports = world.plan_ports()
 
@@ -94,10 +96,11 @@ def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output
         planning.batch_id = batch.batch_id
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
-        runner = options.runner or ("in-process" if settings.job.is_in_process(batch.span_offsets) else "spark")
+        is_small = settings.job.is_in_process(batch.span_offsets)
+        in_process = options.runner == "in-process" or (is_small and not options.runner)
         with attempt(Step.LOAD, batch) as loading, hold_given_back(batch, ports.ledger):
             record(loading, world.attempts, output.note)  # that it runs
-            batch, loading.phases = _load(world, batch, ports.ledger, runner)
+            batch, loading.phases = world.load(batch, _submit, in_process=in_process, log_to=sys.stderr)
     try:
         with attempt(Step.AUDIT, batch):
             audit_batch(batch.batch_id, request, ports.ledger)
@@ -173,26 +176,19 @@ def _asked(options: argparse.Namespace, settings: PipelineSettings) -> str:
     return run_options(form, zone=zone, pipeline=name, labels=FLAGS).to_parameters()
 
 
-def _world(settings: PipelineSettings, runner: str | None) -> World:
-    from kafka_ingest.world import World
-
-    return World(settings, _without_spark if runner == "in-process" else connection)
-
-
-def _without_spark(conn_id: str, conn_type: str) -> ConnectionValues:
-    if conn_type == "spark":
-        return ConnectionValues("in_process", "spark", host="local[1]")
-    return connection(conn_id, conn_type)
-
-
 def _require_job(world: World, runner: str | None) -> None:
     """Find what keeps a job from starting before anything is planned: a plan holds the pipeline for others.
 
     Raises:
-        ConfigError: Spark, its connection or the job's code cannot be used.
+        ConfigError: A connection, Spark or the job's code cannot be used.
     """
+    from kafka_ingest.spark.submission import spark_submit_command
+
+    if runner == "in-process":
+        world.job_environment()
+        return
     with job_folder() as folder:
-        _command(world.submission("not planned yet", folder / "outcome.json"), runner or "spark")
+        spark_submit_command(world.submission("not planned yet", folder / "outcome.json"))
 
 
 def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Batch:
@@ -212,31 +208,14 @@ def _plan(settings: PipelineSettings, request: Request, ports: PlanPorts) -> Bat
         ) from None
 
 
-def _load(world: World, batch: Batch, ledger: Ledger, runner: str) -> tuple[Batch, LoadPhases | None]:
-    from kafka_ingest.spark.submission import loaded_batch, read_phases
+def _submit(submission: JobSubmission) -> str:
+    """Run spark-submit with its log on standard error: standard output is for the result."""
+    from kafka_ingest.spark.submission import spark_submit_command
 
-    with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
-        outcome_file = folder / "outcome.json"
-        submission = world.submission(batch.batch_id, outcome_file)
-        world.close_session()
-        code = _run_job(submission, runner)
-        return loaded_batch(batch, ledger, outcome_file, f"exit code {code}"), read_phases(outcome_file)
-
-
-def _run_job(submission: JobSubmission, runner: str) -> int:
-    """Run the job with its log on standard error: standard output is for the result."""
-    from kafka_ingest.spark.submission import in_process_environment
-
-    variables = submission.env_vars if runner == "spark" else in_process_environment(submission)
-    command, environment = _command(submission, runner), {**os.environ, **variables}
+    command, environment = spark_submit_command(submission), {**os.environ, **submission.env_vars}
     # The command is made of our own script and of validated settings; no shell is involved.
-    return subprocess.run(command, env=environment, stdout=_STDERR, check=False).returncode  # noqa: S603
-
-
-def _command(submission: JobSubmission, runner: str) -> list[str]:
-    from kafka_ingest.spark.submission import in_process_command, spark_submit_command
-
-    return spark_submit_command(submission) if runner == "spark" else in_process_command(submission)
+    done = subprocess.run(command, env=environment, stdout=_STDERR, check=False)  # noqa: S603
+    return f"exit code {done.returncode}"
 
 
 def _planned(batch: Batch) -> str:

@@ -56,9 +56,7 @@ from kafka_ingest.report import (
     upsert_counts,
 )
 from kafka_ingest.settings import JobSettings, PipelineSettings
-from kafka_ingest.spark.archive import job_folder
-from kafka_ingest.spark.in_process import load_in_process
-from kafka_ingest.spark.submission import JobSubmission, loaded_batch, read_phases, require_unlocked
+from kafka_ingest.spark.submission import JobSubmission
 from kafka_ingest.world import World
 
 if TYPE_CHECKING:
@@ -302,7 +300,10 @@ def load(
             log.info("%s", _way(pipeline.job, batch))
             with timed_step(pipeline.pipeline, "load"), may_wait, given_back:
                 record(attempt, world.attempts, _log.warning)  # that it runs
-                batch, phases = _load(world, batch, submit, _shown(attempt, world, links))
+                shown, in_process = _shown(attempt, world, links), pipeline.job.is_in_process(batch.span_offsets)
+                batch, phases = world.load(
+                    batch, lambda submission: submit(submission, shown) or "exit code 0", in_process=in_process
+                )
             attempt.phases = phases
             links.show_batch(batch)
         _tell_result(batch, world.ledger(), log)
@@ -329,20 +330,6 @@ def _shown(attempt: Attempt, world: World, links: TaskLinks) -> OnApplication:
         record(attempt, world.attempts, _log.warning)
 
     return show
-
-
-def _load(world: World, batch: Batch, submit: Submit, on_application: OnApplication) -> tuple[Batch, LoadPhases | None]:
-    with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
-        outcome_file = folder / "outcome.json"
-        require_unlocked(batch, world.ledger())
-        if world.pipeline.job.is_in_process(batch.span_offsets):
-            how_it_ended = load_in_process(batch, world.job_environment(), outcome_file)
-        else:
-            submission = world.submission(batch.batch_id, outcome_file)
-            world.close_session()
-            how_it_ended = submit(submission, on_application) or "exit code 0"
-        committed = loaded_batch(batch, world.ledger(), outcome_file, how_it_ended)
-        return committed, read_phases(outcome_file)
 
 
 def _tell_result(batch: Batch, ledger: Ledger, log: TaskLog) -> None:

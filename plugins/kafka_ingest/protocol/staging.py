@@ -270,12 +270,10 @@ def has_use_for_sizes(ranges: Sequence[OffsetRange], parallelism: int) -> bool:
     Where tasks run one after another, more of them gain nothing.
     """
     total = sum(r.span_offsets for r in ranges)
-    if parallelism == 1:
-        return False
-    return _task_count(total, parallelism, _LARGEST_RECORD_BYTES) > _task_count(total, parallelism, None)
+    return parallelism > 1 and _task_count(total, parallelism, _LARGEST_RECORD_BYTES) > _task_count(total, parallelism)
 
 
-def _task_count(total_offsets: int, parallelism: int, offset_bytes: int | None) -> int:
+def _task_count(total_offsets: int, parallelism: int, offset_bytes: int | None = None) -> int:
     useful = tasks_at_once(total_offsets, parallelism, offset_bytes)
     rounds = ceil(total_offsets / (useful * _bound(MAX_TASK_OFFSETS, MAX_TASK_BYTES, offset_bytes)))
     return useful * rounds

@@ -416,19 +416,6 @@ def spark_submit_command(submission: JobSubmission) -> list[str]:
     return [*command, "--py-files", submission.py_files, submission.application, *submission.application_args]
 
 
-def in_process_command(submission: JobSubmission) -> list[str]:
-    """Return the command line that runs the same job without Spark, in one Python process.
-
-    Its environment is ``env_vars`` and the zip on ``PYTHONPATH`` (:func:`in_process_environment`).
-    """
-    return [sys.executable, submission.application, "--runner", "in-process", *submission.application_args]
-
-
-def in_process_environment(submission: JobSubmission) -> dict[str, str]:
-    """Return the variables for :func:`in_process_command`, on top of the caller's environment."""
-    return {**submission.env_vars, "PYTHONPATH": submission.py_files}
-
-
 def _local_workers(archive: str) -> dict[str, str]:
     """Run local workers on the submitter's Python: it has the libraries, ``python3`` may not.
 
