@@ -137,7 +137,7 @@ def key_of_the_database(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "loader.key").read_text(encoding="ascii")
 
 
-@pytest.fixture(params=[LOCAL, STANDALONE, YARN])
+@pytest.fixture(params=[LOCAL, STANDALONE, pytest.param(YARN, marks=pytest.mark.slow)])
 def held(
     request: pytest.FixtureRequest,
     large: PipelineAtRisk,  # noqa: F811 (the fixture)

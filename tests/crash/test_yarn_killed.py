@@ -244,6 +244,7 @@ def test_a_load_whose_executors_get_no_container_beats_and_then_ends_for_a_retry
     require_a_retry_loads_everything(large)
 
 
+@pytest.mark.slow
 def test_a_load_whose_executors_a_queue_of_higher_rank_takes_back_goes_on_when_it_gets_others(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
@@ -284,6 +285,7 @@ def test_a_slow_task_and_its_speculative_copy_load_its_rows_once(
     large.require_every_record_once()
 
 
+@pytest.mark.slow
 def test_with_dynamic_allocation_executors_come_for_the_tasks_and_go_before_the_last_one_has_ended(
     large: PipelineAtRisk,  # noqa: F811 (the fixture)
     cluster: YarnCluster,
