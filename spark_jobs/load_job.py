@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from secrets import randbelow
 
-from kafka_ingest.errors import OK, Fenced, IngestError, exit_code, naming
+from kafka_ingest.errors import OK, ConfigError, Fenced, IngestError, exit_code, naming
 from kafka_ingest.kafka.log import KafkaLog
 from kafka_ingest.postgres.ledger import PostgresLedger
 from kafka_ingest.postgres.publisher import PostgresPublisher
@@ -73,7 +73,15 @@ class InProcessRunner:
     def run(self, batch: Batch, tasks: Sequence[StageTask]) -> Sequence[StageResult]:
         """Stage all tasks in their order; a fault ends it at once."""
         context = self._context_of(batch)
-        return one_result_per_task(tasks, [self._run(task, context, batch) for task in tasks])
+        try:
+            return one_result_per_task(tasks, [self._run(task, context, batch) for task in tasks])
+        except ImportError as error:
+            raise ConfigError(
+                "this Python cannot load in process",
+                expected="the packages of docs/deploying.md (Which packages)",
+                found=str(error),
+                next_command=f"install them here, then: python -m kafka_ingest preflight {batch.pipeline}",
+            ) from None
 
     def cancel(self) -> None:
         """Stop before the next task begins."""

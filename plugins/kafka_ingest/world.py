@@ -18,22 +18,15 @@ from kafka_ingest.protocol.batch import Batch, LoadPhases, Request
 from kafka_ingest.protocol.plan import PlanPorts
 from kafka_ingest.protocol.ports import RunStates
 from kafka_ingest.settings import PipelineSettings
+from kafka_ingest.spark import submission as job
 from kafka_ingest.spark.archive import job_folder
 from kafka_ingest.spark.in_process import load_in_process
 from kafka_ingest.spark.master import SparkMaster, spark_master_of
-from kafka_ingest.spark.submission import (
-    JobEnvironment,
-    JobSubmission,
-    job_submission,
-    loaded_batch,
-    read_phases,
-    require_unlocked,
-)
 
 #: Looks a connection up by its id and type (``kafka``, ``postgres``, ``spark`` or ``http``); raises ``ConfigError``.
 LookUp: TypeAlias = Callable[[str, str], ConnectionValues]
 #: Runs spark-submit to its end, and tells how it ended.
-Submit: TypeAlias = Callable[[JobSubmission], str]
+Submit: TypeAlias = Callable[[job.JobSubmission], str]
 
 
 class UnknownRunStates:
@@ -98,14 +91,14 @@ class World:
         """Return the consumer groups of the pipeline's cluster."""
         return KafkaGroupMirror(self.kafka_config())
 
-    def submission(self, batch_id: str, outcome_file: Path) -> JobSubmission:
+    def submission(self, batch_id: str, outcome_file: Path) -> job.JobSubmission:
         """Return all that spark-submit needs for a batch; write the job's secrets beside the outcome file.
 
         Args:
             batch_id: The batch.
             outcome_file: A path, not there yet, in a folder of ``spark/archive.py``.
         """
-        return job_submission(
+        return job.job_submission(
             self.pipeline.pipeline,
             batch_id,
             environment=self.job_environment(),
@@ -129,19 +122,19 @@ class World:
         """
         with naming(batch.pipeline, batch.batch_id), job_folder() as folder:
             outcome_file = folder / "outcome.json"
-            require_unlocked(batch, self.ledger())
+            job.require_unlocked(batch, self.ledger())
             if in_process:
                 how_it_ended = load_in_process(batch, self.job_environment(), outcome_file, log_to=log_to)
             else:
                 submission = self.submission(batch.batch_id, outcome_file)
                 self.close_session()
                 how_it_ended = submit(submission)
-            return loaded_batch(batch, self.ledger(), outcome_file, how_it_ended), read_phases(outcome_file)
+            return job.loaded_batch(batch, self.ledger(), outcome_file, how_it_ended), job.read_phases(outcome_file)
 
-    def job_environment(self) -> JobEnvironment:
+    def job_environment(self) -> job.JobEnvironment:
         """Return what the job gets from its submitter, secrets included."""
-        job, hold = self.pipeline.job, self.pipeline.plan.hold
-        return JobEnvironment(self.kafka_config(), self.postgres_params(), job, hold, self.registry_config())
+        settings, hold = self.pipeline.job, self.pipeline.plan.hold
+        return job.JobEnvironment(self.kafka_config(), self.postgres_params(), settings, hold, self.registry_config())
 
     def registry_config(self) -> dict[str, str]:
         """Return the configuration of the schema registry, secrets included; empty for a pipeline without one."""

@@ -85,6 +85,20 @@ def test_an_error_that_nobody_knows_is_logged_without_secrets_and_the_ledger_dec
     assert not outcome.exists()
 
 
+def test_a_package_that_is_missing_is_named_and_not_tried_again(
+    pipeline: FedPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.open()
+    pipeline.send("a")
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "pyarrow", None)
+        code, _, notes = pipeline.command("run", pipeline.name, "--runner", "in-process", "--run-id", "r1")
+    assert (code, "Traceback" in notes) == (78, False), notes
+    assert '"what": "this Python cannot load in process"' in notes
+    assert "import of pyarrow halted" in notes
+    assert pipeline.load("--run-id", "r1")["counts"]["rows"] == 1
+
+
 def test_the_log_of_a_load_is_shown_to_a_command_without_secrets(
     pipeline: FedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
