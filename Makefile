@@ -14,8 +14,8 @@ IMPORTS := PYTHONPATH=plugins:.
 # Recipes exec it, so that a make that is stopped stops it, and not only a shell around it.
 PYTEST := $(BIN)/python -m pytest --timeout=900
 # The rungs run beside each other, JOBS at a time, in this order: the quick word on the code first, beside the longest
-# wait, and short ones last, so that no core is idle at the end.
-RUNGS = e2e unit $(CRASH) integration contracts protocol_model dags properties
+# wait, then the longest work, and short ones last, so that no core is idle at the end.
+RUNGS = e2e unit integration $(CRASH) contracts protocol_model dags properties
 SIDE_BY_SIDE = $(BIN)/python -m tools.rungs --jobs $(JOBS) $(RUNGS) -- --timeout=900
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check

@@ -96,8 +96,7 @@ def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output
         planning.batch_id = batch.batch_id
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
-        is_small = settings.job.is_in_process(batch.span_offsets)
-        in_process = options.runner == "in-process" or (is_small and not options.runner)
+        in_process = settings.job.is_in_process(batch.span_offsets) if not options.runner else options.runner != "spark"
         with attempt(Step.LOAD, batch) as loading, hold_given_back(batch, ports.ledger):
             record(loading, world.attempts, output.note)  # that it runs
             batch, loading.phases = world.load(batch, _submit, in_process=in_process, log_to=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class SchemaRegistry:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
         self._client = _client(config)
+        # Whoever keeps it for a whole process need not close it.
+        weakref.finalize(self, self._client.close)
 
     def close(self) -> None:
         """Close its connections."""

@@ -50,8 +50,7 @@ def load_in_process(
 def _shown(stream: TextIO, secrets: Sequence[str]) -> Iterator[None]:
     """Show what this package logs, while the job's code is imported."""
     package = logging.getLogger("kafka_ingest")
-    handler = import_module(f"{_JOB}.process").job_handler(stream, secrets)
-    level = package.level
+    handler, level = import_module(f"{_JOB}.process").job_handler(stream, secrets), package.level
     package.addHandler(handler)
     package.setLevel(logging.INFO)
     try:
