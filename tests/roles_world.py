@@ -19,7 +19,8 @@ from kafka_ingest.cli.command import world_of
 from kafka_ingest.pipeline_files.files import find_pipeline
 from kafka_ingest.preflight.checks import Verdict, answered
 from kafka_ingest.preflight.database import database_results
-from kafka_ingest.protocol.batch import OffsetSpan, RunMode, RunOptions
+from kafka_ingest.protocol.attempts import Attempt, Step
+from kafka_ingest.protocol.batch import COMMAND_LINE, OffsetSpan, Request, RunMode, RunOptions
 from kafka_ingest.protocol.dead_letters import DeadLetterAction, DeadLetterChoice, DeadLetterRequest
 from kafka_ingest.spark.replay import ReplayOrder
 from sandbox.postgres import PostgresServer
@@ -155,6 +156,7 @@ class RolesWorld:
         self.act_as("loader")
         for name in PIPELINES:
             self.load(name)
+            self.record_a_try(name)
         again = (OffsetSpan(self.topics.orders, 0, 0, 4),)
         self.load("sales", RunOptions(RunMode.RELOAD, offsets=again, reason="trial"))
         self.load("customers", RunOptions(RunMode.REBUILD, reason="trial"))
@@ -163,7 +165,7 @@ class RolesWorld:
         self.done("status")
 
     def change_everything(self) -> None:
-        """Replay, discard, roll back, reset, retire, read again, load elsewhere; with loads of the loader between."""
+        """Replay, discard, roll back, reset, retire, load elsewhere, rename; with loads of the loader between."""
         self.act_as("operator" if "operator" in self.names else "loader")
         # As if a mended producer had sent it: each replay has a record that fits.
         mended = "UPDATE kafka_ingest.dead_letter SET key = '9', value = '{\"id\": 9}'"
@@ -187,6 +189,7 @@ class RolesWorld:
         self.done("roll-back", "sales", "--batches", "1", "--reason", "trial", "--apply")
         self.write_pipelines(made="landing.others")
         self.change("made", "change-target")
+        self.rename("landing", "arrivals")
         self.done("status")
 
     def preflight(self, name: str) -> None:
@@ -196,6 +199,15 @@ class RolesWorld:
         lines = answered("postgresql", lambda: database_results(settings.batch, probe))
         assert [line for line in lines if line.result is Verdict.FAIL] == []
 
+    def record_a_try(self, name: str) -> None:
+        """Record a try, and then how it ended. A step that may not do it says so and goes on; this fails."""
+        world = world_of(find_pipeline(name))
+        attempt = Attempt(name, Step.LOAD, Request(COMMAND_LINE, uuid4().hex), "run.load")
+        world.attempts().record(attempt)
+        attempt.end(None)
+        world.attempts().record(attempt)
+        world.close_session()
+
     def resolve(self, name: str, action: DeadLetterAction) -> None:
         """Replay or discard dead letters, without the process that the command starts for it."""
         settings = find_pipeline(name)
@@ -204,6 +216,17 @@ class RolesWorld:
 
     def change(self, pipeline: str, *change: str) -> None:
         self.done("change", pipeline, *change, "--reason", "trial", "--apply")
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a pipeline, and its file as long as that takes."""
+        file, renamed = self.folder / f"{name}.yaml", self.folder / f"{new}.yaml"
+        text = file.read_text(encoding="utf-8").replace(f"pipeline: {name}\n", f"pipeline: {new}\n")
+        file.unlink()
+        renamed.write_text(text, encoding="utf-8")
+        try:
+            self.change(new, "rename", "--from", name)
+        finally:
+            renamed.unlink()
 
     def look_at_everything(self) -> None:
         """Ask all that changes nothing, as the reader."""
