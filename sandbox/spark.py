@@ -133,7 +133,8 @@ class SparkCluster:
             with urllib.request.urlopen(url, timeout=3) as answer:
                 state: dict[str, str] = json.load(answer)
                 return state
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
+        # For a moment a new master answers with its page in place of JSON.
+        except (urllib.error.URLError, TimeoutError, ConnectionError, json.JSONDecodeError):
             return None
 
     def _port(self, part: str) -> int:
