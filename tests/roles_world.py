@@ -165,7 +165,7 @@ class RolesWorld:
         self.done("status")
 
     def change_everything(self) -> None:
-        """Replay, discard, roll back, reset, retire, load elsewhere, rename; with loads of the loader between."""
+        """Replay, discard, roll back, reset, retire, read again, load elsewhere, rename; the loader loads between."""
         self.act_as("operator" if "operator" in self.names else "loader")
         # As if a mended producer had sent it: each replay has a record that fits.
         mended = "UPDATE kafka_ingest.dead_letter SET key = '9', value = '{\"id\": 9}'"

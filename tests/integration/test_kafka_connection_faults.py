@@ -220,7 +220,7 @@ def test_what_is_wrong_is_told_by_every_part_in_time_with_its_name_and_without_a
 
 
 @pytest.mark.parametrize("login", [NO_READ, NOTHING], ids=["Describe without Read", "no right"])
-def test_records_that_may_not_be_read_have_no_size_and_the_driver_goes_on(
+def test_records_that_may_not_be_read_have_no_size_and_are_no_fault(
     secured: SecuredBroker, database: Mapping[str, Any], login: dict[str, str]
 ) -> None:
     world = KafkaWorld(extra_of(secured, "SASLP", "SASL_PLAINTEXT") | login, database)

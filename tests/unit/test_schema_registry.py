@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from kafka_ingest.errors import ConfigError, IngestError, RegistryUnavailable, SchemaMissing
 from kafka_ingest.kafka import registry as module
@@ -34,6 +36,27 @@ def test_a_schema_is_asked_for_by_its_number(api: RegistryFaults) -> None:
     registry = client(api)
     assert registry.schema(7) == RegisteredSchema("AVRO", ORDER, {})
     assert registry.schema(8) == RegisteredSchema("JSON", "{}", {})
+
+
+def test_its_connections_close_when_nobody_has_it_any_more(
+    api: RegistryFaults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load in process drops the job's modules, and with them what kept its registry."""
+    api.answers["/schemas/ids/7"] = told({"schema": ORDER})
+    closed: list[SchemaRegistryClient] = []
+    close = SchemaRegistryClient.close
+
+    def noted(one: SchemaRegistryClient) -> None:
+        closed.append(one)
+        close(one)
+
+    monkeypatch.setattr(SchemaRegistryClient, "close", noted)
+    registry = client(api)
+    registry.schema(7)
+    assert closed == []
+    del registry
+    gc.collect()
+    assert len(closed) == 1
 
 
 def test_a_schema_is_asked_for_by_its_guid(api: RegistryFaults) -> None:

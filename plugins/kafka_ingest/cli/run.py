@@ -96,10 +96,10 @@ def _run(settings: PipelineSettings, options: argparse.Namespace, output: Output
         planning.batch_id = batch.batch_id
     output.note(_planned(batch))
     if batch.state is not BatchState.COMMITTED:
-        in_process = settings.job.is_in_process(batch.span_offsets) if not options.runner else options.runner != "spark"
+        here = options.runner == "in-process" if options.runner else settings.job.is_in_process(batch.span_offsets)
         with attempt(Step.LOAD, batch) as loading, hold_given_back(batch, ports.ledger):
             record(loading, world.attempts, output.note)  # that it runs
-            batch, loading.phases = world.load(batch, _submit, in_process=in_process, log_to=sys.stderr)
+            batch, loading.phases = world.load(batch, _submit, in_process=here, log_to=sys.stderr)
     try:
         with attempt(Step.AUDIT, batch):
             audit_batch(batch.batch_id, request, ports.ledger)
